@@ -1,1 +1,1 @@
-"""Which artifact is served: opened, exported into the cache, or chosen by measurement."""
+"""Artifacts to serve: opened, exported into the cache, or chosen by measurement."""

@@ -1,6 +1,6 @@
-"""What an artifact is worth on this machine: how well it ranks scored pairs, and how fast.
+"""Evaluation of artifacts: rank correlation on scored sentence pairs, and speed on this machine.
 
-The pairs are lines of `sentence1,sentence2,score`, as the STS Benchmark has them (Cer et al. 2017,
+Pairs are CSV lines of `sentence1,sentence2,score`, as in the STS Benchmark (Cer et al. 2017,
 https://arxiv.org/abs/1708.00055).
 """
 
@@ -31,25 +31,25 @@ MOST_CHARACTERS = 10**6
 
 @dataclass(frozen=True)
 class Score:
-    """The outcome."""
+    """Score of an artifact."""
 
     pairs: int
     spearman: float
-    """Rank correlation of cosines and scores, −1 to 1."""
+    """Rank correlation of cosines and scores, −1 … 1."""
     texts_per_second: float
-    """Tokenising included, as many batches at once as the engine takes."""
+    """Throughput including tokenisation, with as many concurrent batches as the engine runs."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What one of several artifacts is worth beside the first."""
+    """Score of an artifact and its speed relative to the first artifact."""
 
     spearman: float
     rate: Rate
 
 
 class Embedder:
-    """Texts to unit vectors, by an artifact's own prompt and pooling; texts too long are cut."""
+    """Embedder of texts as unit vectors, by an artifact's prompt and pooling; cuts long texts."""
 
     def __init__(self, artifact: Artifact, engine: Engine) -> None:
         manifest = artifact.manifest
@@ -61,7 +61,7 @@ class Embedder:
         self._engine = engine
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        """`[n, D]`; as many batches at once as the engine takes."""
+        """Embed n texts as `[n, D]`, with as many concurrent batches as the engine runs."""
         sentence = self._sentence
         tasks = [
             TextTask(
@@ -85,10 +85,10 @@ class Embedder:
 
 
 def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
-    """Embed both sides of every pair, and hold the cosines against the scores.
+    """Embed both sentences of every pair, and correlate their cosines with the scores.
 
     Raises:
-        ValueError: a line is not two sentences and a number, or there are too few lines.
+        ValueError: a line is not two sentences and a number, or there are fewer than two lines.
 
     """
     rows = read_pairs(pairs)
@@ -104,13 +104,13 @@ def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
 
 
 def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[Standing]:
-    """How well each of several artifacts ranks pairs, and how fast each is beside the first.
+    """Score several artifacts on pairs, and measure their speed relative to the first.
 
-    All are loaded at once, each on every core that there is.
+    All artifacts are loaded together, and each uses all cores.
 
     Raises:
-        ValueError: as for `score`.
-        ModelError: an artifact cannot be loaded, or the device is not there.
+        ValueError: as `score` raises it.
+        ModelError: an artifact cannot be loaded, or the device does not exist.
 
     """
     rows = read_pairs(pairs)
@@ -118,34 +118,34 @@ def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[
     embedders = [Embedder(artifact, OnnxEngine(artifact, device)) for artifact in artifacts]
     ranked = [ranking(embed(texts), rows) for embed in embedders]
     rates = in_turn(texts, embedders)
-    return [Standing(found, rate) for found, rate in zip(ranked, rates, strict=True)]
+    return [Standing(correlation, rate) for correlation, rate in zip(ranked, rates, strict=True)]
 
 
 def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[str]:
-    """Return the lines of a table of several artifacts, and their verdicts."""
+    """Return the lines of a table of artifacts, followed by their verdicts."""
     header = ("artifact", "precision", "Spearman", "texts/s", "× first", *USES)
     rows = [
         (
             artifact.folder.name,
             artifact.manifest.precision,
-            f"{100 * each.spearman:.2f}",
-            f"{each.rate.per_second:.0f}",
-            f"{each.rate.ratio:.2f}",
+            f"{100 * standing.spearman:.2f}",
+            f"{standing.rate.per_second:.0f}",
+            f"{standing.rate.ratio:.2f}",
             *words(artifact.manifest),
         )
-        for artifact, each in zip(artifacts, found, strict=True)
+        for artifact, standing in zip(artifacts, found, strict=True)
     ]
     return [*aligned([header, *rows]), *verdicts([artifact.manifest for artifact in artifacts])]
 
 
 def words(manifest: Manifest) -> list[str]:
-    """Return the verdict about each use in a word."""
-    found = (manifest.verification.verdict(use) for use in USES)
-    return ["passed" if verdict.passed else "FAILED" for verdict in found]
+    """Return the verdict on each use as one word."""
+    uses = (manifest.verification.verdict(use) for use in USES)
+    return ["passed" if verdict.passed else "FAILED" for verdict in uses]
 
 
 def verdicts(manifests: Sequence[Manifest]) -> list[str]:
-    """Return the bounds of each precision, and what failed of each artifact, in lines."""
+    """Return lines with the tolerances of each precision, and the failures of each artifact."""
     bounds = dict.fromkeys(bounds_line(each.precision) for each in manifests if not each.foreign)
     failed = [
         f"FAILED, {each.precision}: {each.verification.failed}"
@@ -156,7 +156,7 @@ def verdicts(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table's rows as lines; the first column to the left, the others to the right."""
+    """Return a table's rows as lines, the first column left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -168,10 +168,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str, float]]:
-    """Two sentences and their score from each line of a CSV file.
+    """Read two sentences and their score from each line of a CSV file.
 
     Raises:
-        ValueError: a line is anything else, or there are fewer than two.
+        ValueError: a line is not two sentences and a number, or there are fewer than two lines.
 
     """
     rows = []
@@ -188,18 +188,27 @@ def read_pairs(path: Path) -> list[tuple[str, str, float]]:
 
 
 def sentences(rows: Sequence[tuple[str, str, float]]) -> list[str]:
-    """Both sentences of each pair, one pair after another."""
+    """Return both sentences of each pair, in order."""
     return [text for row in rows for text in row[:2]]
 
 
 def ranking(vectors: Floats, rows: Sequence[tuple[str, str, float]]) -> float:
-    """Rank correlation of the cosines of unit vectors, as `sentences` orders them, and scores."""
+    """Return the rank correlation of the pairs' cosines and scores.
+
+    Args:
+        vectors: unit vectors of the sentences, in the order of `sentences`.
+        rows: pairs and their scores.
+
+    """
     cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
     return spearman(cosines, np.array([row[2] for row in rows]))
 
 
 def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Indices of texts of like length, at most so many tokens together; one alone may have more."""
+    """Group the indices of texts by length, with at most `most_tokens` tokens in each group.
+
+    A longer text is a group of its own.
+    """
     batches: list[list[int]] = [[]]
     tokens = 0
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):

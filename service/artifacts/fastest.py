@@ -1,4 +1,4 @@
-"""A model's export of the precision that is the fastest here, in the cache or in a folder."""
+"""Export of a model at the fastest precision on this machine, into the cache or a folder."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from service.system.machine import may_have_gpu, processor_name
 
 
 class Choice(BaseModel):
-    """What was chosen before on this machine, as the cache keeps it."""
+    """Earlier choice on this machine, as stored in the cache."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     precision: Precision
     ratio: float
-    """Of its rate to that of fp32."""
+    """Rate relative to fp32."""
 
 
 def open_fastest(
     settings: Settings, progress: Progress, pairs: Path | None = None, *, again: bool = False
 ) -> Artifact:
-    """The fastest export of the settings' model in the cache, measured once for each machine.
+    """Open the fastest export of the model in the cache, measured once on each machine.
 
     The other candidates stay in the cache.
 
     Args:
-        settings: with precision "auto".
-        progress: called with a line at each step.
-        pairs: scored pairs that each candidate ranks.
-        again: whether it is measured though it was before.
+        settings: settings with precision "auto".
+        progress: function called with a line at each step.
+        pairs: CSV file of scored pairs for each candidate, optional.
+        again: whether to measure again despite an earlier choice.
 
     Raises:
-        ModelError: as for `service.artifacts.opening.open_artifact`.
-        ValueError: the model is a foreign graph, what exports is not installed, or the pairs are
-            none.
+        ModelError: as `service.artifacts.opening.open_artifact` raises it.
+        ValueError: the model is a foreign graph, the exporter is not installed, or the file of
+            pairs is invalid.
 
     """
     find_foreign(settings, progress, "auto")
@@ -87,17 +87,17 @@ def open_fastest(
 def export_fastest(
     settings: Settings, out: Path, progress: Progress, pairs: Path | None = None
 ) -> Artifact:
-    """The fastest export of the settings' model, at `out`; the other candidates are removed.
+    """Export the model at the fastest precision to `out`, and remove the other candidates.
 
     Args:
-        settings: of which model, and where it is verified and measured.
-        out: a folder that does not exist yet, or is empty.
-        progress: called with a line at each step.
-        pairs: scored pairs that each candidate ranks.
+        settings: settings of the model, and of the device for verification and measurement.
+        out: folder that does not exist yet, or is empty.
+        progress: function called with a line at each step.
+        pairs: CSV file of scored pairs for each candidate, optional.
 
     Raises:
-        ModelError: the checkpoint is not usable, or `out` is taken.
-        ValueError: what exports is not installed, or the pairs are none.
+        ModelError: the checkpoint is not usable, or `out` exists.
+        ValueError: the exporter is not installed, or the file of pairs is invalid.
 
     """
     from model.export import exporter, placement  # noqa: PLC0415 - the exporter imports torch
@@ -110,11 +110,11 @@ def export_fastest(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
 
         def export(precision: Precision, base: Artifact | None) -> Artifact:
-            folder, tell = Path(scratch) / precision, _named(precision, progress)
+            folder, report = Path(scratch) / precision, _named(precision, progress)
             if base is not None:
-                return exporter.derive(base, folder, precision, tell, settings.device).artifact
+                return exporter.derive(base, folder, precision, report, settings.device).artifact
             return exporter.export(
-                checkpoint, folder, name, precision, tell, settings.device
+                checkpoint, folder, name, precision, report, settings.device
             ).artifact
 
         chosen = choose(measure(settings, export, progress, pairs), progress)
@@ -126,7 +126,7 @@ def _named(precision: Precision, progress: Progress) -> Progress:
 
 
 def _place_of_choice(settings: Settings, checkpoint: Path) -> Path:
-    """The file of the choice for a checkpoint on a machine like this one."""
+    """Return the cache file of the choice for a checkpoint on this kind of machine."""
     machine = (
         processor_name(),
         len(os.sched_getaffinity(0)),

@@ -1,7 +1,7 @@
-"""Memory that models will take, told before any of them is loaded.
+"""Estimate of the memory that models will take, before they are loaded.
 
-An estimate, held against resident memory in docs/decisions/0018: weights are as large as the files
-that the engine reads, and batches as what is alive at once in the widest layer.
+Weights take the bytes of the files that the engine reads, and batches take the bytes alive in the
+widest layer. docs/decisions/0018 compares the estimate with resident memory.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from service.settings import Settings
 
 MEBIBYTE = 2**20
 CPU_BATCH_TOKENS = 512
-"""Of a batch on a CPU by default; see `Engine.batch_tokens`."""
+"""Default maximum tokens of a batch on a CPU; see `Engine.batch_tokens`."""
 QUERIES_AT_ONCE = 1024
-"""Queries of a long text whose weights exist at a time."""
+"""Maximum number of queries of a long text whose weights exist at a time."""
 
 
 TORCH_BYTES = 260 * MEBIBYTE
-"""Bytes of PyTorch's process beside the weights of its encoders."""
+"""Bytes of PyTorch's process, without the weights of its encoders."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that a model takes in one process."""
+    """Bytes of a model in one process."""
 
     weights: int
-    """Files that are mapped or read."""
+    """Bytes of the files that are mapped or read."""
     batches: int
-    """Batches of the largest size, as many as are computed at a time."""
+    """Bytes of as many batches of maximum size as run concurrently."""
 
     @property
     def total(self) -> int:
-        """Of both."""
+        """Bytes of weights and batches."""
         return self.weights + self.batches
 
 
 def footprint(artifact: Artifact, settings: Settings) -> Footprint:
-    """The estimate for a model on a CPU."""
+    """Estimate the memory of a model on a CPU."""
     manifest = artifact.manifest
     files = manifest.files
     if settings.engine == "torch":
@@ -51,7 +51,8 @@ def footprint(artifact: Artifact, settings: Settings) -> Footprint:
     else:
         read = [record for name, record in files.items() if name != GOLDEN]
         weights = sum(
-            each.bytes if each.serving_bytes is None else each.serving_bytes for each in read
+            record.bytes if record.serving_bytes is None else record.serving_bytes
+            for record in read
         )
     calls = settings.threads or len(os.sched_getaffinity(0))
     longest = settings.max_length or manifest.sentence.max_length
@@ -62,25 +63,25 @@ def footprint(artifact: Artifact, settings: Settings) -> Footprint:
 
 
 def torch_footprint(artifacts: Iterable[Artifact], settings: Settings) -> int:
-    """Return the bytes of a worker's PyTorch process once it has computed with every model.
+    """Return the bytes of a worker's PyTorch process once it has loaded every model.
 
-    They are 0 where PyTorch is not installed or has no weights, and where it is the engine, whose
-    weights count as the models' own.
+    They are 0 if PyTorch is not installed or no artifact has its weights. They are also 0 if
+    PyTorch is the engine, as its weights then count in each model's footprint.
     """
     if settings.engine == "torch" or importlib.util.find_spec("torch") is None:
         return 0
-    whole = [each.manifest for each in artifacts if not each.manifest.serving_only]
+    whole = [artifact.manifest for artifact in artifacts if not artifact.manifest.serving_only]
     files = [(name, record) for manifest in whole for name, record in manifest.files.items()]
     weights = sum(record.bytes for name, record in files if name in FLOAT_WEIGHTS)
     return TORCH_BYTES + weights if weights else 0
 
 
 def _bytes_per_token(manifest: Manifest, longest: int) -> int:
-    """What a token of a batch keeps alive in the widest layer, in float32.
+    """Return the bytes that a token of a batch keeps alive in the widest layer, in float32.
 
-    Its states, the residual's, query, key, value and context; the feed-forward's two; and its rows
-    of every head's scores and weights. A decoder's layer also has the encoder's state, and of
-    cross-attention a query and a context, beside one row more.
+    These are 6 hidden vectors (state, residual, query, key, value, context), 2 of the feed-forward
+    part, and a row of scores and a row of weights for every head. A decoder layer adds 3 hidden
+    vectors (encoder state, query and context of cross-attention), and the rows of cross-attention.
     """
     config = manifest.config
     if manifest.foreign:
@@ -96,23 +97,23 @@ def _bytes_per_token(manifest: Manifest, longest: int) -> int:
 
 
 def _logits(manifest: Manifest) -> int:
-    """Logits of the labels that are scored at a time, and their logarithms."""
+    """Return the bytes of the logits and log-probabilities of labels that are scored at a time."""
     return 2 * 4 * LOGITS if manifest.decoder else 0
 
 
 def report(models: Mapping[str, Footprint], workers: int, torch_bytes: int = 0) -> Iterator[str]:
-    """Yield a line a model, and one of all together where there are several, or several workers.
+    """Yield a line for each model, and a line of the total for several models or workers.
 
     Args:
-        models: by name.
-        workers: processes that serve all of them.
-        torch_bytes: of the PyTorch process of a worker; no line of it with 0.
+        models: footprint of each model, by name.
+        workers: number of processes, each serving all models.
+        torch_bytes: bytes of a worker's PyTorch process; 0 omits its line.
 
     """
-    for name, found in models.items():
+    for name, size in models.items():
         yield (
-            f"{name} takes about {_mebibytes(found.total)}: {_mebibytes(found.weights)} of weights "
-            f"and up to {_mebibytes(found.batches)} for batches"
+            f"{name} takes about {_mebibytes(size.total)}: {_mebibytes(size.weights)} of weights "
+            f"and up to {_mebibytes(size.batches)} for batches"
         )
     if len(models) > 1 or workers > 1:
         counted = f"{len(models)} models" if len(models) > 1 else "the model"
@@ -128,12 +129,12 @@ def report(models: Mapping[str, Footprint], workers: int, torch_bytes: int = 0) 
 
 
 def total(models: Mapping[str, Footprint], workers: int) -> int:
-    """Bytes of all models in all workers, each of which has its own."""
-    return workers * sum(found.total for found in models.values())
+    """Return the bytes of all models in all workers, which do not share memory."""
+    return workers * sum(size.total for size in models.values())
 
 
 def shortage(models: Mapping[str, Footprint], workers: int, available: int | None) -> str | None:
-    """A warning where that exceeds the memory available; None where it does not."""
+    """Return a warning if the models exceed the available memory, else None."""
     needed = total(models, workers)
     if available is None or needed <= available:
         return None

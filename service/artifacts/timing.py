@@ -1,7 +1,7 @@
-"""Rates of several ways to do the same work, measured in turn.
+"""Rates of several ways to do the same work, measured in interleaved rounds.
 
-What else runs on a machine slows a whole round, so ways are compared within rounds: the median of
-ratios says more than the ratio of medians, and that more than single times.
+Other load on the machine slows a whole round, so ways are compared within each round: the median of
+ratios is more robust than the ratio of medians.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TypeVar
 Item = TypeVar("Item")
 ROUNDS = 7
 ROUND_SECONDS = 0.5
-"""Least time of one way in a round, where there is work enough."""
+"""Minimum time of a way in a round, if there is enough work."""
 FIRST_SAMPLE = 8
-"""Items of the smallest workload."""
+"""Number of items in the smallest workload."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast one way was."""
+    """Rate of a way."""
 
     per_second: float
-    """Median over the rounds."""
+    """Items per second, median over the rounds."""
     ratio: float
-    """Median over the rounds of its rate over the first way's in the same round."""
+    """Rate relative to the first way in the same round, median over the rounds."""
 
 
 def workload(
@@ -35,11 +35,11 @@ def workload(
     way: Callable[[Sequence[Item]], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Item]:
-    """Items, evenly spread over all, that take a way `ROUND_SECONDS` at least; or all of them."""
+    """Return evenly spaced items that take a way at least `ROUND_SECONDS`, or all items."""
     count = FIRST_SAMPLE
     while count < len(items):
         chosen = [items[place * len(items) // count] for place in range(count)]
-        way(chosen)  # shapes that are new are slow
+        way(chosen)  # the first run of new shapes is slow
         started = clock()
         way(chosen)
         if clock() - started >= ROUND_SECONDS:
@@ -53,12 +53,12 @@ def in_turn(
     ways: Sequence[Callable[[Sequence[Item]], object]],
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Rate]:
-    """The rate of each way over a workload, in interleaved rounds.
+    """Measure the rate of each way over a workload, in interleaved rounds.
 
     Args:
-        items: at least one.
-        ways: each does the work of all items; the first is what the others are compared to.
-        clock: seconds.
+        items: work items, at least one.
+        ways: functions that process all items; the first is the baseline.
+        clock: function that returns seconds.
 
     """
     chosen = workload(items, ways[0], clock)
@@ -73,10 +73,10 @@ def in_turn(
             seconds[index].append(clock() - started)
     return [
         Rate(
-            per_second=statistics.median(len(chosen) / each for each in found),
+            per_second=statistics.median(len(chosen) / elapsed for elapsed in times),
             ratio=statistics.median(
-                first / each for first, each in zip(seconds[0], found, strict=True)
+                first / elapsed for first, elapsed in zip(seconds[0], times, strict=True)
             ),
         )
-        for found in seconds
+        for times in seconds
     ]

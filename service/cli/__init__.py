@@ -1,4 +1,4 @@
-"""headscope serve | export | verify | bench | encode | fetch: a file a command."""
+"""Command line `headscope serve | export | verify | bench | encode | fetch`: one file a command."""
 
 from service.cli.program import main
 

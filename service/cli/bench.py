@@ -1,4 +1,4 @@
-"""`headscope bench`: how well artifacts rank scored sentence pairs, and how fast."""
+"""`headscope bench`: rank correlation of artifacts on scored sentence pairs, and their speed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pair
 
 
 def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
-    """Rank the pairs; several artifacts take turns, and are told side by side."""
+    """Score artifacts on the pairs; several artifacts are timed in turn and printed as a table."""
     from service.artifacts.evaluation import compare, score, standings, verdicts, words
     from service.engines.onnx import OnnxEngine
 
     artifacts = [load_artifact(folder) for folder in artifact]
     if len(artifacts) > 1:
-        found = compare(artifacts, device, pairs)
-        click.echo("\n".join(standings(artifacts, found)))
+        compared = compare(artifacts, device, pairs)
+        click.echo("\n".join(standings(artifacts, compared)))
         return Exit.DONE
     (only,) = artifacts
     engine = OnnxEngine(only, device)
@@ -48,22 +48,22 @@ command = Command(
             type=click.Path(path_type=Path),
             required=True,
             multiple=True,
-            help="An artifact's folder; several are compared side by side.",
+            help="Artifact folder; repeat the flag to compare several.",
         ),
         click.Option(
             ["--pairs"],
             type=click.Path(path_type=Path),
             required=True,
-            help="A CSV file: sentence,sentence,score a line.",
+            help="CSV file with lines of sentence,sentence,score.",
         ),
         click.Option(
             ["--device"],
             type=Choice(("auto", "cpu", "cuda")),
             default="auto",
             show_default=True,
-            help="Where the artifacts compute.",
+            help="Device for the artifacts.",
         ),
     ],
-    help="Rank scored sentence pairs by one or several artifacts, and time that.",
+    help="Score one or several artifacts on sentence pairs, and time them.",
     examples=EXAMPLES,
 )

@@ -1,4 +1,4 @@
-"""A command: its help in groups, with examples; and the choice of a few words."""
+"""Command with grouped help and examples, and choices with suggestions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from service.cli.terminal import colours
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 CLOSE = 0.7
-"""How alike two words are of which one is taken for the other, by `difflib`'s ratio."""
+"""Minimum similarity of a suggested word, by `difflib`'s ratio."""
 OWN = "Options"
-"""The group of options that are of none."""
+"""Heading of options without a group."""
 
 
 class Command(click.Command):
-    """A command whose callback returns an exit code; its options are shown in their groups."""
+    """Command whose callback returns an exit code, and whose help shows options in groups."""
 
     def __init__(self, name: str, *, examples: str = "", **attributes: Any) -> None:
         super().__init__(name, context_settings=CONTEXT, **attributes)
         self._examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, group by group as they first occur."""
+        """Write the options by group, in the order of first occurrence."""
         ctx.color = colours()
         groups: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
@@ -37,28 +37,28 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, line by line."""
+        """Write the examples, line by line."""
         del ctx
         write_lines(formatter, "Examples", self._examples)
 
 
 class Choice(click.Choice[str]):
-    """One of a few words; a wrong one is told with the likely one."""
+    """Choice among a few words, whose error message suggests the likely word."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """What the value must be; click tells of which option it is."""
+        """Return the accepted words and a suggestion; click adds the option's name."""
         del ctx
-        said = must_be_one_of(self.choices) + likely(str(value), self.choices)
-        return f"{shlex.quote(str(value))} {said}"
+        message = must_be_one_of(self.choices) + likely(str(value), self.choices)
+        return f"{shlex.quote(str(value))} {message}"
 
 
 def heading(name: str) -> str:
-    """A heading of help, bold on a terminal."""
+    """Return a heading of help, bold on a terminal."""
     return click.style(name, bold=True)
 
 
 def write_lines(formatter: click.HelpFormatter, name: str, text: str) -> None:
-    """A section of lines that are not wrapped; none where there are no lines."""
+    """Write a section of unwrapped lines, unless the text is empty."""
     if text:
         with formatter.section(heading(name)):
             for line in text.strip().splitlines():
@@ -66,12 +66,12 @@ def write_lines(formatter: click.HelpFormatter, name: str, text: str) -> None:
 
 
 def must_be_one_of(words: Iterable[str]) -> str:
-    """`must be a, b or c`."""
+    """Return the message `must be a, b or c`."""
     *others, last = words
     return f"must be {', '.join(others)} or {last}"
 
 
 def likely(wrong: str, words: Sequence[str]) -> str:
-    """`: did you mean a?`, where one is close; `gpu` is not to `cpu`."""
-    (found,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
-    return f": did you mean {found}?" if found else ""
+    """Return `: did you mean a?` if a word is similar enough, else empty; `gpu` is not to `cpu`."""
+    (closest,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
+    return f": did you mean {closest}?" if closest else ""

@@ -1,4 +1,4 @@
-"""`headscope encode`: the texts of files to a file of vectors."""
+"""`headscope encode`: encode the texts of files into a file of vectors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SETTINGS = (
     *("max_length", "max_characters"),
 )
 ONE = {
-    "model": "A hub name, name@revision, a folder, or an ONNX file.",
-    "artifact": "An exported artifact's folder, in place of a model.",
+    "model": "Hub name, name@revision, folder, or ONNX file.",
+    "artifact": "Exported artifact folder, in place of a model.",
 }
-"""Settings of which `serve` takes several, and what each is here."""
+"""Setting that accepts several values for `serve` → help of the single value here."""
 
 
 def encode(**options: Any) -> int:
-    """Encode, or go on where a run with the same options stopped."""
+    """Encode the inputs, or resume a run with the same options."""
     flags = given({name: options.pop(name) for name in SETTINGS})
     if options["url"] and flags:
         named = ", ".join("--" + name.replace("_", "-") for name in flags)
@@ -59,7 +59,7 @@ def _say(step: str) -> None:
 
 
 class _Option(click.Option):
-    """An option that is no setting, in a group of its own."""
+    """Option in a group of help that is not a setting."""
 
     def __init__(self, group: str, *words: str, **attributes: Any) -> None:
         super().__init__([*words], **attributes)
@@ -77,22 +77,22 @@ command = Command(
             "--out",
             type=click.Path(path_type=Path),
             required=True,
-            help="A file that ends in .parquet, .npy, .npz, .safetensors or .jsonl.",
+            help="Output file: .parquet, .npy, .npz, .safetensors or .jsonl.",
         ),
-        _Option(FILES, "--column", default="text", show_default=True, help="The texts' column."),
+        _Option(FILES, "--column", default="text", show_default=True, help="Column of the texts."),
         _Option(
             FILES,
             "--on-error",
             type=Choice(("stop", "skip")),
             default="stop",
             show_default=True,
-            help="At a row that has no text, or one that does not fit: stop, or leave it out.",
+            help="Action at a row without a text, or with a text that is too long.",
         ),
         _Option(
             FILES,
             "--restart",
             is_flag=True,
-            help="Throw away what an unfinished run left, or replace a finished output.",
+            help="Discard an unfinished run, or replace a finished output.",
         ),
         _Option(
             VECTORS,
@@ -100,8 +100,8 @@ command = Command(
             type=Choice(("pooled", "tokens", "sparse", "stats", "importance")),
             default="pooled",
             show_default=True,
-            help="A vector a text, a vector a token, weights of words, statistics of each head, or "
-            "what a text's vector loses without each head.",
+            help="A vector for each text, vectors of tokens, weights of words, statistics of each "
+            "head, or the change of a text's vector without each head.",
         ),
         _Option(
             VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."
@@ -110,37 +110,37 @@ command = Command(
             VECTORS,
             "--pooling",
             type=Choice(get_args(PoolingName)),
-            help="The checkpoint's own by default.",
+            help="The checkpoint's by default.",
         ),
         _Option(
             VECTORS,
             "--normalize/--no-normalize",
             default=None,
-            help="Make unit vectors; the checkpoint's own choice by default.",
+            help="Return unit vectors; the checkpoint's choice by default.",
         ),
         _Option(
-            VECTORS, "--dimensions", type=click.IntRange(1), help="Keep so many leading features."
+            VECTORS, "--dimensions", type=click.IntRange(1), help="Number of leading features."
         ),
-        _Option(VECTORS, "--truncate", is_flag=True, help="Cut texts that are too long."),
+        _Option(VECTORS, "--truncate", is_flag=True, help="Truncate long texts."),
         _Option(
             VECTORS,
             "--truncation-direction",
             type=Choice(("right", "left")),
             default="right",
             show_default=True,
-            help="Which side is cut.",
+            help="Side to cut.",
         ),
-        _Option(VECTORS, "--prompt-name", help="A prompt that the checkpoint names."),
-        _Option(SERVICE, "--url", help="Ask a running service, in place of an engine here."),
+        _Option(VECTORS, "--prompt-name", help="Name of a prompt of the checkpoint."),
+        _Option(SERVICE, "--url", help="URL of a running service to use in place of an engine."),
         _Option(
             SERVICE,
             "--api-key",
-            help="Its key, if it asks for one; the first of HEADSCOPE_API_KEYS by default.",
+            help="API key of the service; by default the first of HEADSCOPE_API_KEYS.",
         ),
         *(setting(name, one=name in ONE, about=ONE.get(name, "")) for name in SETTINGS),
     ],
-    help="Encode the texts of files into one file. INPUT is a .txt (a text a line), .jsonl, .csv "
-    "or .parquet file, a glob in quotes, or - for lines of standard input. The same command goes "
-    "on where it was stopped, however it was stopped.",
+    help="Encode the texts of files into one file. INPUT is a .txt (one text a line), .jsonl, .csv "
+    "or .parquet file, a quoted glob, or - for lines of standard input. The same command resumes "
+    "an interrupted run.",
     examples=EXAMPLES,
 )

@@ -1,4 +1,4 @@
-"""What an exit code of a command means, and which failure has which."""
+"""Exit codes of commands, and the mapping of failures to exit codes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from service.system.logs import printable
 
 
 class Exit(IntEnum):
-    """The exit codes; one above 128 is that of a command which this signal number would end."""
+    """Exit codes; codes above 128 are 128 plus the number of a signal."""
 
     DONE = 0
     FAILED = 1
     WRONG_USE = 2
-    """The command line or a variable is wrong; nothing was begun."""
+    """Invalid command line or variable; no work was done."""
     SKIPPED = 3
-    """Done, but for rows that were skipped."""
+    """Done, except for skipped rows."""
     UNVERIFIED = 4
-    """The graphs and PyTorch disagree."""
+    """Disagreement between the graphs and PyTorch."""
     INTERRUPTED = 128 + 2
-    """By Ctrl-C."""
+    """Interrupted by Ctrl-C."""
     CLOSED_PIPE = 128 + 13
-    """Whoever read the output has left."""
+    """Closed pipe: the reader of the output has exited."""
 
 
 class WrongUseError(ValueError):
-    """An option or a variable with a wrong value, or some that exclude each other."""
+    """Option or variable with an invalid value, or mutually exclusive options."""
 
 
 FAILURES = (ModelError, ServiceError, ValueError, OSError)
-"""What a command may end with, told in a line."""
+"""Exceptions that a command reports as a one-line message."""
 
 
 def code_of(failure: Exception) -> Exit:
-    """The exit code of one of `FAILURES`."""
+    """Return the exit code of one of `FAILURES`."""
     match failure:
         case WrongUseError():
             return Exit.WRONG_USE
@@ -48,7 +48,7 @@ def code_of(failure: Exception) -> Exit:
 
 
 def verified(passed: bool) -> Exit:
-    """The exit code of a verification that was made."""
+    """Return the exit code of a verification."""
     return Exit.DONE if passed else Exit.UNVERIFIED
 
 

@@ -1,4 +1,4 @@
-"""`headscope export`: an artifact of a checkpoint, or of somebody else's graph."""
+"""`headscope export`: export an artifact of a checkpoint or of a foreign ONNX graph."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def export(
 def _export(
     settings: Settings, out: Path | None, pairs: Path | None, say: Progress
 ) -> tuple[Path, bool]:
-    """The artifact's folder, and whether its verification passed."""
+    """Export an artifact, and return its folder and whether its verification passed."""
     graph = find_foreign(settings, say, settings.precision)
     if graph is not None:
         return _export_foreign(graph, settings, out, say)
@@ -106,33 +106,33 @@ command = Command(
     "export",
     callback=export,
     params=[
-        setting("model", one=True, about="A hub name, name@revision, a folder, or an ONNX file."),
+        setting("model", one=True, about="Hub name, name@revision, folder, or ONNX file."),
         setting("revision"),
         setting("pooling"),
         click.Option(
             ["--out"],
             type=click.Path(path_type=Path),
-            help="The artifact's folder.",
+            help="Folder of the artifact.",
             show_default="in the cache",
         ),
         setting(
             "precision",
-            about="fp32 is exact; fp16 is for a GPU; bf16 and int8 are faster on a CPU, by "
-            "OpenVINO; auto exports what may be the fastest here, and keeps what is.",
+            about="fp32 is exact; fp16 is for GPUs; bf16 and int8 are faster on CPUs, by OpenVINO; "
+            "auto measures all candidates and keeps the fastest.",
         ),
         click.Option(
             ["--pairs"],
             type=click.Path(path_type=Path),
-            help="With auto: a CSV file that each candidate ranks, as for bench.",
+            help="For auto: CSV file of scored pairs for each candidate, as for bench.",
         ),
         click.Option(
             ["--serving-only"],
             is_flag=True,
-            help="Leave out of --out the float32 weights that only PyTorch and decompositions "
-            "read; the whole artifact stays in the cache.",
+            help="Omit the float32 weights that only PyTorch and decompositions read from --out; "
+            "the whole artifact stays in the cache.",
         ),
         verification_device(),
     ],
-    help="Turn a checkpoint into an artifact, verify it against PyTorch, and print its folder.",
+    help="Export a checkpoint as an artifact, verify it against PyTorch, and print its folder.",
     examples=EXAMPLES,
 )

@@ -1,4 +1,4 @@
-"""`headscope fetch`: a model's checkpoint, on this machine."""
+"""`headscope fetch`: fetch a model's checkpoint to this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ headscope fetch ORG/NAME --revision v1.0
 
 
 def fetch(**options: Any) -> int:
-    """Fetch what is not here yet, and print the folder."""
+    """Fetch missing files of the checkpoint, and print its folder."""
     settings = settings_of_model(options)
     with terminal.steps() as say:
         folder = locate_checkpoint(settings, say)
@@ -31,7 +31,7 @@ command = Command(
     "fetch",
     callback=fetch,
     params=[click.Argument(["model"], required=False, metavar="[NAME]"), setting("revision")],
-    help="Get a model's checkpoint and print its folder. NAME is a hub name, name@revision or a "
-    "folder; by default it is HEADSCOPE_MODEL, or else the default model.",
+    help="Fetch a model's checkpoint and print its folder. NAME is a hub name, name@revision or a "
+    "folder; the default is HEADSCOPE_MODEL, or else the default model.",
     examples=EXAMPLES,
 )

@@ -1,4 +1,4 @@
-"""Options that follow from the fields of `Settings`, and the settings that are given by them."""
+"""Options generated from the fields of `Settings`, and conversion of options to settings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ PREFIX = "HEADSCOPE_"
 
 
 class Words(Choice):
-    """The words of a choice for help and completion; the settings check them, as a variable's."""
+    """Choice for help and completion only; the settings validate flags and variables alike."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The value as it is."""
+        """Return the value unchanged."""
         del param, ctx
         return str(value)
 
 
 class SettingOption(click.Option):
-    """The option of a setting; `service.settings.environment` reads the variable it tells of."""
+    """Option of a setting, whose help names the variable of `service.settings.environment`."""
 
     def __init__(self, name: str, field: FieldInfo, *, one: bool = False, about: str = "") -> None:
         shown = shown_of(field)
@@ -52,19 +52,19 @@ class SettingOption(click.Option):
         self._default = default_in_words(field)
 
     def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
-        """The variable and the default of the setting."""
+        """Return the variable and the default of the setting."""
         del ctx
         return {"envvars": (self.variable,), "default": self._default}
 
 
 def shown_of(field: FieldInfo) -> Shown:
-    """How a setting is shown."""
+    """Return the presentation of a setting."""
     (shown,) = (item for item in field.metadata if isinstance(item, Shown))
     return shown
 
 
 def default_in_words(field: FieldInfo) -> str:
-    """A default as help and docs have it: its value, or words where that says nothing."""
+    """Return a default for help and docs: its value, or a description."""
     words = shown_of(field).default
     if isinstance(field.default, bool):
         return words or ("on" if field.default else "off")
@@ -72,41 +72,41 @@ def default_in_words(field: FieldInfo) -> str:
 
 
 def setting(name: str, *, one: bool = False, about: str = "") -> SettingOption:
-    """The option of one setting.
+    """Return the option of a setting.
 
     Args:
-        name: of the setting.
-        one: at most one value, where `serve` takes several.
-        about: in place of the setting's own description.
+        name: name of the setting.
+        one: whether the option takes at most one value, where `serve` takes several.
+        about: help in place of the setting's description.
 
     """
     return SettingOption(name, Settings.model_fields[name], one=one, about=about)
 
 
 def verification_device() -> click.Option:
-    """The option of a command that verifies; no setting, as the graphs are the same anywhere."""
+    """Return the option `--device` of verifying commands, which is not the setting `device`."""
     return click.Option(
         ["--device"],
         type=Choice(("cpu", "cuda")),
         default="cpu",
         show_default=True,
-        help="Where the graphs are verified.",
+        help="Device of the verification.",
     )
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the command line has."""
+    """Return the options that are set on the command line."""
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
-    """The settings of these flags, the variables and the defaults.
+    """Return the settings from flags, environment variables and defaults.
 
     Args:
         flags: values by setting, as text.
 
     Raises:
-        WrongUseError: a value is wrong; the message names its option or variable.
+        WrongUseError: a value is invalid; the message names its option or variable.
 
     """
     if flags.keys() >= {"artifact", "precision"}:
@@ -114,14 +114,14 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     try:
         return Settings(**flags)
     except ValidationError as error:
-        told = [_wrong(item, flags) for item in error.errors()]
-        raise WrongUseError("; ".join(dict.fromkeys(told))) from None
+        messages = [_wrong(item, flags) for item in error.errors()]
+        raise WrongUseError("; ".join(dict.fromkeys(messages))) from None
     except ValueError as error:
         raise WrongUseError(str(error)) from None
 
 
 def _wrong(item: ErrorDetails, flags: dict[str, Any]) -> str:
-    """What is wrong with a value, after where it comes from."""
+    """Return the message of an invalid value, beginning with its flag or variable."""
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
         return message
@@ -132,17 +132,17 @@ def _wrong(item: ErrorDetails, flags: dict[str, Any]) -> str:
     value = f"{' ' if by_flag else '='}{shlex.quote(str(item['input']))}" if field.repr else ""
     words = choices(field)
     if words:
-        said = must_be_one_of(words) + likely(str(item["input"]), words)
+        reason = must_be_one_of(words) + likely(str(item["input"]), words)
     else:
-        said = message.replace("Input should be", "must be").partition(", unable")[0]
-    return f"{source}{value}{' ' if said.startswith('must be') else ': '}{said}"
+        reason = message.replace("Input should be", "must be").partition(", unable")[0]
+    return f"{source}{value}{' ' if reason.startswith('must be') else ': '}{reason}"
 
 
 def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings:
-    """The settings of a command for one model; without one the environment's, and no artifact.
+    """Return the settings of a command for one model, by default the environment's model.
 
     Raises:
-        WrongUseError: a value is wrong.
+        WrongUseError: a value is invalid.
 
     """
     flags = given(options)
@@ -153,7 +153,7 @@ def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings
 
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
-    """The words that a setting may be; none where it is no choice."""
+    """Return the words of a setting that is a choice, else nothing."""
     return tuple(_literals(field.annotation))
 
 
@@ -166,7 +166,7 @@ def _literals(annotation: Any) -> Iterator[str]:
 
 
 def _type_of(field: FieldInfo) -> click.ParamType[Any]:
-    """What completes a value; wrong ones are refused by the settings, in one way everywhere."""
+    """Return the type for completion; the settings validate values."""
     if words := choices(field):
         return Words(words)
     if Path in (field.annotation, *get_args(field.annotation)):

@@ -1,4 +1,4 @@
-"""The program: its commands, each loaded when it is asked for, and how it ends."""
+"""Main program: lazily loaded commands, and handling of errors and exit codes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from service.system import resources
 NAME = "headscope"
 COMMANDS = {
     "serve": "Serve models, or exported artifacts, over HTTP.",
-    "export": "Turn a checkpoint into an artifact, and verify it.",
-    "verify": "Hold an artifact's ONNX graphs against PyTorch.",
-    "bench": "Rank scored sentence pairs by artifacts, and time that.",
+    "export": "Export a checkpoint as an artifact, and verify it.",
+    "verify": "Compare an artifact's ONNX graphs with PyTorch.",
+    "bench": "Score artifacts on sentence pairs, and time them.",
     "encode": "Encode the texts of files into one file, resumably.",
-    "fetch": "Get a model's checkpoint and say where it is.",
+    "fetch": "Fetch a model's checkpoint and print its folder.",
 }
-"""What each command does; that of a name is `command` in the file of that name beside this one."""
+"""Name of each command → short help; `service/cli/NAME.py` defines it as `command`."""
 EXAMPLES = """
 headscope serve                                  the default model, on port 8000
 headscope export --model ORG/NAME --out FOLDER   an artifact of a model of the hub
@@ -33,15 +33,15 @@ headscope serve --help                           every setting of the service
 
 
 class Program(click.Group):
-    """The commands of the table."""
+    """Group of the commands in `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the table."""
+        """Return the names of the commands, in the order of `COMMANDS`."""
         del ctx
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One command, whose file is loaded; None where there is none of that name."""
+        """Import and return a command; None for an unknown name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -51,18 +51,18 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first argument; a wrong name is told with the likely one."""
+        """Return the command of the first argument; the error of a wrong name suggests another."""
         self.commands = dict.fromkeys(COMMANDS, click.Command(None))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table; no command is loaded for it."""
+        """Write the commands and their short help, without importing them."""
         ctx.color = terminal.colours()
         with formatter.section(heading("Commands")):
             formatter.write_dl([*COMMANDS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
+        """Write the examples."""
         del ctx
         write_lines(formatter, "Examples", EXAMPLES)
 
@@ -87,14 +87,14 @@ program = Program(
             is_eager=True,
             expose_value=False,
             callback=_show_versions,
-            help="Show the version, and those of what computes.",
+            help="Show the versions of Headscope and of its inference libraries.",
         )
     ],
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code. What goes wrong is a line on standard error."""
+    """Run a command, report failures in a line on standard error, and return the exit code."""
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     if asked := terminal.completion():
         return shell_complete(program, {}, NAME, terminal.COMPLETION, asked)
@@ -123,7 +123,7 @@ def _run(command: str, words: list[str]) -> int:
         return ended.exit_code
     except click.UsageError as error:
         hint = f"{command} --help shows what there is."
-        terminal.fail(command, f"{_told(error)}\n{hint}")
+        terminal.fail(command, f"{_message(error)}\n{hint}")
         return Exit.WRONG_USE
     except BrokenPipeError:
         raise
@@ -132,8 +132,8 @@ def _run(command: str, words: list[str]) -> int:
         return code_of(error)
 
 
-def _told(error: click.UsageError) -> str:
-    """The message; of a wrong value its option, and the value, as where a variable has it."""
+def _message(error: click.UsageError) -> str:
+    """Return an error's message; for an invalid value with its option, as for variables."""
     missing = isinstance(error, click.MissingParameter)
     if isinstance(error, click.BadParameter) and error.param is not None and not missing:
         return f"{error.param.opts[0]} {error.message}"

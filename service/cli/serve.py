@@ -1,4 +1,4 @@
-"""`headscope serve`: its options are the settings."""
+"""`headscope serve`: serve models over HTTP, with all settings as options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("headscope")
 
 
 def serve(**options: Any) -> int:
-    """Serve until told to stop; what goes wrong is logged where logs are JSON."""
+    """Serve until a signal to stop; failures are log lines if the log format is JSON."""
     settings = settings_of(given(options))
     resources.settle_allocator()
     if settings.log_format == "text":
@@ -54,17 +54,17 @@ def serve(**options: Any) -> int:
 def _run(run: Server, settings: Settings, artifacts: list[Artifact]) -> int:
     try:
         return run(settings, artifacts)
-    except KeyboardInterrupt:  # it has stopped in order, and said so
+    except KeyboardInterrupt:  # the server has stopped in order, and logged that
         return Exit.INTERRUPTED
 
 
 def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
-    """The server and what it serves; the web framework is loaded while files are hashed."""
+    """Return the server and its artifacts, importing the web framework while files are hashed."""
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as loading:
         server = loading.submit(_server, settings)
-        artifacts = open_served(settings, say)  # an export, which Ctrl-C ends here and nowhere else
+        artifacts = open_served(settings, say)  # may export, and must get Ctrl-C here
     return server.result(), artifacts
 
 
@@ -87,7 +87,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
     check_names(settings)
     twins = open_twins(settings)  # before an export, which takes minutes
     if settings.precision != "auto":
-        models = [open_artifact(one, say) for one in each(settings)]
+        models = [open_artifact(single, say) for single in each(settings)]
     else:
         from service.artifacts.fastest import open_fastest
 
@@ -100,6 +100,6 @@ command = Command(
     callback=serve,
     params=[setting(name) for name in Settings.model_fields],
     help="Serve models, or exported artifacts, over HTTP; by default the default model.\n\n"
-    "An option wins over its HEADSCOPE_ variable, which wins over the default.",
+    "An option takes precedence over its HEADSCOPE_ variable.",
     examples=EXAMPLES,
 )

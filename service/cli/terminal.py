@@ -1,4 +1,4 @@
-"""What a command writes, and to what: a terminal, a file, or a pipe whose reader may leave."""
+"""Output of commands to a terminal, a file, or a pipe whose reader may exit."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ import click
 from service.system.logs import printable
 
 COMPLETION = "_HEADSCOPE_COMPLETE"
-"""The variable that a shell's completion asks by, as click's scripts have it."""
+"""Environment variable by which a shell requests completion, as click's scripts set it."""
 
 
 def completion() -> str:
-    """What a shell asks for: its script, or the words that may follow; mostly nothing."""
+    """Return the completion request of a shell; empty if there is none."""
     return os.environ.get(COMPLETION, "")
 
 
 def colours() -> bool | None:
-    """False where NO_COLOR forbids them (https://no-color.org); else the stream decides."""
+    """Return False if NO_COLOR is set (https://no-color.org) or the terminal is dumb, else None.
+
+    With None, click decides by the stream.
+    """
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def fail(command: str, message: str) -> None:
-    """Tell on standard error what went wrong."""
+    """Print an error message to standard error."""
     name = click.style(f"{command}:", fg="red", bold=True)
     with contextlib.suppress(BrokenPipeError):
         click.echo(f"{name} {message}", err=True, color=colours())
@@ -42,7 +45,7 @@ def fail(command: str, message: str) -> None:
 
 @contextlib.contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
-    """What tells the steps of a command on standard error: lines, with their time on a terminal."""
+    """Yield a function that prints steps to standard error, with their times on a terminal."""
     with interruptible():
         if not sys.stderr.isatty():
             yield lambda step: click.echo(f"headscope: {printable(step)}", err=True)
@@ -56,10 +59,10 @@ def steps() -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Work that Ctrl-C ends even where a library takes it for a failure of its own, as torch does.
+    """Let Ctrl-C end the block even if a library, such as torch, replaces the KeyboardInterrupt.
 
     Raises:
-        KeyboardInterrupt: it was asked for.
+        KeyboardInterrupt: the block was interrupted.
 
     """
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -84,7 +87,7 @@ def interruptible() -> Iterator[None]:
 
 
 class TimedSteps:
-    """Lines on a terminal, the last of which shows how long its step has taken."""
+    """Lines of steps on a terminal; the last line shows the running time of its step."""
 
     def __init__(self, stream: TextIO, every_seconds: float = 1.0) -> None:
         self._stream = stream
@@ -97,12 +100,12 @@ class TimedSteps:
         self._ticker.start()
 
     def __call__(self, step: str) -> None:
-        """Begin a step; the one before has ended."""
+        """Begin a step, and end the previous step."""
         with self._lock:
             self._finish()
             self._line, self._started = f"headscope: {printable(step)}", time.monotonic()
             self._write(self._line)
-            # a line that wraps cannot be written over, and a download draws a bar of its own
+            # a wrapped line cannot be overwritten, and a download draws its own bar
             if len(self._line) + 9 > shutil.get_terminal_size().columns or "fetching" in step:
                 self._line = ""
                 self._write("\n")
@@ -134,18 +137,18 @@ class TimedSteps:
 
 
 def flush() -> None:
-    """Write what is left in the buffer of standard output.
+    """Flush standard output.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the output cannot be written.
 
     """
-    if sys.stdout is not None:  # as it is where a shell closed it: `>&-`
+    if sys.stdout is not None:  # a shell may close it: `>&-`
         sys.stdout.flush()
 
 
 def reader_left() -> bool:
-    """Whether the other end of a pipe that we write to is closed."""
+    """Return whether the reading end of an output pipe is closed."""
     poll = select.poll()
     for descriptor in _descriptors():
         poll.register(descriptor, select.POLLOUT)
@@ -153,7 +156,7 @@ def reader_left() -> bool:
 
 
 def silence() -> None:
-    """Write no more: what is left in buffers would fail again as the interpreter ends."""
+    """Redirect output to /dev/null, as flushing the buffers at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in _descriptors():
         os.dup2(nowhere, descriptor)
@@ -161,7 +164,7 @@ def silence() -> None:
 
 
 def _descriptors() -> Iterator[int]:
-    """Those of standard output and error; a test's may have none."""
+    """Yield the file descriptors of standard output and error, if they have one."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(io.UnsupportedOperation, AttributeError):
             yield stream.fileno()

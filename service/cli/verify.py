@@ -1,4 +1,4 @@
-"""`headscope verify`: an artifact's graphs against PyTorch, on a device."""
+"""`headscope verify`: compare an artifact's graphs with PyTorch, on a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ headscope verify --artifact artifacts/fp16 --device cuda
 
 
 def run(artifact: Path, device: Any) -> int:
-    """Verify, and print a line for each tensor; a use that passed at the export has to pass."""
+    """Verify and print a line for each tensor; fail if a use fails that passed at the export."""
     require("a verification", *EXPORTER)
     from model.export.verify import report, verify
 
@@ -40,10 +40,10 @@ command = Command(
             ["--artifact"],
             type=click.Path(path_type=Path),
             required=True,
-            help="An artifact's folder.",
+            help="Artifact folder.",
         ),
         verification_device(),
     ],
-    help="Hold an artifact's ONNX graphs against PyTorch, and print how far they are apart.",
+    help="Compare an artifact's ONNX graphs with PyTorch, and print the differences.",
     examples=EXAMPLES,
 )

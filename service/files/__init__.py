@@ -1,1 +1,1 @@
-"""`headscope encode`: the texts of files to a file of vectors, resumable."""
+"""`headscope encode`: encode the texts of files into a file of vectors, resumably."""

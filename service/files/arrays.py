@@ -1,7 +1,7 @@
-"""Outputs of arrays alone: .npy, .npz and .safetensors, put together part by part.
+"""Array outputs without columns: .npy, .npz and .safetensors, written part by part.
 
 Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
-https://huggingface.co/docs/safetensors. Ragged arrays stand end to end; text i has the entries
+https://huggingface.co/docs/safetensors. Ragged arrays are concatenated; text i has the entries
 `cu_seqlens[i]:cu_seqlens[i + 1]`.
 """
 
@@ -18,24 +18,24 @@ from service.files.parts import Part, Spec, write_head
 
 CU_SEQLENS = "cu_seqlens"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The time of every member of an archive: the same arrays give the same file."""
+"""Modification time of every archive member, so that the same arrays give the same file."""
 
 
 def specs_of(parts: Sequence[Part]) -> dict[str, Spec]:
-    """The arrays of all parts together."""
-    found: dict[str, Spec] = {}
+    """Return the dtypes and shapes of the arrays of all parts together."""
+    specs: dict[str, Spec] = {}
     for part in parts:
         for name, (dtype, shape) in part.specs.items():
-            entries = found[name].shape[0] if name in found else 0
-            found[name] = Spec(dtype, (entries + shape[0], *shape[1:]))
-    if LENGTHS in found:
-        texts = found.pop(LENGTHS).shape[0]
-        found[CU_SEQLENS] = Spec("int64", (texts + 1,))
-    return found
+            entries = specs[name].shape[0] if name in specs else 0
+            specs[name] = Spec(dtype, (entries + shape[0], *shape[1:]))
+    if LENGTHS in specs:
+        texts = specs.pop(LENGTHS).shape[0]
+        specs[CU_SEQLENS] = Spec("int64", (texts + 1,))
+    return specs
 
 
 def chunks(parts: Sequence[Part], name: str) -> Iterator[Array]:
-    """An array's pieces, one part in memory at a time."""
+    """Yield the pieces of an array, with one part in memory at a time."""
     if name != CU_SEQLENS:
         yield from (part.array(name) for part in parts if part.specs)
         return
@@ -49,7 +49,7 @@ def chunks(parts: Sequence[Part], name: str) -> Iterator[Array]:
 
 
 def write_npy(file: IO[bytes], spec: Spec, pieces: Iterator[Array]) -> None:
-    """One array."""
+    """Write an array in .npy format."""
     header = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(spec.dtype)),
         "fortran_order": False,
@@ -61,12 +61,12 @@ def write_npy(file: IO[bytes], spec: Spec, pieces: Iterator[Array]) -> None:
 
 
 def write_vectors(file: BinaryIO, parts: Sequence[Part], name: str) -> None:
-    """A .npy file of one array."""
+    """Write a .npy file of the array with a name."""
     write_npy(file, specs_of(parts)[name], chunks(parts, name))
 
 
 def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
-    """An archive of every array, not compressed."""
+    """Write an uncompressed .npz archive of all arrays."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, spec in specs_of(parts).items():
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
@@ -75,6 +75,6 @@ def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
 
 
 def write_safetensors(file: BinaryIO, parts: Sequence[Part]) -> None:
-    """Every array, as in the binary form of `POST /encode` nothing padded."""
+    """Write all arrays as safetensors, without padding, like the binary format of `POST /encode`."""
     for name in write_head(file, specs_of(parts), {}):
         file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))

@@ -1,6 +1,6 @@
-"""Outputs that keep the input's columns: .jsonl and .parquet, put together part by part.
+"""Outputs that keep the input's columns: .jsonl and .parquet, written part by part.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads, D features that are kept.
+Notation: S tokens of one text, H hidden size, L layers, N heads, D output features.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from service.files.options import Kind
 from service.files.parts import Part
 
 Rows = tuple[list[Place], dict[str, Array]]
-"""The rows of a part that have vectors, and its arrays."""
+"""Rows of a part that have vectors, and the part's arrays."""
 
 
 def with_rows(parts: Sequence[Part], places: Iterable[Place]) -> Iterator[Rows]:
-    """Each part with its rows of the input."""
-    rest = iter(places)
+    """Yield the rows and arrays of each part."""
+    remaining = iter(places)
     for part in parts:
-        found = [next(rest) for _ in range(part.start, part.end)]
+        rows = [next(remaining) for _ in range(part.start, part.end)]
         if part.specs:
             arrays = {name: part.array(name) for name in part.specs}
             kept = (arrays[ROWS] - part.start).tolist()
-            yield [found[place] for place in kept], arrays
+            yield [rows[place] for place in kept], arrays
 
 
 def of_texts(field: Field, arrays: dict[str, Array]) -> Sequence[Array]:
-    """A field's array of each text of a part."""
+    """Return a field's array for each text of a part."""
     values = arrays[field.name]
     return np.split(values, np.cumsum(arrays[LENGTHS])[:-1]) if field.ragged else list(values)
 
 
 def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], places: Iterable[Place]) -> None:
-    """An object a text: the input's columns, and the kind's fields after them."""
+    """Write a JSON object for each text, with the input's columns followed by the kind's fields."""
     fields = FIELDS[kind]
     for rows, arrays in with_rows(parts, places):
         columns = [of_texts(field, arrays) for field in fields]

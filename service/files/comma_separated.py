@@ -1,6 +1,6 @@
 """Records of CSV files (RFC 4180), whose first record names the columns.
 
-Values stay the texts that they are in the file, which says of none whether it is a number.
+All values are texts, as CSV does not mark numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LOST = "field larger than field limit"
 
 
 class CsvRecords(Source):
-    """The records after the header; lines without anything are none."""
+    """Source of the records after the header, without empty lines."""
 
     _header: Sequence[str] = ()
 
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Every record; a record is its fields."""
+        """Yield every record; `Row.record` is the list of its fields."""
         del whole
         csv.field_size_limit(MOST_ROW_BYTES)
         with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -51,15 +51,15 @@ class CsvRecords(Source):
                     yield Row(number, None if problem else fields[place], problem, fields)
 
     def json(self, row: Row) -> bytes:
-        """The fields under their columns' names."""
+        """Return the fields by column name."""
         return orjson.dumps(dict(zip(self._header, row.record, strict=True)))[:-1]
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The fields under their columns' names."""
+        """Return the fields by column name."""
         return [dict(zip(self._header, row.record, strict=True)) for row in rows]
 
     def _read_header(self, reader: Iterator[list[str]]) -> int:
-        """The place of the texts' column."""
+        """Read the header, and return the index of the texts' column."""
         header = next(reader, [])
         if len(set(header)) < len(header):
             raise UsageError(f"{self.name}: two columns have one name")

@@ -1,4 +1,4 @@
-"""Requests to a running service, which are sent again where that can help."""
+"""Requests to a running service, with retries."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ TRIES = 8
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
 SILENCE_SECONDS = 120.0
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses of what may pass: busy, restarting, or a proxy without its service."""
+"""Statuses of temporary failures: a busy or restarting service, or a proxy without its service."""
 SAFETENSORS = "application/vnd.safetensors"
 
 
 class ServiceFailure(OSError):
-    """The service cannot be reached, or fails, however often it is asked."""
+    """The service cannot be reached, or fails after all retries."""
 
 
 class RefusedRequest(Exception):
-    """The service refuses what it was sent, and would again."""
+    """The service rejects a request permanently."""
 
     def __init__(self, status: int, detail: str, fingerprint: str | None) -> None:
         super().__init__(detail)
@@ -45,13 +45,13 @@ class _Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Connection:
-    """The service at an address."""
+    """Connection to the service at an address."""
 
     url: str
     api_key: str | None = None
     sleep: Callable[[float], None] = time.sleep
     notices: list[Notices] = field(default_factory=list, compare=False)
-    """Notices of the replies so far, one a reply; several threads append to them."""
+    """Notices of each reply so far; several threads append to the list."""
     _first: dict[str, str | None] = field(default_factory=dict, compare=False)
     """Fingerprint of the first reply to `post` by `FINGERPRINT_HEADER`; None without the header."""
 
@@ -61,17 +61,17 @@ class Connection:
         return self._first.get(FINGERPRINT_HEADER)
 
     def get(self, route: str) -> Any:
-        """A JSON document."""
+        """Return a JSON document of the service."""
         return _parsed(
             self._retried(self._request(route, None, "application/json")).content, self.url
         )
 
     def post(self, route: str, body: Mapping[str, Any], accept: str) -> bytes:
-        """The reply to a request.
+        """Send a request, and return the body of the reply.
 
         Raises:
-            RefusedRequest: the request is one that the service does not answer.
-            ServiceFailure: it gave no answer, or another model answered than before.
+            RefusedRequest: the service rejects the request.
+            ServiceFailure: the service does not answer, or another model answers than before.
 
         """
         try:
@@ -126,13 +126,13 @@ class Connection:
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float:
-    """Seconds of the header; of one that is a date, or absurd, what we wait anyway."""
+    """Return the seconds of `Retry-After`, capped; 0 if the header is missing or a date."""
     value = error.headers.get("Retry-After", "")
     return min(float(value), 10 * LONGEST_WAIT_SECONDS) if value.isdigit() else 0.0
 
 
 def _notices(headers: Mapping[str, str]) -> Notices:
-    """The notices of a reply; none where a proxy has put something else in a header's place."""
+    """Return the notices of a reply; none if a proxy has replaced their headers."""
     try:
         return Notices.of_headers(headers)
     except ValueError:

@@ -1,4 +1,4 @@
-"""All between a run over files and what computes: an engine here, or a service."""
+"""Interface between a run over files and its encoder, a local engine or a remote service."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from service.inference.notices import Notices
 
 
 class Refused(NamedTuple):
-    """Refusal of a text that does not fit the model."""
+    """Rejection of a text that does not fit the model."""
 
     problem: str
 
     @classmethod
     def of(cls, error: Exception) -> Refused:
-        """Return the refusal that an error about one text describes, in the command's own words."""
+        """Return the rejection that an error about one text describes, in terms of the command."""
         return cls(str(error).replace("inputs[0]", "the text").replace("`truncate`", "--truncate"))
 
 
 Outcome = TextArrays | Refused
-"""What becomes of one text."""
+"""Arrays of a text, or its rejection."""
 Pending = list[Future[list[tuple[int, Outcome]]]]
-"""The batches of a window: each gives places in the window, and their outcomes."""
+"""Batches of a window; each resolves to the texts' indices in the window and their outcomes."""
 
 
 class Encoder(Protocol):
-    """What computes the arrays of texts; batches that are begun are computed side by side."""
+    """Encoder of texts as arrays, which computes started batches concurrently."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the arrays follow from, beside the texts and the options."""
+        """Properties that determine the arrays, beside the texts and the options."""
 
     @property
     def window_characters(self) -> int:
-        """Most characters of a window."""
+        """Maximum characters of a window."""
 
     @property
     def notices(self) -> Notices:
-        """Notices about the texts that were computed so far."""
+        """Notices about the texts computed so far."""
 
     def begin(self, texts: Sequence[str]) -> Pending:
-        """Begin to compute a window; every place of it is in one batch.
+        """Start the computation of a window, with each text in one batch.
 
         Raises:
-            ServiceError: nothing can be computed.
+            ServiceError: the engine cannot compute.
 
         """
 
     def close(self) -> None:
-        """Drop what waits, let batches that run finish, and release what is held."""
+        """Drop waiting batches, let running batches finish, and release resources."""

@@ -1,6 +1,6 @@
-"""What an output holds of each text: the arrays of each kind, by name.
+"""Fields of outputs: the arrays of a text for each kind of output, by name.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads, D features that are kept.
+Notation: S tokens of one text, H hidden size, L layers, N heads, D output features.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from service.inference.attention.statistics import STATISTICS
 
 Array = NDArray[Any]
 TextArrays = tuple[Array, ...]
-"""The arrays of one text, in the order of its kind's fields."""
+"""Arrays of a text, in the order of its kind's fields."""
 ROWS, LENGTHS = "rows", "lengths"
-"""Arrays of every part: the index of each text's row, from 0 over all inputs; and, of ragged
-fields, how many entries each text has."""
+"""Names of arrays of every part: the index of each text's row, from 0 over all inputs, and the
+number of entries of each text in ragged fields."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a text."""
+    """Array of a text."""
 
     name: str
-    """As a column."""
+    """Name of the field as a column."""
     dtype: str
-    """numpy's name of it."""
+    """Name of the dtype in numpy."""
     ragged: bool = False
-    """Whether its first axis is each text's own."""
+    """Whether the length of the first axis differs between texts."""
 
 
 FIELDS: Mapping[Kind, tuple[Field, ...]] = {
@@ -42,21 +42,21 @@ FIELDS: Mapping[Kind, tuple[Field, ...]] = {
     "stats": tuple(Field(name, "float32") for name in STATISTICS),
     "importance": (Field("importance", "float32"),),
 }
-"""`[D]`; `[S]` and `[S, H]`; one entry a word whose weight is not 0; `[L, N]` of each statistic;
-`[L, N]`."""
+"""Kind of output → fields of a text: `[D]`; `[S]` and `[S, H]`; one entry for each word with
+non-zero weight; `[L, N]` for each statistic; `[L, N]`."""
 
 
 def reserved_names(kind: Kind) -> frozenset[str]:
-    """The columns that an output adds to the input's."""
+    """Return the names of the columns that an output adds to the input's."""
     return frozenset(field.name for field in FIELDS[kind])
 
 
 def joined(kind: Kind, texts: Sequence[TextArrays]) -> dict[str, Array]:
-    """The arrays of at least one text, end to end; with `LENGTHS` where they are ragged."""
-    found: dict[str, Array] = {}
+    """Concatenate the arrays of at least one text, with `LENGTHS` for ragged fields."""
+    columns: dict[str, Array] = {}
     for place, field in enumerate(FIELDS[kind]):
         arrays = [np.asarray(text[place], field.dtype) for text in texts]
-        found[field.name] = np.concatenate(arrays) if field.ragged else np.stack(arrays)
+        columns[field.name] = np.concatenate(arrays) if field.ragged else np.stack(arrays)
         if field.ragged:
-            found[LENGTHS] = np.array([len(array) for array in arrays], np.int64)
-    return found
+            columns[LENGTHS] = np.array([len(array) for array in arrays], np.int64)
+    return columns

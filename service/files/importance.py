@@ -1,7 +1,7 @@
-"""The importance of each head over a file, as a table.
+"""Table of the importance of each head over a file.
 
-Michel et al. 2019 (https://arxiv.org/abs/1905.10650) switch off one head at a time; here what is
-lost is 1 − cosine between a text's vectors with and without the head.
+Michel et al. 2019 (https://arxiv.org/abs/1905.10650) ablate one head at a time. Here the loss is
+1 − cosine between a text's vectors with and without the head.
 
 Notation: L layers, N heads.
 """
@@ -17,10 +17,10 @@ from service.files.parts import Part
 
 
 def importance_table(parts: Sequence[Part]) -> str:
-    """Return the mean over all texts: a line for each layer, a column for each head.
+    """Return the mean over all texts as a table, with a line for each layer, a column for each head.
 
     Args:
-        parts: of a run of the kind "importance"; at least one has texts.
+        parts: parts of a run of the kind "importance", at least one with texts.
 
     """
     (field,) = FIELDS["importance"]

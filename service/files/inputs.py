@@ -1,4 +1,4 @@
-"""The inputs of a run: which files they are, and what a first reading of all finds."""
+"""Inputs of a run: the matching files, and a survey of their rows."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _LINES: dict[str, type[Source]] = {".txt": TextLines, ".jsonl": JsonLines, ".csv
 
 
 class Place(NamedTuple):
-    """A row among those of all inputs."""
+    """Row and its position over all inputs."""
 
     position: int
-    """From 0, over all inputs."""
+    """Index of the row over all inputs, from 0."""
     source: Source
     row: Row
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first reading of all inputs finds."""
+    """Result of a first reading of all inputs."""
 
     sources: Sequence[Source]
     rows: int
     identity: list[dict[str, str]]
-    """Name and content of each file."""
+    """Name and SHA-256 of each file."""
     states: list[tuple[int, int]]
-    """Size and time of change of each file."""
+    """Size and modification time of each file."""
     schema: Schema | None
-    """The columns of a Parquet output."""
+    """Columns of a Parquet output."""
 
     def places(self, *, whole: bool = False) -> Iterator[Place]:
-        """Every row of every file, in order."""
+        """Yield every row of every file, in order."""
         read = ((source, row) for source in self.sources for row in source.rows(whole=whole))
         for position, (source, row) in enumerate(read):
             yield Place(position, source, row)
 
     def check_unchanged(self) -> None:
-        """Check that every file is the one that was read first.
+        """Check that no file has changed since the survey.
 
         Raises:
-            InputFailure: one has changed.
+            InputFailure: a file has changed.
 
         """
         for source, state in zip(self.sources, self.states, strict=True):
@@ -70,14 +70,14 @@ class Survey:
 
 
 def find_sources(options: FileOptions, spool: Path) -> list[Source]:
-    """The files that the inputs name, in their order; a glob's in the order of their names.
+    """Return the sources that the inputs name, in order; a glob's files sorted by name.
 
     Args:
-        options: the inputs.
-        spool: where standard input is, or will be, kept.
+        options: options with the inputs.
+        spool: file that stores standard input.
 
     Raises:
-        UsageError: there is no such file, or its format is unknown.
+        UsageError: a file does not exist, or its format is unknown.
         ValueError: Parquet is read or written, and pyarrow is not installed.
 
     """
@@ -85,34 +85,34 @@ def find_sources(options: FileOptions, spool: Path) -> list[Source]:
         require("Parquet", "pyarrow")
     columnar = options.out.suffix in COLUMNAR
     reserved = reserved_names(options.encoding.kind) if columnar else frozenset[str]()
-    found: list[Source] = []
+    sources: list[Source] = []
     for name in options.inputs:
         if name == STDIN:
-            found.append(TextLines(spool, "standard input", options.column, reserved))
+            sources.append(TextLines(spool, "standard input", options.column, reserved))
             continue
         for path in _matching(name):
             kind = _kind(path)
-            found.append(kind(path, str(path), options.column, reserved))
-    suffixes = {source.path.suffix for source in found}
+            sources.append(kind(path, str(path), options.column, reserved))
+    suffixes = {source.path.suffix for source in sources}
     if options.out.suffix == PARQUET in suffixes and len(suffixes) > 1:
         raise UsageError("Parquet and other files have no columns in common: encode them apart")
     if options.inputs.count(STDIN) > 1:
         raise UsageError("standard input can be read once")
-    return found
+    return sources
 
 
 def spool_stdin(spool: Path) -> None:
-    """Keep standard input in a file, which a resumed run can read again."""
+    """Store standard input in a file, so that it can be read several times."""
     with create(spool) as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
 
 
 def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
-    """Read all inputs once.
+    """Read all inputs once, to validate them before anything is computed.
 
     Args:
-        options: whether a bad row stops the run, and whether columns are kept.
-        sources: the files.
+        options: options of invalid rows and of the output's format.
+        sources: sources of all inputs.
 
     Raises:
         InputFailure: a row has no text, and the run is to stop; a file cannot be read; or the
@@ -143,42 +143,42 @@ def _try(schema: Schema, sources: Sequence[Source]) -> None:
     schema.try_file()
     for source in sources if schema.widened else ():
         rows = (row for row in source.rows() if not row.problem)
-        while some := list(itertools.islice(rows, SCHEMA_ROWS)):
-            schema.try_rows(source, some)
+        while batch := list(itertools.islice(rows, SCHEMA_ROWS)):
+            schema.try_rows(source, batch)
 
 
 def _read(source: Source, schema: Schema | None, *, stop: bool) -> int:
-    """How many rows a source has; their columns are counted in."""
+    """Count the rows of a source, and add their columns to the schema."""
     rows, total = source.rows(), 0
-    while some := list(itertools.islice(rows, SCHEMA_ROWS)):
-        total += len(some)
-        for row in some:
+    while batch := list(itertools.islice(rows, SCHEMA_ROWS)):
+        total += len(batch)
+        for row in batch:
             if row.problem and stop:
                 raise bad_row(source.where(row.number), row.problem)
         if schema:
-            schema.add(source, [row for row in some if not row.problem])
+            schema.add(source, [row for row in batch if not row.problem])
     return total
 
 
 def bad_row(where: str, problem: str) -> InputFailure:
-    """What stops a run at a row."""
+    """Return the error that stops a run at an invalid row."""
     return InputFailure(f"{where}: {problem} (--on-error skip leaves such rows out)")
 
 
 def _matching(name: str) -> list[Path]:
     if glob.has_magic(name) and not Path(name).exists():
         anchor = Path(name).anchor
-        found = sorted(Path(anchor or ".").glob(name.removeprefix(anchor)))
-        if not found:
+        paths = sorted(Path(anchor or ".").glob(name.removeprefix(anchor)))
+        if not paths:
             raise UsageError(f"no file matches {name}")
-        return found
+        return paths
     if not Path(name).is_file():
         raise UsageError(f"there is no file {name}")
     return [Path(name)]
 
 
 def _kind(path: Path) -> type[Source]:
-    """The source of a format."""
+    """Return the class of sources for a file's format."""
     if path.suffix in _LINES:
         return _LINES[path.suffix]
     if path.suffix == PARQUET:
@@ -196,5 +196,5 @@ def _schema() -> Schema:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Sources of lines: plain texts, and JSON objects (https://jsonlines.org)."""
+"""Sources with one row on each line: plain texts, and JSON objects (https://jsonlines.org)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Each line's number and bytes without its ending; None for one that is too long."""
+    """Yield the number and bytes of each line, without its ending; None if it is too long."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(MOST_ROW_BYTES):
@@ -34,12 +34,12 @@ NOT_UTF8 = "it is not UTF-8"
 
 
 class TextLines(Source):
-    """A text a line; an empty line is an empty text."""
+    """Source of texts, one on each line; an empty line is an empty text."""
 
     unit = "line"
 
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Every line; a record is its text."""
+        """Yield every line; `Row.record` is its text."""
         del whole
         for number, line in read_lines(self.path):
             if line is None:
@@ -53,21 +53,21 @@ class TextLines(Source):
                 yield Row(number, text, "", text)
 
     def json(self, row: Row) -> bytes:
-        """The text under the column's name."""
+        """Return the text under the column's name."""
         return orjson.dumps({self.column: row.record})[:-1]
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The texts under the column's name."""
+        """Return the texts under the column's name."""
         return [{self.column: row.record} for row in rows]
 
 
 class JsonLines(Source):
-    """An object a line; lines of white space are none."""
+    """Source of JSON objects, one on each line, without blank lines."""
 
     unit = "line"
 
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Every object; a record is its line."""
+        """Yield every object; `Row.record` is its line."""
         del whole
         for number, line in read_lines(self.path):
             if line is None:
@@ -77,23 +77,23 @@ class JsonLines(Source):
                 yield Row(number, text, problem, stripped)
 
     def json(self, row: Row) -> bytes:
-        """The line itself: numbers keep all their digits."""
+        """Return the original line, so that numbers keep all digits."""
         line: bytes = row.record
         return line[:-1].rstrip()
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The objects."""
+        """Return the objects."""
         return [orjson.loads(row.record) for row in rows]
 
     def _text(self, line: bytes) -> tuple[str | None, str]:
         try:
-            found = orjson.loads(line)
+            value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             return None, f"it is not JSON: {error.msg}"
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return None, "it is no JSON object"
-        if self.column not in found:
+        if self.column not in value:
             return None, f"it has no {self.column!r}"
-        if taken := sorted(self.reserved & found.keys()):
+        if taken := sorted(self.reserved & value.keys()):
             return None, f"it has {taken[0]!r} already, which the output adds"
-        return text_of(found[self.column], self.column)
+        return text_of(value[self.column], self.column)

@@ -1,6 +1,6 @@
-"""An engine of this process: windows of texts to batches of like length.
+"""Encoder by an engine of this process, which batches the texts of a window by length.
 
-A batch holds the same texts whenever its window is computed, so that its numbers are the same too.
+A window always has the same batches, so that its numbers are reproducible.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads.
 """
@@ -31,18 +31,17 @@ from service.system.distribution import version
 from service.system.resources import lower_priority, tokenize_in_the_calling_thread
 
 WINDOW_BATCHES = 32
-"""Batches that a window fills, at four characters a token: enough that the last one, which may be
-short, and differences of length within a batch cost next to nothing, and few enough that a kill
-costs little."""
+"""Number of batches in a window, at four characters a token: enough to make a short last batch and
+differences of length within batches negligible, few enough that an interruption costs little."""
 CHARACTERS_PER_TOKEN = 4
 TOKENS_WINDOW_BYTES = 48 * 2**20
-"""About what the token vectors of a window may take; they are in memory together."""
+"""Approximate limit of a window's token vectors, which are in memory together."""
 SLICE_TEXTS = 64
-"""Texts that are tokenised together; where one is refused, one by one."""
+"""Number of texts tokenised together; if one is rejected, they are tokenised one by one."""
 
 
 class LocalEncoder:
-    """An artifact's engine, and its tokenizer with the limits of the settings."""
+    """Encoder by an artifact's engine and tokenizer, with the limits of the settings."""
 
     def __init__(
         self, artifact: Artifact, settings: Settings, encoding: Encoding, engine: Engine | None
@@ -50,15 +49,15 @@ class LocalEncoder:
         """Start the engine.
 
         Args:
-            artifact: of the model.
-            settings: device, threads and limits.
-            encoding: what is wanted of each text.
-            engine: computes, and stays open; the one that the settings name when None.
+            artifact: artifact of the model.
+            settings: settings of device, threads and limits.
+            encoding: requested output of each text.
+            engine: engine to use and leave open; None starts the settings' engine.
 
         Raises:
-            UsageError: the model has no such layer, dimensions or prompt.
-            NoTaskHead: sparse vectors are wanted, and the model has none.
-            NotExported: a foreign graph does not give what is wanted.
+            UsageError: the layer, dimensions or prompt do not exist.
+            NoTaskHead: sparse vectors are requested, and the model has none.
+            NotExported: a foreign graph lacks the requested output.
             ModelError: the artifact cannot be loaded.
 
         """
@@ -94,8 +93,8 @@ class LocalEncoder:
         }
 
     def begin(self, texts: Sequence[str]) -> Pending:
-        """Tokenise in the calling thread, while batches that were begun before are computed."""
-        places, found = [], []
+        """Tokenise in the calling thread, while earlier batches are computed."""
+        places, tokenized = [], []
         refused: list[tuple[int, Outcome]] = []
         for first in range(0, len(texts), SLICE_TEXTS):
             outcomes = self._tokenize(texts[first : first + SLICE_TEXTS])
@@ -104,15 +103,16 @@ class LocalEncoder:
                     refused.append((place, outcome))
                 else:
                     places.append(place)
-                    found.append(outcome)
-        lacking = len(found) if self._tokenizer.lacks_prompt(self._options) else 0
-        self.notices += Notices.of(found, lacking)
-        lengths = [len(text.input_ids) for text in found]
+                    tokenized.append(outcome)
+        lacking = len(tokenized) if self._tokenizer.lacks_prompt(self._options) else 0
+        self.notices += Notices.of(tokenized, lacking)
+        lengths = [len(text.input_ids) for text in tokenized]
         pending: Pending = []
-        if found:
-            for batch in batches_by_length(lengths, self._batch_tokens):
-                some = [found[i] for i in batch]
-                pending.append(self._threads.submit(self._run, [places[i] for i in batch], some))
+        if tokenized:
+            for indices in batches_by_length(lengths, self._batch_tokens):
+                batch = [tokenized[i] for i in indices]
+                where = [places[i] for i in indices]
+                pending.append(self._threads.submit(self._run, where, batch))
         if refused:
             at_once: Future[list[tuple[int, Outcome]]] = Future()
             at_once.set_result(refused)
@@ -120,7 +120,7 @@ class LocalEncoder:
         return pending
 
     def close(self) -> None:
-        """Drop the batches that wait, and release the engine that was started for them."""
+        """Drop waiting batches, and close the engine if it was started here."""
         self._threads.shutdown(cancel_futures=True)
         if self._started:
             self._engine.close()
@@ -135,16 +135,16 @@ class LocalEncoder:
 
     def _tokenize(self, texts: Sequence[str]) -> list[TokenizedText | Refused]:
         try:
-            found = self._tokenizer.tokenize(texts, self._options)
+            tokenized = self._tokenizer.tokenize(texts, self._options)
         except (InputTooLong, Unprocessable) as error:
             if len(texts) == 1:
                 return [Refused.of(error)]
-            return [one for text in texts for one in self._tokenize([text])]
-        return [self._plan.refusal(text) or text for text in found]
+            return [outcome for text in texts for outcome in self._tokenize([text])]
+        return [self._plan.refusal(text) or text for text in tokenized]
 
 
 def start_engine(settings: Settings, artifact: Artifact) -> Engine:
-    """The engine that the settings name, held against the artifact's golden texts.
+    """Start the settings' engine, and check it on the artifact's golden texts.
 
     Raises:
         ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
@@ -157,10 +157,10 @@ def start_engine(settings: Settings, artifact: Artifact) -> Engine:
 
 
 def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
-    """How the texts are tokenised.
+    """Return the tokenisation options of the texts.
 
     Raises:
-        UsageError: the model names no such prompt.
+        UsageError: the model has no prompt of this name.
 
     """
     options = Options(
@@ -174,11 +174,11 @@ def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
 
 
 def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
-    """Check what is wanted against the model.
+    """Check that the model can compute the requested output.
 
     Raises:
-        UsageError: there is no such layer, or fewer dimensions.
-        NotExported: a foreign graph does not give it.
+        UsageError: the layer or the dimensions do not exist.
+        NotExported: a foreign graph lacks the output.
 
     """
     manifest = artifact.manifest

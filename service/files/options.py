@@ -1,4 +1,4 @@
-"""What a run over files is asked for, and which of it excludes each other."""
+"""Options of a run over files, and their validation."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from service.inference.tokenization.excerpt import Direction
 
 Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]
 ONE_ARRAY: tuple[Kind, ...] = ("pooled", "importance")
-"""Kinds of output that are one array of a fixed shape."""
+"""Kinds of output that consist of one array of fixed shape."""
 COLUMNAR = (".parquet", ".jsonl")
-"""Formats that keep the input's columns."""
+"""Suffixes of formats that keep the input's columns."""
 ARRAYS = (".npy", ".npz", ".safetensors")
-"""Formats of arrays alone."""
+"""Suffixes of formats without columns."""
 
 
 class UsageError(ValueError):
-    """Options that exclude each other, or inputs that are none; nothing was begun."""
+    """Mutually exclusive options, or invalid inputs; no work was done."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What is wanted of each text: the fields of `POST /encode`."""
+    """Requested output of each text, with the fields of `POST /encode`."""
 
     kind: Kind = "pooled"
     layer: int = -1
@@ -38,26 +38,27 @@ class Encoding:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """A run over files."""
+    """Options of a run over files."""
 
     inputs: tuple[str, ...]
     """Paths, globs, and `-` for standard input."""
     out: Path
     column: str = "text"
-    """Of the texts."""
+    """Column of the texts."""
     encoding: Encoding = Encoding()
     on_error: Literal["stop", "skip"] = "stop"
     restart: bool = False
-    """Whether what an unfinished run left is thrown away, and a finished output replaced."""
+    """Whether to discard an unfinished run, and to replace a finished output."""
     url: str | None = None
-    """A running service, in place of an engine of its own."""
+    """URL of a running service to use in place of an engine."""
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Check the options against each other.
 
         Raises:
-            UsageError: the output's format is unknown, or cannot hold what is asked for.
+            UsageError: the output's format is unknown or cannot hold the kind of output, or the
+                URL is invalid.
 
         """
         kind, suffix = self.encoding.kind, self.out.suffix
@@ -73,5 +74,5 @@ class FileOptions:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the output's content follows from, beside the inputs and the model."""
+        """Options that determine the output's content, beside the inputs and the model."""
         return {"column": self.column, **asdict(self.encoding)}

@@ -1,4 +1,4 @@
-"""Parquet as pyarrow reads and writes it: rows of a file, and tables of rows and vectors."""
+"""Reading of Parquet files, and conversion of rows to Parquet tables, by pyarrow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from service.files.rows import InputFailure, Row, Source, text_of
 BATCH_ROWS = 512
 _BUFFER_BYTES = 2**20
 _UNFIT = (pa.ArrowException, OverflowError)
-"""Exceptions of pyarrow about values that a type cannot hold."""
+"""Exceptions of pyarrow for values that a type cannot hold."""
 
 
 class ParquetRows(Source):
-    """The rows of all row groups, a few at a time."""
+    """Source of the rows of all row groups, read in small batches."""
 
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Every row; a record is its batch and its place there."""
+        """Yield every row; `Row.record` is its batch and its index in the batch."""
         try:
             with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES) as file:
                 self._check(file.schema_arrow)
@@ -43,20 +43,20 @@ class ParquetRows(Source):
             ) from None
 
     def schema(self) -> pa.Schema:
-        """The file's columns."""
+        """Return the file's columns."""
         schema: pa.Schema = pq.read_schema(self.path)
         return schema
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
-        """The records, of the file's own types."""
+        """Return rows as a table with the file's types."""
         batches = []
         for _, group in itertools.groupby(rows, key=lambda row: id(row.record[0])):
-            found = [row.record for row in group]
-            batches.append(found[0][0].take(pa.array([place for _, place in found])))
+            records = [row.record for row in group]
+            batches.append(records[0][0].take(pa.array([place for _, place in records])))
         return pa.Table.from_batches(batches)
 
     def json(self, row: Row) -> bytes:
-        """The row's columns as JSON has them."""
+        """Return the row's columns as JSON."""
         (values,) = self.values([row])
         return orjson.dumps(values)[:-1]
 
@@ -76,9 +76,9 @@ class ParquetRows(Source):
                     ) from None
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The records as Python values."""
-        found: list[dict[str, Any]] = self.table(rows).to_pylist()
-        return found
+        """Return rows as Python values by column name."""
+        values: list[dict[str, Any]] = self.table(rows).to_pylist()
+        return values
 
     def _text(self, value: Any) -> tuple[str | None, str]:
         try:
@@ -112,20 +112,20 @@ def _check_numbers(value: Any) -> None:
 
 
 class Schema:
-    """The columns of all inputs together, found as their rows are read."""
+    """Columns of all inputs together, inferred while rows are read."""
 
     def __init__(self) -> None:
         self.found: pa.Schema | None = None
         self.widened = False
-        """Whether a column took another type after its first rows."""
+        """Whether a later row has changed the type of a column."""
         self._last: Source | None = None
 
     def add(self, source: Source, rows: Sequence[Row]) -> None:
-        """Count rows in.
+        """Add the columns of rows.
 
         Raises:
-            InputFailure: a column holds values that no one type has.
-            UsageError: a Parquet file's columns are not those of the files before it.
+            InputFailure: no type can hold all values of a column.
+            UsageError: a Parquet file has other columns than earlier files.
 
         """
         if isinstance(source, ParquetRows):
@@ -141,7 +141,7 @@ class Schema:
             raise self._unfit(source, rows, error) from None
 
     def try_rows(self, source: Source, rows: Sequence[Row]) -> None:
-        """Convert rows to the columns' types.
+        """Check that the columns' types can hold rows.
 
         Raises:
             InputFailure: a column's type cannot hold a value.
@@ -153,7 +153,7 @@ class Schema:
             raise self._unfit(source, rows, error) from None
 
     def try_file(self) -> None:
-        """Write a file of these columns without rows, and read it again.
+        """Check that Parquet supports the columns, by writing and reading an empty file.
 
         Raises:
             InputFailure: Parquet cannot hold a column's type, or cannot be read with it.
@@ -169,7 +169,7 @@ class Schema:
             ) from None
 
     def table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
-        """The records of rows in these columns."""
+        """Return rows as a table of these columns."""
         if isinstance(source, ParquetRows):
             return source.table(rows)
         schema = self.found or pa.schema([])

@@ -1,6 +1,6 @@
-"""Parquet output: the input's columns, and the arrays of each text as lists.
+"""Parquet output with the input's columns, and the arrays of each text as lists.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads, D features that are kept.
+Notation: S tokens of one text, H hidden size, L layers, N heads, D output features.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from service.files.parquet import Schema
 from service.files.parts import Part
 
 GROUP_BYTES = 16 * 2**20
-"""Of arrays in a row group, about: readers take a group at a time."""
+"""Approximate bytes of arrays in a row group, which readers load as a whole."""
 
 
 def write_parquet(
     file: BinaryIO, kind: Kind, schema: Schema, parts: Sequence[Part], places: Iterable[Place]
 ) -> None:
-    """A row a text; neighbouring parts share a row group."""
+    """Write a row for each text; neighbouring parts share a row group."""
     fields = FIELDS[kind]
     writer: Any = None
     group: list[pa.Table] = []
@@ -39,7 +39,7 @@ def write_parquet(
                 kept = [name for name in table.column_names if name not in added]
                 writer = pq.ParquetWriter(file, table.schema, use_dictionary=kept)
             group.append(table)
-            if sum(one.nbytes for one in group) >= GROUP_BYTES:
+            if sum(part_table.nbytes for part_table in group) >= GROUP_BYTES:
                 _write(writer, group)
         if group:
             _write(writer, group)
@@ -55,7 +55,7 @@ def _write(writer: Any, group: list[pa.Table]) -> None:
 
 
 def _columns(schema: Schema, rows: Sequence[Place]) -> pa.Table:
-    """The input's columns; neighbours of one file together."""
+    """Return a table of the input's columns, converted in runs of rows from one file."""
     groups = itertools.groupby(rows, key=lambda place: id(place.source))
     tables = []
     for _, group in groups:
@@ -75,7 +75,7 @@ def _with_arrays(table: pa.Table, fields: Sequence[Field], arrays: dict[str, Arr
 
 
 def _nested(values: Array) -> Any:
-    """`[n]` to numbers, `[n, D]` to fixed-size lists of them, and so on."""
+    """Convert `[n]` to a column of numbers, `[n, D]` to fixed-size lists, and so on."""
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     for size in reversed(values.shape[1:]):
         column = pa.FixedSizeListArray.from_arrays(column, size)

@@ -1,7 +1,7 @@
-"""Parts: what is done of a run, a safetensors file a window (https://huggingface.co/docs/safetensors).
+"""Parts of a run: a safetensors file for each completed window.
 
-A part is there whole or not at all, whenever the process ends: it is written under another name,
-brought to the disk, and renamed.
+Format: https://huggingface.co/docs/safetensors. Parts are written atomically, whenever the process
+ends: under another name, synchronised to the disk, and then renamed.
 """
 
 from __future__ import annotations
@@ -24,63 +24,63 @@ _DTYPES = {"float32": "F32", "int32": "I32", "int64": "I64"}
 
 
 class Spec(NamedTuple):
-    """An array of a file."""
+    """Dtype and shape of an array in a file."""
 
     dtype: str
-    """numpy's name of it."""
+    """Name of the dtype in numpy."""
     shape: tuple[int, ...]
 
 
 class Skipped(NamedTuple):
-    """A row that has no vectors."""
+    """Row without vectors."""
 
     position: int
-    """Over all inputs, from 0."""
+    """Index of the row over all inputs, from 0."""
     where: str
     problem: str
 
 
 @dataclass(frozen=True)
 class Part:
-    """One window that is done."""
+    """Completed window."""
 
     path: Path
     start: int
     end: int
     skips: int
-    """Number of its rows that have no vectors."""
+    """Number of rows without vectors."""
     specs: Mapping[str, Spec]
-    """Its arrays; none where every row was skipped."""
+    """Arrays by name; empty if every row was skipped."""
 
     @property
     def texts(self) -> int:
-        """Rows that have vectors."""
+        """Number of rows with vectors."""
         return self.specs[ROWS].shape[0] if self.specs else 0
 
     def skipped(self) -> list[Skipped]:
-        """Return its rows without vectors, read from the disk."""
+        """Read the rows without vectors from the disk."""
         with safe_open(self.path, framework="numpy") as file:
             return [Skipped(*row) for row in orjson.loads(file.metadata()["skipped"])]
 
     def array(self, name: str) -> Array:
-        """One of its arrays, read from the disk."""
+        """Read an array from the disk."""
         with safe_open(self.path, framework="numpy") as file:
-            found: Array = file.get_tensor(name)
-        return found
+            array: Array = file.get_tensor(name)
+        return array
 
 
 def part_path(folder: Path, start: int) -> Path:
-    """Where the part of a window is; names sort as the windows do."""
+    """Return the path of a window's part; paths sort in the order of windows."""
     return folder / f"{start:012}{SUFFIX}"
 
 
 def write_part(
     folder: Path, start: int, end: int, arrays: Mapping[str, Array], skipped: Iterable[Skipped]
 ) -> None:
-    """Keep what a window has come to.
+    """Write the part of a completed window.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the part cannot be written.
 
     """
     path = part_path(folder, start)
@@ -101,7 +101,7 @@ def write_part(
 
 
 def write_head(file: BinaryIO, specs: Mapping[str, Spec], about: Mapping[str, str]) -> list[str]:
-    """Write what stands before the arrays; returns their order, the widest numbers first."""
+    """Write the header of a safetensors file, and return the arrays' order, widest items first."""
     order = sorted(specs, key=lambda name: -np.dtype(specs[name].dtype).itemsize)
     header: dict[str, Any] = {"__metadata__": dict(about)}
     end = 0
@@ -116,7 +116,7 @@ def write_head(file: BinaryIO, specs: Mapping[str, Spec], about: Mapping[str, st
 
 
 def read_parts(folder: Path) -> Iterator[Part]:
-    """The parts in the order of their windows; one that is damaged is not there."""
+    """Yield the parts in the order of windows, and skip corrupt parts."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             with safe_open(path, framework="numpy") as file:
@@ -124,8 +124,8 @@ def read_parts(folder: Path) -> Iterator[Part]:
                 names = file.keys()
                 slices = {name: file.get_slice(name) for name in names}
                 specs = {
-                    name: Spec(_NAMES[one.get_dtype()], tuple(one.get_shape()))
-                    for name, one in slices.items()
+                    name: Spec(_NAMES[array.get_dtype()], tuple(array.get_shape()))
+                    for name, array in slices.items()
                 }
             skips = len(orjson.loads(about["skipped"]))
             start, end = int(about["start"]), int(about["end"])
@@ -138,19 +138,19 @@ _NAMES = {short: name for name, short in _DTYPES.items()}
 
 
 def create(path: Path) -> BinaryIO:
-    """Open a new file for writing; a file or link of its name is removed, never followed."""
+    """Create a file for writing; an existing file or link is removed, never followed."""
     path.unlink(missing_ok=True)
     return path.open("x+b")
 
 
 def settle(file: BinaryIO) -> None:
-    """Bring a file to the disk."""
+    """Synchronise a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def settle_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk."""
+    """Synchronise the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

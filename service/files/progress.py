@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run on standard error: a bar on a terminal, else a line every `LINE_SECONDS`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LINE_SECONDS = 10.0
 
 
 class Progress:
-    """Rows that are done, their rate, and the time that is left."""
+    """Progress in rows, with their rate and the remaining time."""
 
     def __init__(self, total: int, done: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin.
+        """Start the display.
 
         Args:
-            total: rows of all inputs.
-            done: rows of an earlier run.
-            clock: seconds.
+            total: number of rows of all inputs.
+            done: number of rows completed by an earlier run.
+            clock: function that returns seconds.
 
         """
         self._total, self._done, self._begun = total, done, done
@@ -34,16 +34,16 @@ class Progress:
         )
 
     def __enter__(self) -> Self:
-        """Nothing more."""
+        """Return the display itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the bar as it is."""
+        """Close the bar, which stays on the terminal."""
         if self._bar is not None:
             self._bar.close()
 
     def advance(self, rows: int) -> None:
-        """Count rows in."""
+        """Add completed rows."""
         self._done += rows
         if self._bar is not None:
             self._bar.update(rows)
@@ -52,11 +52,11 @@ class Progress:
             self.say(self.line())
 
     def say(self, line: str) -> None:
-        """Tell something, above the bar where there is one."""
+        """Print a message, above the bar if there is one."""
         tqdm.write(f"headscope: {line}", file=sys.stderr)
 
     def line(self) -> str:
-        """Rows, rate and time left."""
+        """Return a line of rows, rate and remaining time."""
         seconds = self._clock() - self._started
         rate = (self._done - self._begun) / max(seconds, 1e-9)
         left = (self._total - self._done) / max(rate, 1e-9)

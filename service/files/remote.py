@@ -1,4 +1,4 @@
-"""A running service in place of an engine: windows of texts to requests, several at a time.
+"""Encoder by a running service, which sends the texts of a window in concurrent requests.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads.
 """
@@ -31,42 +31,42 @@ from service.inference.notices import NO_NOTICES, Notices
 
 REQUESTS_AT_ONCE = 4
 REQUEST_CHARACTERS = 2**15
-"""Of the texts of one request: some dozens of batches of a service on a processor."""
+"""Maximum characters of a request's texts, some dozens of batches of a service on a CPU."""
 WINDOW_CHARACTERS = 32 * REQUEST_CHARACTERS
 TOKENS_WINDOW_CHARACTERS = 4 * REQUEST_CHARACTERS
 TOO_LARGE = frozenset({413, 422})
-"""Statuses of a request that may do in halves, and of a text that is refused."""
+"""Statuses of requests that are split in halves, down to a single rejected text."""
 
 
 class RemoteEncoder:
-    """The model of a service."""
+    """Encoder by the model of a service."""
 
     def __init__(
         self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
     ) -> None:
-        """Ask the service what it is, and try the options on it.
+        """Query the service's properties, and try the options on a text.
 
         Args:
-            connection: to the service.
-            encoding: what is wanted of each text.
-            say: called with a warning where replies have no fingerprint.
+            connection: connection to the service.
+            encoding: requested output of each text.
+            say: function called with a warning if replies have no fingerprint.
 
         Raises:
-            UsageError: the service refuses what is wanted.
-            ServiceFailure: it does not answer.
+            UsageError: the service rejects the options.
+            ServiceFailure: the service does not answer.
 
         """
         self._connection, self._encoding = connection, encoding
-        # for texts that were sent before: their notices are counted once
+        # connection for texts that are sent again, whose notices must not count twice
         self._repeating = replace(connection, notices=[])
         try:
             info = connection.get("/info")
-            # of a foreign graph there is no number of heads, and the service refuses the first
+            # for a foreign graph the number of heads is unknown, and the service rejects the first
             self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
             (tried,) = self._request(["a text"])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
-        connection.notices.clear()  # of the text that the options were tried on
+        connection.notices.clear()  # drop the notices of the trial text
         self._shapes = _shapes_of(encoding.kind, tried)
         if connection.fingerprint is None:
             say(
@@ -92,28 +92,28 @@ class RemoteEncoder:
 
     @property
     def notices(self) -> Notices:
-        """Notices of the service about the texts that it answered so far."""
+        """Notices of the service about the texts computed so far."""
         return sum(self._connection.notices, NO_NOTICES)
 
     def begin(self, texts: Sequence[str]) -> Pending:
-        """Send texts of like length together."""
+        """Send the texts in requests of similar length."""
         lengths = [len(text) + 1 for text in texts]
         pending: Pending = []
         for batch in batches_by_length(lengths, REQUEST_CHARACTERS) if texts else []:
             for first in range(0, len(batch), self._most_texts):
                 places = batch[first : first + self._most_texts]
-                some = [texts[place] for place in places]
-                pending.append(self._threads.submit(self._outcomes, places, some))
+                inputs = [texts[place] for place in places]
+                pending.append(self._threads.submit(self._outcomes, places, inputs))
         return pending
 
     def close(self) -> None:
-        """Drop the requests that wait, and let those that were sent be answered."""
+        """Drop waiting requests, and let sent requests finish."""
         self._threads.shutdown(cancel_futures=True)
 
     def _outcomes(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
-        """Of some texts; where they are refused, of their halves, down to the text that is."""
+        """Return the outcomes of texts; rejected requests are halved, down to the rejected text."""
         try:
-            found = self._request(texts)
+            results = self._request(texts)
         except RefusedRequest as error:
             if error.status not in TOO_LARGE:
                 raise ServiceFailure(f"{self._connection.url}: {error.status}: {error}") from None
@@ -122,7 +122,7 @@ class RemoteEncoder:
             half = len(texts) // 2
             first = self._outcomes(places[:half], texts[:half])
             return first + self._outcomes(places[half:], texts[half:])
-        for arrays in found:
+        for arrays in results:
             shapes = _shapes_of(self._encoding.kind, arrays)
             if shapes != self._shapes:
                 raise ServiceFailure(
@@ -130,7 +130,7 @@ class RemoteEncoder:
                     f"a text's arrays were {self._shapes}, and are {shapes}; what is written "
                     "stays, and --restart begins anew"
                 )
-        return list(zip(places, found, strict=True))
+        return list(zip(places, results, strict=True))
 
     def _request(self, texts: Sequence[str]) -> Sequence[TextArrays]:
         try:
@@ -158,14 +158,14 @@ class RemoteEncoder:
         return {name: value for name, value in body.items() if value is not None}
 
     def _importance(self, texts: Sequence[str]) -> Sequence[TextArrays]:
-        """Ask for the vectors with each head switched off in turn."""
+        """Request the vectors with each head ablated in turn."""
         whole = self._encoded(texts, "pooled")["pooled"]
-        found = np.empty((len(texts), *self._shape), np.float32)
+        shifts = np.empty((len(texts), *self._shape), np.float32)
         for layer, head in np.ndindex(*self._shape):
             ablate = [{"layer": layer, "head": head}]
             without = self._encoded(texts, "pooled", ablate=ablate)["pooled"]
-            found[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
-        return [(importance,) for importance in found]
+            shifts[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
+        return [(importance,) for importance in shifts]
 
     def _encoded(self, texts: Sequence[str], output: str, **fields: Any) -> dict[str, Array]:
         wanted = self._encoding

@@ -1,4 +1,4 @@
-"""Rows of the input: a text each, or what is wrong with it."""
+"""Rows of the input, each with a text or an error."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from pathlib import Path
 from typing import Any
 
 MOST_ROW_BYTES = 16 * 2**20
-"""Of a line; a longer one is no text, and never in memory whole."""
+"""Maximum bytes of a row; longer rows are invalid, and are never in memory as a whole."""
 
 
 class InputFailure(ValueError):
-    """An input that cannot be read on."""
+    """Input that cannot be read, or has an invalid row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a file."""
+    """Row of a file."""
 
     number: int
-    """From 1, as its reader counts: lines, or records without a header."""
+    """Number of the line or record, from 1, without the header."""
     text: str | None
-    """None where it has none."""
+    """Text of the row; None if the row is invalid."""
     problem: str = ""
-    """Why it has no text."""
+    """Reason for which the row is invalid; or empty."""
     record: Any = None
-    """All of the row, in its source's own form."""
+    """All columns of the row, in a format of the source."""
 
 
 class Source(ABC):
-    """One file of rows, which can be read any number of times."""
+    """File of rows that can be read repeatedly."""
 
     unit = "row"
-    """What its numbers count."""
+    """Unit that row numbers count, for messages."""
 
     def __init__(self, path: Path, name: str, column: str, reserved: frozenset[str]) -> None:
-        """Read nothing yet.
+        """Describe a file, without reading it.
 
         Args:
-            path: of the file.
-            name: of the file in messages.
-            column: of the texts.
-            reserved: columns that the output adds, and no row may have.
+            path: path of the file.
+            name: name of the file in messages.
+            column: column of the texts.
+            reserved: names of columns that the output adds, and no row may have.
 
         """
         self.path, self.name, self.column, self.reserved = path, name, column, reserved
 
     @abstractmethod
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Every row in order.
+        """Yield every row in order.
 
         Args:
-            whole: whether records are wanted; else they may be left out.
+            whole: whether rows need their records.
 
         Raises:
-            InputFailure: the file is not of its format, or cannot be read on after some row.
-            UsageError: it has no such column, or one that is reserved.
+            InputFailure: the file is not valid in its format.
+            UsageError: the column of texts is missing, or a reserved column is present.
 
         """
 
     @abstractmethod
     def json(self, row: Row) -> bytes:
-        """The record as a JSON object without its closing brace; never empty."""
+        """Return the record as a non-empty JSON object without its closing brace."""
 
     @abstractmethod
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The records as columns and values."""
+        """Return records as values by column name."""
 
     def check_json(self) -> None:  # noqa: B027 - the others were JSON or texts
         """Check that JSON can hold every record; it can hold all but those of Parquet.
@@ -78,12 +78,12 @@ class Source(ABC):
         """
 
     def where(self, number: int) -> str:
-        """A row in a message."""
+        """Return the name of a row in messages."""
         return f"{self.name}, {self.unit} {number}"
 
 
 def text_of(value: Any, column: str) -> tuple[str | None, str]:
-    """The text of a column's value, or what is wrong with it."""
+    """Return the text of a column's value and an empty error, or None and an error."""
     if isinstance(value, str):
         return value, ""
     return None, f"{column!r} is {_WORDS.get(type(value), 'no text')}, not a text"

@@ -1,8 +1,7 @@
-"""A run over files: read, encode window by window, and put the output together.
+"""Run over files: read the inputs, encode them window by window, and write the output.
 
-The inputs are read three times: whole at first, so that what is wrong with them is known before
-anything is computed; then for their texts; then for the columns that go to the output. In memory
-there are never more than a few windows.
+The inputs are read three times: to report invalid rows before anything is computed, for the texts,
+and for the columns of the output. Only a few windows are in memory at a time.
 """
 
 from __future__ import annotations
@@ -35,35 +34,35 @@ from service.files.work import WorkFolder
 from service.settings import Settings
 
 DONE, SKIPPED = 0, 3
-"""Exit codes: done, and done but for rows that were skipped."""
+"""Exit codes: done, and done except for skipped rows."""
 AHEAD = 1
-"""Windows that wait while one is computed, so that the engine always has a batch to take."""
+"""Number of windows that wait while one is computed, so that the engine never idles."""
 Say = Callable[[str], None]
 
 
 class Begun(NamedTuple):
-    """A window that is being computed."""
+    """Window that is being computed."""
 
     window: Window
     batches: Pending
 
 
 def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | None = None) -> int:
-    """Encode the inputs into the output; what was done of an unfinished run is not done again.
+    """Encode the inputs into the output, resuming an unfinished run.
 
     Args:
-        options: inputs, output, and what is wanted.
-        settings: the model and its engine, where no service is asked.
-        say: told of the steps before the first text.
-        engine: computes, and stays open; the one that the settings name when None.
+        options: inputs, output, and requested arrays.
+        settings: settings of the model and its engine, unless a service is used.
+        say: function called with a line at each step before the first text.
+        engine: engine to use and leave open; None starts the settings' engine.
 
     Returns:
-        The exit code: 0 done, 3 done but for rows that were skipped.
+        Exit code: 0 done, 3 done except for skipped rows.
 
     Raises:
-        UsageError: options, inputs and what is unfinished do not fit together.
+        UsageError: the options, the inputs and the unfinished run do not fit together.
         ModelError, ServiceError: the model cannot be loaded, or the engine failed.
-        ValueError, OSError: an input cannot be read, or the output not be written.
+        ValueError, OSError: an input cannot be read, or the output cannot be written.
 
     """
     work = WorkFolder(options.out)
@@ -72,15 +71,15 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
         raise UsageError(f"--out {options.out}: there is no folder {options.out.parent}")
     if options.out.resolve() in {source.path.resolve() for source in sources}:
         raise UsageError(f"{options.out} is an input too")
-    with _told(work), work.held(restart=options.restart):
+    with _disk_full(work), work.held(restart=options.restart):
         try:
             if STDIN in options.inputs:
                 spool_stdin(work.spool)
-            found = survey(options, sources)
+            surveyed = survey(options, sources)
             with contextlib.closing(_encoder(options, settings, say, engine)) as encoder:
-                work.begin(_job(options, found, encoder))
-                _encode(options, found, encoder, work)
-            return _put_together(options, found, work, say)
+                work.begin(_job(options, surveyed, encoder))
+                _encode(options, surveyed, encoder, work)
+            return _put_together(options, surveyed, work, say)
         except KeyboardInterrupt:
             say(f"stopped; the same command goes on with {work.folder}")
             raise
@@ -94,22 +93,22 @@ def _encoder(
     return LocalEncoder(open_artifact(settings, say), settings, options.encoding, engine)
 
 
-def _job(options: FileOptions, found: Survey, encoder: Encoder) -> dict[str, object]:
-    """All that the output follows from."""
+def _job(options: FileOptions, surveyed: Survey, encoder: Encoder) -> dict[str, object]:
+    """Return all properties that determine the output."""
     window = {"window": encoder.window_characters}
-    return {"input": found.identity, **options.identity, **encoder.identity, **window}
+    return {"input": surveyed.identity, **options.identity, **encoder.identity, **window}
 
 
-def _encode(options: FileOptions, found: Survey, encoder: Encoder, work: WorkFolder) -> None:
+def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: WorkFolder) -> None:
     """Compute the windows that are not done."""
     parts = list(read_parts(work.folder))
     done = {part.start: part.end for part in parts}
-    with Progress(found.rows, sum(part.end - part.start for part in parts)) as progress:
+    with Progress(surveyed.rows, sum(part.end - part.start for part in parts)) as progress:
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
         begun: deque[Begun] = deque()
-        for window in windows(found.places(), encoder.window_characters, done):
+        for window in windows(surveyed.places(), encoder.window_characters, done):
             texts = [place.row.text for place in window.places if place.row.text is not None]
             begun.append(Begun(window, encoder.begin(texts)))
             if len(begun) > AHEAD:
@@ -121,7 +120,7 @@ def _encode(options: FileOptions, found: Survey, encoder: Encoder, work: WorkFol
 
 
 def _finish(options: FileOptions, begun: Begun, work: WorkFolder, progress: Progress) -> None:
-    """Wait for a window, and keep what it has come to."""
+    """Wait for a window, and write its part."""
     window = begun.window
     with_text = [place for place in window.places if place.row.text is not None]
     outcomes: list[Outcome] = [Refused("nothing was computed")] * len(with_text)
@@ -152,10 +151,10 @@ def _finish(options: FileOptions, begun: Begun, work: WorkFolder, progress: Prog
 
 
 def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
-    """Tell of rows that are left out.
+    """Report skipped rows.
 
     Raises:
-        InputFailure: the run is to stop at such a row.
+        InputFailure: a row was skipped and the options stop the run at invalid rows.
 
     """
     for row in skipped:
@@ -164,11 +163,11 @@ def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
         say(f"skipped {row.where}: {row.problem}")
 
 
-def _put_together(options: FileOptions, found: Survey, work: WorkFolder, say: Say) -> int:
+def _put_together(options: FileOptions, surveyed: Survey, work: WorkFolder, say: Say) -> int:
     """Write the output from its parts, and return the exit code."""
     kind = options.encoding.kind
     parts = list(read_parts(work.folder))
-    if [0, *(part.end for part in parts)] != [*(part.start for part in parts), found.rows]:
+    if [0, *(part.end for part in parts)] != [*(part.start for part in parts), surveyed.rows]:
         raise InputFailure(f"{work.folder} lacks a part: start the same command again")
     if not any(part.specs for part in parts):
         raise InputFailure("every row was skipped: there is nothing to write")
@@ -181,22 +180,23 @@ def _put_together(options: FileOptions, found: Survey, work: WorkFolder, say: Sa
             case ".safetensors":
                 write_safetensors(file, parts)
             case ".jsonl":
-                write_jsonl(file, kind, parts, found.places(whole=True))
+                write_jsonl(file, kind, parts, surveyed.places(whole=True))
             case _:
                 from service.files.parquet import Schema
                 from service.files.parquet_output import write_parquet
 
-                write_parquet(file, kind, found.schema or Schema(), parts, found.places(whole=True))
+                places = surveyed.places(whole=True)
+                write_parquet(file, kind, surveyed.schema or Schema(), parts, places)
     if kind == "importance":
         say(importance_table(parts))
-    found.check_unchanged()
+    surveyed.check_unchanged()
     work.finish()
     return SKIPPED if any(part.skips for part in parts) else DONE
 
 
 @contextlib.contextmanager
-def _told(work: WorkFolder) -> Iterator[None]:
-    """A full disk in one line."""
+def _disk_full(work: WorkFolder) -> Iterator[None]:
+    """Raise a full disk as an OSError with a one-line message."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What each kind of output asks of an engine, and makes of its answers.
+"""Plans for each kind of output: tasks for an engine, and conversion of its outputs to arrays.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads, V words of the vocabulary.
 """
@@ -24,38 +24,38 @@ from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.tokenization.tokenizer import TokenizedText
 
 Run = Callable[[Sequence[Any]], list[Any]]
-"""A batch of tasks to their outputs, which are checked."""
+"""Function from a batch of tasks to their checked outputs."""
 _UNBOUNDED = 2**62
 
 
 @dataclass(frozen=True)
 class Plan(ABC):
-    """One kind of output, of one model."""
+    """Plan for one kind of output of a model."""
 
     manifest: Manifest
     batch_tokens: int = _UNBOUNDED
-    """Most of a batch."""
+    """Maximum tokens of a batch."""
 
     @abstractmethod
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """The arrays of each text of a batch, in the order of the kind's fields."""
+        """Compute the arrays of each text of a batch, in the order of the kind's fields."""
 
     def refusal(self, text: TokenizedText) -> Refused | None:
-        """Why a text cannot be computed; None where it can."""
+        """Return the rejection of a text that cannot be computed, else None."""
         del text
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PooledPlan(Plan):
-    """One vector a text."""
+    """Plan for a vector of each text."""
 
     vectors: TextVectors
     encoding: Encoding
     layer: int
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """`[D]` of each."""
+        """Compute `[D]` for each text."""
         return [(vector,) for vector in self.pooled(texts, run)]
 
     def pooled(
@@ -81,29 +81,29 @@ class PooledPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportancePlan(PooledPlan):
-    """Change of a text's vector without each head."""
+    """Plan for the change of a text's vector without each head."""
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """`[L, N]` of each; one head is switched off at a time, in all texts of the batch."""
+        """Compute `[L, N]` for each text, ablating one head at a time in the whole batch."""
         config = self.manifest.config
         whole = self.pooled(texts, run)
-        found = np.empty(
+        shifts = np.empty(
             (len(texts), config.num_hidden_layers, config.num_attention_heads), np.float32
         )
-        for layer, head in np.ndindex(*found.shape[1:]):
+        for layer, head in np.ndindex(*shifts.shape[1:]):
             without = self.pooled(texts, run, ((layer, head),))
-            found[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
-        return [(importance,) for importance in found]
+            shifts[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
+        return [(importance,) for importance in shifts]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokensPlan(Plan):
-    """One vector a token."""
+    """Plan for a vector of each token."""
 
     layer: int
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """`[S]` ids and `[S, H]` of each."""
+        """Compute `[S]` token ids and `[S, H]` vectors for each text."""
         layers = (self.layer,)
         outputs = run([TextTask(text.input_ids, text.segment_ids, layers) for text in texts])
         return [
@@ -113,46 +113,50 @@ class TokensPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePlan(Plan):
-    """The words of the vocabulary whose weight is not 0."""
+    """Plan for the words of the vocabulary with non-zero weights."""
 
     shape: tuple[int, ...]
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """Token ids, ascending, and their weights."""
+        """Compute token ids, ascending, and their weights for each text."""
         outputs = run(
             [TextTask(text.input_ids, text.segment_ids, scores=self.shape) for text in texts]
         )
         weights = [output.scores for output in outputs]
-        kept = [np.flatnonzero(one) for one in weights]
-        return [(indices, one[indices]) for indices, one in zip(kept, weights, strict=True)]
+        nonzero = [np.flatnonzero(vector) for vector in weights]
+        return [
+            (indices, vector[indices]) for indices, vector in zip(nonzero, weights, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsPlan(Plan):
-    """The statistics of every head."""
+    """Plan for the statistics of every head."""
 
     separators: Collection[int]
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """`[L, N]` of each of `STATISTICS`; the maps of one layer of one text at a time."""
+        """Compute `[L, N]` for each of `STATISTICS`, with the maps of one layer at a time."""
         config = self.manifest.config
         layers, heads = config.num_hidden_layers, tuple(range(config.num_attention_heads))
         if self.manifest.foreign:
             return [self._of_graph(text, run) for text in texts]
         wanted = tuple(range(layers))
         states = run([TextTask(text.input_ids, text.segment_ids, wanted) for text in texts])
-        found = []
+        arrays = []
         for text, output in zip(texts, states, strict=True):
             ends = self._ends(text)
             of_layers = [
                 statistics(run([MapsTask(hidden, hidden, layer, heads)])[0].maps, ends)
                 for layer, hidden in enumerate(output.hidden)
             ]
-            found.append(tuple(np.stack([one[name] for one in of_layers]) for name in STATISTICS))
-        return found
+            arrays.append(
+                tuple(np.stack([layer[name] for layer in of_layers]) for name in STATISTICS)
+            )
+        return arrays
 
     def refusal(self, text: TokenizedText) -> Refused | None:
-        """Too many tokens, for the maps of a layer, or of all layers of a foreign graph."""
+        """Reject a text with too large maps of a layer, or of all layers of a foreign graph."""
         config, tokens = self.manifest.config, len(text.input_ids)
         layers = config.num_hidden_layers if self.manifest.foreign else 1
         size = 4 * layers * config.num_attention_heads * tokens**2
@@ -167,8 +171,8 @@ class StatisticsPlan(Plan):
         config, tokens = self.manifest.config, len(text.input_ids)
         shape = (config.num_hidden_layers, config.num_attention_heads, tokens, tokens)
         (output,) = run([TextTask(text.input_ids, text.segment_ids, scores=shape)])
-        found = statistics(output.scores, self._ends(text))
-        return tuple(found[name] for name in STATISTICS)
+        values = statistics(output.scores, self._ends(text))
+        return tuple(values[name] for name in STATISTICS)
 
     def _ends(self, text: TokenizedText) -> list[int]:
         places: list[int] = np.isin(text.input_ids, [*self.separators]).nonzero()[0].tolist()
@@ -178,16 +182,16 @@ class StatisticsPlan(Plan):
 def plan_of(
     manifest: Manifest, vectors: TextVectors, encoding: Encoding, separators: Collection[int]
 ) -> Plan:
-    """The plan of what is wanted.
+    """Return the plan for an encoding.
 
     Args:
-        manifest: of the model.
-        vectors: of the model.
-        encoding: what is wanted; its layer is in range.
+        manifest: manifest of the model.
+        vectors: vector pipeline of the model.
+        encoding: requested output, with a valid layer.
         separators: token ids that end a text.
 
     Raises:
-        NoTaskHead: sparse vectors are wanted, and the model has none.
+        NoTaskHead: sparse vectors are requested, and the model has none.
 
     """
     layer = encoding.layer % (manifest.config.num_hidden_layers + 1)

@@ -1,7 +1,7 @@
-"""Windows of the input: neighbouring rows that are tokenised and sorted by length together.
+"""Windows of the input: consecutive rows that are tokenised and batched together.
 
-They bound memory, whatever the input's size; what a window holds follows from the rows alone, so
-that a resumed run has the same.
+Windows bound memory for inputs of any size. They depend on the rows alone, so that a resumed run
+has the same windows.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from service.files.inputs import Place
 
 ROW_CHARACTERS = 16
-"""That a row counts for beside those of its text."""
+"""Characters that a row counts in addition to its text."""
 
 
 @dataclass
 class Window:
-    """Neighbouring rows of all inputs."""
+    """Consecutive rows of all inputs."""
 
     start: int
-    """Index of its first row."""
+    """Index of the first row."""
     places: list[Place] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        """Index after its last row."""
+        """Index after the last row."""
         return self.start + len(self.places)
 
 
 def windows(places: Iterable[Place], characters: int, done: Mapping[int, int]) -> Iterator[Window]:
-    """The windows that are not done.
+    """Yield the windows that are not done.
 
     Args:
-        places: every row.
-        characters: most of a window; one row may alone have more.
-        done: where those that are done start and end.
+        places: all rows.
+        characters: maximum characters of a window; a longer row is a window of its own.
+        done: start → end of the completed windows.
 
     """
     window, size, resume = Window(0), 0, 0

@@ -1,10 +1,10 @@
-"""The folder beside an output that holds an unfinished run.
+"""Folder beside an output that holds an unfinished run.
 
-OUTPUT.part/lock         the random id of the folder, held by the process that works on it
-OUTPUT.part/job.json     the same id, and the run's inputs, options and model
-OUTPUT.part/….part       windows of the input that are done
-OUTPUT.part/input.txt    standard input, as it was read
-OUTPUT.part/output       the output, while it is put together
+OUTPUT.part/lock         random id of the folder, locked by the process that uses it
+OUTPUT.part/job.json     same id, and the run's inputs, options and model
+OUTPUT.part/….part       completed windows of the input
+OUTPUT.part/input.txt    copy of standard input
+OUTPUT.part/output       output while it is written
 
 Only these names are ever removed. A folder without such a lock, and any other thing in it, belongs
 to somebody else: the run ends before it computes anything. See `service.files.claim` for how the
@@ -32,10 +32,10 @@ JOB, SPOOL, DRAFT = "job.json", "input.txt", "output"
 
 
 class WorkFolder:
-    """The folder of one output, held by one process at a time."""
+    """Work folder of an output, used by one process at a time."""
 
     known = re.compile(r"job\.(json|draft)|lock|input\.txt|output|[0-9]{12}\.(part|draft)")
-    """Names of the files that this command makes in the folder."""
+    """Pattern of the names of files that this command makes in the folder."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -47,14 +47,14 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def held(self, *, restart: bool) -> Iterator[None]:
-        """Make or take up the folder, and keep other processes out.
+        """Create or open the folder, and lock it against other processes.
 
         Args:
-            restart: whether an unfinished run is thrown away, and a finished output replaced.
+            restart: whether to discard an unfinished run, and to replace a finished output.
 
         Raises:
-            UsageError: another process works on the output, it is finished, or the folder or
-                something in it was not made by this command.
+            UsageError: another process uses the folder, the output exists, or this command did
+                not make the folder or a file in it.
 
         """
         if self.out.is_dir():
@@ -76,16 +76,16 @@ class WorkFolder:
                 self._discard_unbegun()
 
     def begin(self, job: Mapping[str, Any]) -> bool:
-        """Take up a run, or begin it.
+        """Start a run, or resume it.
 
         Args:
-            job: all that the output's content follows from.
+            job: all properties that determine the output's content.
 
         Returns:
-            Whether it was begun before.
+            Whether the run is resumed.
 
         Raises:
-            UsageError: the folder is of another run, or its job file is damaged.
+            UsageError: the folder belongs to another run, or its job file is damaged.
 
         """
         whole = {"id": self._id, "replaces": self._replaces, "job": job}
@@ -97,10 +97,10 @@ class WorkFolder:
         return False
 
     def finish(self) -> None:
-        """Put the output, which is complete, in its place, and remove the folder.
+        """Move the complete output to its path, and remove the folder.
 
         Raises:
-            UsageError: somebody else has made the output, or something in the folder, meanwhile.
+            UsageError: another process has meanwhile created the output, or a file in the folder.
 
         """
         self.check_names()
@@ -118,7 +118,7 @@ class WorkFolder:
         self._release()
 
     def check_names(self) -> None:
-        """Raise UsageError if the folder has a thing that this command did not make."""
+        """Raise UsageError if the folder has an entry that this command did not make."""
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 regular = entry.is_file(follow_symlinks=False)
@@ -192,7 +192,7 @@ class WorkFolder:
         """Return the job file; None without one.
 
         Raises:
-            UsageError: it is damaged, or of another folder.
+            UsageError: the file is damaged, or belongs to another folder.
 
         """
         path = self.folder / JOB
@@ -255,7 +255,7 @@ class WorkFolder:
         self._id = ""  # the folder's name may be another process's now
 
     def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Raise UsageError that names what differs between the runs' jobs."""
+        """Raise UsageError with the differences between the jobs, if there are any."""
         names = sorted(
             name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
         )

@@ -1,1 +1,1 @@
-"""Whether answers are given, and right: probes, golden texts, live verification."""
+"""Health of engines: probes, golden texts, live verification, and recovery."""

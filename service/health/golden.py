@@ -1,4 +1,4 @@
-"""Golden texts: a loaded engine is tried on texts whose tensors PyTorch left in the artifact."""
+"""Golden texts: comparison of a loaded engine with PyTorch's tensors from the artifact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.scheduler.outputs import check_outputs
 
 
 class GoldenCheck:
-    """The trial of an engine on an artifact's golden texts."""
+    """Check of an engine on an artifact's golden texts."""
 
     def __init__(self, artifact: Artifact) -> None:
         self._texts = [] if artifact.manifest.foreign else read_golden(artifact)
@@ -24,15 +24,14 @@ class GoldenCheck:
         self._vectors = TextVectors.of(artifact)
 
     def __call__(self, engine: Engine) -> None:
-        """Hold hidden states, maps, pooled vectors and a task head's answers against PyTorch's.
+        """Compare hidden states, maps, pooled vectors and a task head's outputs with PyTorch's.
 
-        The texts go through the engine together, PyTorch had them one by one. An engine without a
-        model only has to answer; an artifact that failed its verification, and is served all the
-        same, is not tried, nor is a foreign graph, of which PyTorch computed nothing. Tensors of a
-        use that failed are not compared.
+        The engine computes all texts in one batch, while PyTorch computed them one by one. An
+        engine without a model only has to answer. Foreign graphs and artifacts that failed their
+        verification are not checked, and tensors of a use that failed are not compared.
 
         Raises:
-            VerificationError: one is beyond the precision's tolerance; the message names it.
+            VerificationError: a tensor exceeds the precision's tolerance; the message names it.
             ServiceError: the engine failed.
 
         """
@@ -83,7 +82,7 @@ class GoldenCheck:
         *inputs, _ = output.hidden
         tasks = [MapsTask(states, states, layer, heads) for layer, states in enumerate(inputs)]
         outputs = _run(engine, tasks)
-        return [found.maps for found in outputs if found.maps is not None]
+        return [output.maps for output in outputs if output.maps is not None]
 
     def _of_target(self, engine: Engine, output: Output) -> dict[Key, Floats]:
         decoder = self._manifest.decoder

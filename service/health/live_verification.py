@@ -1,4 +1,4 @@
-"""Live verification: some of the batches are computed again by PyTorch, and held against it."""
+"""Live verification: PyTorch computes a share of the served batches again for comparison."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _log = logging.getLogger("headscope")
 
 
 class LiveVerification:
-    """Looks at a share of the batches, one at a time, and never keeps an answer waiting.
+    """Comparison of a share of the batches with PyTorch, one at a time, without delaying replies.
 
-    PyTorch's maps follow from the same layer's input as those that were served, so the bounds are
-    those of an encoder of few layers.
+    PyTorch computes maps from the served input of the same layer. Errors therefore do not
+    accumulate over layers, and the tolerances of an encoder with few layers apply.
     """
 
     def __init__(
@@ -34,20 +34,20 @@ class LiveVerification:
         metrics: ModelMetrics,
         label: str = "",
     ) -> None:
-        """Look at nothing yet.
+        """Set the verification up; `open` starts it.
 
         Args:
-            share: of the batches, 0 … 1: of 0.01, each hundredth. While one is compared no other is
-                looked at.
-            reference: PyTorch's scheduler.
-            manifest: of the artifact, whose tolerances hold; tensors of a use that failed its
+            share: share of batches to compare, 0 … 1; 0.01 is every hundredth. Batches are skipped
+                while another batch is compared.
+            reference: function that returns PyTorch's scheduler.
+            manifest: artifact's manifest, with the tolerances; tensors of a use that failed its
                 verification are not compared.
-            metrics: count what was compared, and hold the worst differences.
-            label: before what is logged; of one model among several, its name.
+            metrics: metrics of the model, which record results and the largest differences.
+            label: prefix of log messages, the model's name if there are several.
 
         """
         self.problem = ""
-        """The first disagreement beyond tolerance."""
+        """Description of the first difference beyond tolerance; or empty."""
         self._share = share
         self._reference = reference
         usual = tolerances_of(manifest.precision, layers=0, decoder_layers=1)
@@ -57,16 +57,15 @@ class LiveVerification:
         self._label = label
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy = True
-        """Whether no batch is looked at now."""
+        """Whether batches are skipped now."""
         self._owed = 0.0
-        """Batches that should have been looked at and were not; at most one."""
+        """Number of batches due for comparison, at most one."""
         self._comparing: asyncio.Task[None] | None = None
 
     def inspect(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
-        """A batch was computed; in a worker's thread.
+        """Consider a computed batch for comparison; called in a worker thread.
 
-        Decompositions and layers that are recomputed are in float32 whatever is served, and are
-        not looked at.
+        Decompositions and recomputed layers are skipped, as they are in float32 at any precision.
         """
         if any(isinstance(task, DecomposeTask | LayerTask) for task in tasks):
             return
@@ -78,12 +77,12 @@ class LiveVerification:
         self._loop.call_soon_threadsafe(self._begin, tasks, outputs)
 
     def open(self) -> None:
-        """Begin; on the event loop that comparisons run on."""
+        """Start the verification; comparisons run on the current event loop."""
         self._loop = asyncio.get_running_loop()
         self._busy = False
 
     async def close(self) -> None:
-        """Compare no more."""
+        """Stop the verification, and cancel a running comparison."""
         self._busy = True
         if self._comparing:
             self._comparing.cancel()
@@ -98,7 +97,7 @@ class LiveVerification:
             reference = await self._reference()
             expected = [done.output for done in await reference.resume("attention", tasks)]
             worst = await asyncio.to_thread(self._differences, tasks, expected, outputs)
-            result = "passed" if all(found.passed for found in worst.values()) else "failed"
+            result = "passed" if all(kind.passed for kind in worst.values()) else "failed"
             self._report(worst)
         except ServiceError as error:
             _log.warning("%sa batch could not be verified: %s", self._label, error.detail)
@@ -110,8 +109,8 @@ class LiveVerification:
         self, tasks: Sequence[Task], expected: Sequence[Output], found: Sequence[Output]
     ) -> dict[Kind, Difference]:
         worst: dict[Kind, Difference] = {}
-        for task, one, other in zip(tasks, expected, found, strict=True):
-            for kind, reference, candidate in _pairs(task, one, other):
+        for task, reference_output, output in zip(tasks, expected, found, strict=True):
+            for kind, reference, candidate in _pairs(task, reference_output, output):
                 if Key(kind).use in self._uses:
                     new = difference(reference, candidate, self._tolerances[kind])
                     worst[kind] = worst[kind].worst(new) if kind in worst else new

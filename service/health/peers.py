@@ -1,7 +1,7 @@
-"""How the workers of one service ask each other: a UNIX socket each, a line there and a line back.
+"""Queries between the workers of a service, over one UNIX socket for each worker.
 
-A worker that does not run takes no connections either, so it has no say: only those count whose
-socket somebody answers, or should.
+A query and its answer are one line each. Workers that do not run are ignored, as they accept no
+connections of clients either.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ SILENT = "it does not answer"
 
 
 class Peers:
-    """The other workers."""
+    """Other workers of the service."""
 
     def __init__(self, folder: Path, index: int, workers: int) -> None:
         self.folder = folder
         self.index = index
-        """Number of this worker."""
+        """Index of this worker."""
         self._own = self._path(index)
         self._others = {other: self._path(other) for other in range(workers) if other != index}
 
     @contextlib.asynccontextmanager
     async def answering(self, answers: Answers) -> AsyncIterator[None]:
-        """Answer the others meanwhile."""
+        """Answer the queries of other workers while the block runs."""
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             question = (await reader.readline()).decode().strip()
-            for name, tell in answers.items():
+            for name, answer_of in answers.items():
                 if name == question:
-                    writer.write((await tell()).encode() + b"\n")
+                    writer.write((await answer_of()).encode() + b"\n")
             writer.close()
 
-        self._own.unlink(missing_ok=True)  # of a worker that was killed
+        self._own.unlink(missing_ok=True)  # left by a killed worker
         async with await asyncio.start_unix_server(answer, self._own):
             yield
 
     async def ask(self, question: Question, seconds: float) -> dict[int, str]:
-        """What every other worker that runs answers; `SILENT` for one that does not in time."""
+        """Return the answer of every other running worker by index; `SILENT` after a timeout."""
         answers = await asyncio.gather(
             *(self._ask(path, question, seconds) for path in self._others.values())
         )
-        found = zip(self._others, answers, strict=True)
-        return {index: answer for index, answer in found if answer is not None}
+        by_index = zip(self._others, answers, strict=True)
+        return {index: answer for index, answer in by_index if answer is not None}
 
     def _path(self, index: int) -> Path:
         return self.folder / f"worker-{index}.sock"
@@ -65,6 +65,6 @@ class Peers:
                     writer.close()
         except TimeoutError:
             return SILENT
-        except OSError:  # nobody has the socket
+        except OSError:  # the worker does not run
             return None
         return answer.decode().rstrip("\n") if answer.endswith(b"\n") else None

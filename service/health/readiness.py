@@ -1,4 +1,4 @@
-"""Whether requests are answered, and rightly: of this process, and of all workers of a service."""
+"""Readiness of this process and of all workers of a service."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from service.inference.engine_pool import EnginePool
 from service.scheduler.scheduler import Scheduler
 
 DEGRADED = "degraded: "
-"""Prefix of a worker's answer while a stand-in serves there."""
+"""Prefix of a worker's answer while a stand-in serves in that worker."""
 FRESH_SECONDS = 5.0
-"""Age of the last computed batch beyond which a probe is computed."""
+"""Maximum age of the last computed batch; beyond it, a probe is computed."""
 PROBE_SECONDS = 2.0
-"""Time for a probe, or for an engine to start."""
+"""Time limit of a probe, and of starting an engine."""
 ANSWER_SECONDS = 1.0
-"""Time for another worker to answer, beyond what it was asked to do."""
+"""Time limit for another worker to answer, in addition to its own check."""
 
 
 class ModelReadiness:
-    """The real path of a model's engine, tried: a batch was computed just now, or is."""
+    """Readiness of a model's engine, by its last batch or by a probe."""
 
     def __init__(
         self, engines: EnginePool, live_verification: LiveVerification, probe_layer: int = 0
     ) -> None:
-        """Probe an engine by a hidden state that it has.
+        """Set up the check.
 
         Args:
-            engines: of the model.
-            live_verification: what it has found counts.
-            probe_layer: number of the hidden state.
+            engines: engines of the model.
+            live_verification: live verification, whose failures make the model unready.
+            probe_layer: index of the hidden state that a probe computes.
 
         """
         self.fallback_failure = ""
-        """The reason for which the engine that would stand in cannot start."""
+        """Reason for which the stand-in engine cannot start; or empty."""
         self.engines = engines
         self._live_verification = live_verification
         self._probe_layer = probe_layer
         self._probed: tuple[float, str] = (-math.inf, "")
-        """`time.monotonic()` of the last probe that failed, and how it did."""
+        """Time of the last failed probe by `time.monotonic()`, and its error."""
 
     @property
     def known_failure(self) -> str:
-        """The reason for which requests are not answered rightly, as far as known without a probe.
+        """Reason for which the model is not ready, as known without a probe; or empty.
 
-        A probe that failed counts until a batch is computed.
+        A failed probe counts until the next computed batch.
         """
         if failure := self._live_verification.problem or self.fallback_failure:
             return failure
@@ -62,10 +62,10 @@ class ModelReadiness:
         return failure if scheduler.last_success < failed_at else ""
 
     async def check(self) -> str:
-        """The reason for which only a stand-in serves; empty if none does.
+        """Return the failure of the model's own engine if a stand-in serves, else empty.
 
         Raises:
-            EngineUnavailable: requests are not answered, or not rightly.
+            EngineUnavailable: the model does not answer, or its answers are wrong.
 
         """
         failure = self._live_verification.problem or self.fallback_failure
@@ -88,40 +88,40 @@ class ModelReadiness:
 
 
 class Readiness:
-    """Whether every model is served, here and by all workers of a service."""
+    """Readiness of all models, in this process and in all workers of a service."""
 
     def __init__(self, models: Mapping[str, ModelReadiness], peers: Peers | None) -> None:
-        """Ask for nothing yet.
+        """Set up the check.
 
         Args:
-            models: by name.
-            peers: the other workers of a service of several processes.
+            models: readiness of each model, by name.
+            peers: other workers of the service, if any.
 
         """
         self.draining = False
-        """Whether the process has been told to stop."""
+        """Whether the process is stopping."""
         self._models = models
         self._peers = peers
 
     @property
     def known_failure(self) -> str:
-        """As `check_process`, as far as it is known without a probe; empty where nothing is."""
+        """Reason for which this process is not ready, as known without a probe; or empty."""
         if self.draining:
             return "the service is stopping"
         failures = (model.known_failure for model in self._models.values())
         return next(filter(None, failures), "")
 
     async def check(self) -> str:
-        """The reason for which only a stand-in serves, in any worker; empty if none does.
+        """Return the failure for which a stand-in serves in any worker, else empty.
 
         Raises:
-            EngineUnavailable: requests are not answered, or not rightly.
+            EngineUnavailable: a worker or a model does not answer, or its answers are wrong.
 
         """
         degraded = await self.check_process()
         if self._peers:
-            found = await self._peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
-            for index, answer in found.items():
+            answers = await self._peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
+            for index, answer in answers.items():
                 if answer.startswith(DEGRADED):
                     degraded = degraded or f"worker {index}: {answer.removeprefix(DEGRADED)}"
                 elif answer:
@@ -129,7 +129,7 @@ class Readiness:
         return degraded
 
     async def answer(self) -> str:
-        """The answer of one worker to the others: empty, the stand-in's reason, or the failure."""
+        """Return this worker's answer to the others: empty, the stand-in's reason, or a failure."""
         try:
             degraded = await self.check_process()
         except ServiceError as error:
@@ -137,21 +137,21 @@ class Readiness:
         return DEGRADED + degraded if degraded else ""
 
     async def check_process(self) -> str:
-        """The check of this process alone, see `check`; of several models each is named."""
+        """Check this process alone, as `check` does; messages name each of several models."""
         if self.draining:
             raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
         first, *others = self._models.values()
         if not others:
             return await first.check()
-        found = await asyncio.gather(*map(_found, self._models.values()))
-        named = list(zip(self._models, found, strict=True))
+        results = await asyncio.gather(*map(_result, self._models.values()))
+        named = list(zip(self._models, results, strict=True))
         if failed := [f"{name}: {failure}" for name, (failure, _) in named if failure]:
             raise EngineUnavailable("; ".join(failed), retry_after_seconds=5)
         return "; ".join(f"{name}: {degraded}" for name, (_, degraded) in named if degraded)
 
 
-async def _found(model: ModelReadiness) -> tuple[str, str]:
-    """Why a model is not served, and why only a stand-in serves it; empty where neither is so."""
+async def _result(model: ModelReadiness) -> tuple[str, str]:
+    """Return the failure of a model, and the reason for which a stand-in serves it; or empty."""
     try:
         return "", await model.check()
     except ServiceError as error:
@@ -159,8 +159,8 @@ async def _found(model: ModelReadiness) -> tuple[str, str]:
 
 
 async def _probe(scheduler: Scheduler, layer: int) -> None:
-    one = np.zeros(1, np.int64)
-    task = TextTask(one, one, pooling=Pooling(layer, "cls"))
+    ids = np.zeros(1, np.int64)
+    task = TextTask(ids, ids, pooling=Pooling(layer, "cls"))
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await scheduler.submit("encode", [task])

@@ -1,7 +1,7 @@
-"""The watch over a model's own engine, and what happens once it has failed for good.
+"""Watch over a model's engine, and policies for its permanent failure.
 
-Two policies: `fail` has the process end, so that whoever supervises it starts another; `torch` lets
-PyTorch serve, says so wherever the service speaks of itself, and tries to start the engine again.
+Policy `fail` ends the process, so that its supervisor starts another. Policy `torch` lets PyTorch
+serve, reports that in health, info, metrics and logs, and tries to restart the engine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _log = logging.getLogger("headscope")
 Policy = Literal["fail", "torch"]
 TICK_SECONDS = 0.25
 SUSPICIOUS_FAILURES = 3
-"""Failed batches in a row after which the engine is tried on the golden texts."""
+"""Number of consecutive failed batches after which the golden texts check the engine."""
 TRIAL_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
-"""Pauses between attempts to recover; doubled each time."""
+"""First and maximum pause between attempts to recover, doubled each time."""
 
 
 class Watch:
-    """The watch over one model's own engine."""
+    """Watch over a model's own engine."""
 
     def __init__(
         self,
@@ -39,16 +39,15 @@ class Watch:
         metrics: ModelMetrics,
         label: str = "",
     ) -> None:
-        """Watch nothing yet.
+        """Set the watch up; `watching` runs it.
 
         Args:
-            readiness: of the model whose own engine is watched; fails while the engine that would
-                stand in cannot start.
-            trial: raises if an engine does not work.
-            policy: what to do when it has failed for good.
-            give_up: ends the process; is told why.
-            metrics: of the model.
-            label: before what is logged; of one model among several, its name.
+            readiness: readiness of the model; it fails while the stand-in engine cannot start.
+            trial: function that raises if an engine does not work.
+            policy: policy for a permanent failure of the engine.
+            give_up: function that ends the process with a reason.
+            metrics: metrics of the model.
+            label: prefix of log messages, the model's name if there are several.
 
         """
         self._engines = readiness.engines
@@ -59,11 +58,11 @@ class Watch:
         self._give_up = give_up
         self._metrics = metrics
         self._tried = SUSPICIOUS_FAILURES - 1
-        """Failures in a row after which the engine was last tried."""
+        """Number of consecutive failures at the last check of the engine."""
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch for as long as the block runs. A watch that fails itself ends the process."""
+        """Watch the engine while the block runs; an error of the watch itself ends the process."""
         task = asyncio.create_task(self._run())
         task.add_done_callback(self._ended)
         trial = asyncio.create_task(self._try_stand_in())
@@ -93,7 +92,7 @@ class Watch:
             await self._recovery(stand_in)
 
     async def _diagnosis(self) -> str:
-        """Why the engine has failed for good; nothing if it has not."""
+        """Return the reason for which the engine has failed permanently; or empty."""
         scheduler = self._engines.default
         if scheduler.failure or scheduler.failed_in_a_row <= self._tried:
             if not scheduler.failed_in_a_row:
@@ -103,13 +102,13 @@ class Watch:
         try:
             async with asyncio.timeout(TRIAL_SECONDS):
                 await asyncio.to_thread(self._trial, scheduler.engine)
-        except Exception as error:  # an engine that has failed may raise anything
+        except Exception as error:  # a failed engine may raise anything
             name = scheduler.engine.name
             return f"the {name} engine failed {self._tried} batches in a row and a trial: {error}"
         return ""
 
     async def _recovery(self, stand_in: str) -> None:
-        """Try to start the engine again until that works, while another serves."""
+        """Try to restart the engine until that succeeds, while the stand-in serves."""
         starting = asyncio.create_task(self._engines.get(stand_in))
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -117,7 +116,7 @@ class Watch:
             pause = min(2 * pause, MOST_PAUSE_SECONDS)
             try:
                 await self._engines.restart()
-            except Exception as error:  # whatever it is, there will be another attempt
+            except Exception as error:  # whatever the error, there will be another attempt
                 kind = type(error).__name__
                 _log.warning("%sno recovery yet: %s: %s", self._label, kind, error)
             else:
@@ -127,12 +126,12 @@ class Watch:
         self._metrics.stood_in(stood_in=False)
 
     async def _try_stand_in(self) -> None:
-        """Start the engine that would stand in once, so that readiness knows whether it can."""
+        """Start the stand-in engine once, so that readiness knows whether it works."""
         if not (stand_in := self._stand_in()):
             return
         try:
             await asyncio.to_thread(self._engines.try_start, stand_in)
-        except Exception as error:  # whatever it is, there would be nothing to fall back to
+        except Exception as error:  # whatever the error, there is no fallback
             failure = f"the {stand_in} engine, which would stand in, cannot start: {error}"
             self._readiness.fallback_failure = failure
             _log.error("%s%s", self._label, failure)

@@ -1,1 +1,1 @@
-"""uvicorn around the application: one process, or a supervisor and its workers."""
+"""Server processes: a single process, or a supervisor and its workers, each running uvicorn."""

@@ -1,12 +1,12 @@
-"""The messages between the supervisor and a worker, over a socket pair that keeps them whole.
+"""Messages between the supervisor and a worker, over a socket pair that keeps their boundaries.
 
     supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN;
                            FINISH, after which connections are the metrics port's
     worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
-                           ALIVE, every BEAT_SECONDS once it is loaded
+                           ALIVE, every BEAT_SECONDS once the worker is loaded
 
-The end of the channel is a message too: to a worker, that no connection will come any more, because
-the supervisor is gone; to the supervisor, that the worker has ended.
+The end of the channel also counts as a message: to a worker, that the supervisor is gone and no
+connection will follow; to the supervisor, that the worker has ended.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ DRAIN = b"drain"
 FINISH = b"finish"
 LOADED = b"loaded"
 CLOSED = b"closed "
-"""Followed by the number of connections that have ended since the last such message."""
+"""Prefix of the number of connections that have ended since the last such message."""
 ALIVE = b"alive"
-"""Sent by the worker's event loop, on which all of its replies depend."""
+"""Heartbeat of a worker's event loop, which all its replies depend on."""
 BEAT_SECONDS = 1.0
 MESSAGE_BYTES = 65536
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-"""The supervisor's alone, though a terminal sends them to everyone. A worker ignores them; until it
-does, it has them blocked, as it inherits it."""
+"""Signals that only the supervisor handles, although a terminal sends them to all processes.
+Workers inherit them blocked, and then ignore them."""
 
 
 class Assignment(BaseModel):
-    """What a worker is to do."""
+    """Assignment of a worker."""
 
     settings: Settings
-    """With the threads of one worker."""
+    """Settings of the service, with the threads of one worker."""
     artifacts: list[tuple[Path, str]]
-    """The folder and SHA-256 of each: every worker serves the same, whenever it started."""
+    """Folder and SHA-256 of each artifact, so that restarted workers serve the same artifacts."""
     folder: Path
-    """Where the workers of a service share their metrics and find each other."""
+    """Folder in which the workers share their metrics and find each other's sockets."""
     index: int
-    """0 … workers − 1. One that is started again keeps it."""
+    """Index of the worker, 0 … workers − 1, which a restart keeps."""
     restarted: bool

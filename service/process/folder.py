@@ -1,8 +1,8 @@
-"""The temporary folder that the processes of a service share.
+"""Temporary folder that the processes of a service share.
 
 Every process of the service holds a shared lock on a file in the folder, which the system releases
-however the process ends. A folder is abandoned if its lock has our mark and can be taken
-exclusively: the next service removes it, unless it holds a file that no service makes.
+however the process ends. A folder is abandoned if its lock has a service's mark and can be acquired
+exclusively. The next service removes it, unless it holds a file that no service makes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ _log = logging.getLogger("headscope")
 
 @contextlib.contextmanager
 def made() -> Iterator[Path]:
-    """Make a folder in the system's temporary one for as long as the block runs.
-
-    Folders of services that were killed are removed first.
-    """
+    """Create a temporary folder while the block runs, and first remove abandoned folders."""
     parent = Path(tempfile.gettempdir())
     for folder in parent.glob(f"{PREFIX}*"):
         _remove_abandoned(folder)
@@ -44,16 +41,16 @@ def made() -> Iterator[Path]:
         scratch = folder / f"{LOCK}.new"
         scratch.write_bytes(MARK)
         locked.enter_context(held(folder, scratch.name))
-        scratch.rename(folder / LOCK)  # nobody finds it before it is held
+        scratch.rename(folder / LOCK)  # other processes must not find it unlocked
         yield folder
 
 
 @contextlib.contextmanager
 def held(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Be one of the processes whose folder it is, until the end of this one at the latest.
+    """Hold the folder's lock while the block runs, at most until the process ends.
 
     Raises:
-        OSError: the folder is not there any more, or is being removed.
+        OSError: the folder does not exist any more, or is being removed.
 
     """
     with (folder / name).open("rb") as file:
@@ -69,7 +66,7 @@ def _remove_abandoned(folder: Path) -> None:
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # not a folder of a service, or removed meanwhile
         return
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - opens a descriptor
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode) or file.read(100) != MARK:

@@ -1,4 +1,4 @@
-"""A worker as its supervisor sees it: a process, a channel, and the connections that it holds."""
+"""Supervisor's handle of a worker: its process, its channel, and its number of connections."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from service.process.channel import (
 )
 
 LATE_BEATS = 3
-"""A worker that has missed so many gets connections only if the others take none."""
+"""Missed heartbeats after which a worker gets connections only if no other worker takes them."""
 MISSED_BEATS = 10
-"""A worker that has missed so many hangs, and is killed. A busy machine delays a beat by fractions
-of a second, and the supervisor, which counts them, as well."""
+"""Missed heartbeats after which a worker counts as hung and is killed. A busy machine delays
+heartbeats, and the supervisor's count of them, by fractions of a second."""
 LOADING_BEATS = 600
-"""As many while it is loading, when it sends none."""
+"""Missed heartbeats after which a loading worker, which sends none, is killed."""
 
 
 class WorkerHandle:
-    """A worker process and the channel to it."""
+    """Worker process and the channel to it."""
 
     def __init__(
         self, index: int, process: asyncio.subprocess.Process, channel: socket.socket
@@ -40,31 +40,31 @@ class WorkerHandle:
         self.loaded = False
         self.gone = False
         self.settled = asyncio.Event()
-        """It is loaded, or gone."""
+        """Event set once the worker is loaded or gone."""
         self.connections = 0
         self.last_number = 0
-        """Sequence number of the last connection that it was given."""
+        """Sequence number of the last connection handed to the worker."""
         self.index = index
         self._channel = channel
         self._reason = ""
         self._missed = 0
-        """Beats since it was last heard of; none while this process itself stands still."""
+        """Missed heartbeats since the last message, not counted while this process is suspended."""
         loop = asyncio.get_running_loop()
         loop.add_reader(channel, self._receive)
         self._next_beat = loop.call_later(BEAT_SECONDS, self._beat)
 
     @property
     def serves(self) -> bool:
-        """Whether connections may be given to it."""
+        """Whether the worker accepts connections."""
         return self.loaded and not self.gone
 
     @property
     def late(self) -> bool:
-        """Whether it may hang: nothing was heard of it lately."""
+        """Whether the worker may hang, as its last messages are overdue."""
         return self._missed >= LATE_BEATS
 
     def give(self, connection: socket.socket, number: int) -> bool:
-        """Hand a connection over, if the worker has room for one now."""
+        """Hand a connection to the worker, and return whether the channel accepted it."""
         try:
             socket.send_fds(self._channel, [CONNECTION], [connection.fileno()])
         except OSError:
@@ -74,12 +74,16 @@ class WorkerHandle:
         return True
 
     def drain(self) -> None:
-        """Have its readiness fail and its connections end; it still takes new ones."""
+        """Make the worker's readiness fail and its connections end; it still accepts new ones."""
         with contextlib.suppress(OSError):
             self._channel.send(DRAIN)
 
     def finish(self) -> None:
-        """No more clients will come; it ends when what it has is done, silent or not."""
+        """Announce that no clients will follow: the worker ends after its pending work.
+
+        Missed heartbeats are no longer counted.
+
+        """
         self._next_beat.cancel()
         try:
             self._channel.send(FINISH)
@@ -88,17 +92,17 @@ class WorkerHandle:
                 self._channel.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End it now.
+        """Kill the worker.
 
-        By the system's own call: `process.kill()` first looks whether the process has ended, and
-        thereby takes the exit code that asyncio waits for, which then reports 255 with a warning.
+        `os.kill` replaces `process.kill()`, which first polls the process and thereby consumes the
+        exit code that asyncio waits for; asyncio would then report 255 with a warning.
         """
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> str:
-        """Wait for its end; why that came, in a line."""
+        """Wait until the worker ends, and return the reason in a line."""
         code = await self.process.wait()
         self._receive()
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
@@ -110,7 +114,7 @@ class WorkerHandle:
                 self._read(message)
         except BlockingIOError:
             return
-        except OSError:  # it was killed
+        except OSError:  # the worker was killed
             pass
         if not self.gone:
             self.gone = True

@@ -1,4 +1,4 @@
-"""The port of a service: bound at once, opened when it can serve."""
+"""Listening sockets of a service, bound at the start and opened once the service is loaded."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from service.system import logs
 
 BACKLOG = 2048
 MOST_AT_ONCE = 64
-"""Connections accepted before anything else gets a turn."""
+"""Maximum number of connections accepted in one turn of the event loop."""
 RETRY_SECONDS = 0.01
 EXHAUSTED_SECONDS = 1.0
-"""Until it is tried again when the system had no descriptor, or no memory, for a connection."""
+"""Pause after the system had no descriptor or memory for a connection."""
 EXHAUSTED = "no connection can be accepted for now, and those that come wait: %s"
 
 
 @contextlib.contextmanager
 def bound(host: str, *ports: int | None) -> Iterator[list[socket.socket]]:
-    """Sockets on every address of a host, on each port that is given; they do not listen yet.
+    """Bind sockets to every address of a host on each given port, without listening yet.
 
     Raises:
-        OSError: the host is unknown, or a port is taken; the message names which.
+        OSError: the host is unknown, or a port is taken; the message names the port.
 
     """
     with contextlib.ExitStack() as stack:
-        yield [one for port in ports if port is not None for one in _bound(host, port, stack)]
+        given = [port for port in ports if port is not None]
+        yield [listener for port in given for listener in _bound(host, port, stack)]
 
 
 def _bound(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.socket]:
-    """Those on one port, which the stack closes."""
+    """Bind sockets to every address of a host on one port; the stack closes them."""
     sockets: list[socket.socket] = []
     addresses = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -54,27 +55,27 @@ def _bound(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.soc
 
 
 class Listener:
-    """Accepts at one socket, never more than is taken in."""
+    """Acceptor of connections on one socket, with backpressure."""
 
     def __init__(self, listener: socket.socket, give: Callable[[socket.socket], bool]) -> None:
-        """Open it.
+        """Start listening.
 
         Args:
-            listener: a bound socket.
-            give: takes a connection in, or cannot now.
+            listener: bound socket.
+            give: function that takes a connection, and returns whether it could.
 
         """
         self.port = int(listener.getsockname()[1])
         self._socket = listener
         self._give = give
         self._held: socket.socket | None = None
-        """Accepted, and not yet taken in."""
+        """Accepted connection that `give` could not take yet."""
         self._exhausted = logs.Occasional()
         listener.listen(BACKLOG)
         self._watch()
 
     def close(self) -> None:
-        """Take in who has come already, and no one else."""
+        """Accept the connections in the backlog, and stop listening."""
         self._accept()
         if self._retry:
             self._retry.cancel()

@@ -1,4 +1,4 @@
-"""uvicorn around the application."""
+"""uvicorn server of the application."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from service.settings import Settings
 from service.system import logs
 
 KEEP_ALIVE_SECONDS = 75
-"""How long a connection may be idle: longer than clients and balancers keep one to use it again
-(httpx 5 s, aiohttp 15 s, balancers 60 s), or a request could meet the end of its connection."""
+"""Time limit of an idle connection. It exceeds the time for which clients and balancers keep idle
+connections (httpx 5 s, aiohttp 15 s, balancers 60 s), so that no request meets a closing one."""
 FAILED_SECONDS = 1.0
-"""How long the port stays open at most once the service has failed."""
+"""Maximum time for which the port stays open after the service has failed."""
 IDLE_SECONDS = 1.0
-"""How long a connection may be idle once the port is closed."""
+"""Time limit of an idle connection after the port is closed."""
 
 _log = logging.getLogger("headscope")
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, but whoever sends it requests can tell that it stops before it has stopped."""
+    """uvicorn server with a drain phase before shutdown."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self._state = state_of(app)
@@ -67,45 +67,45 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._state.connections = self.server_state.connections
         self.failure = ""
-        """Why the service has ended by itself."""
+        """Reason for which the service ended itself; or empty."""
         self._settings = settings
         self._scrapes = ServerState()
-        """Connections at the metrics port, which outlives the drain and is not waited for."""
+        """Connections at the metrics port, which stays open during the drain."""
         self._listeners: list[Listener] = []
         self._opening: set[asyncio.Task[None]] = set()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve at bound sockets until told to stop.
+        """Serve on bound sockets until a signal to stop.
 
-        What the process has made until now is no garbage; to look through it now and then, as the
-        collector would, stops every request for 40 ms.
+        Objects created so far are excluded from garbage collection, as traversing them would stop
+        every request for 40 ms now and then.
         """
         gc.freeze()
         super().run(sockets)
 
     @property
     def hangs(self) -> bool:
-        """Whether a call still runs in an engine though the application has ended."""
+        """Whether an engine call still runs although the application has ended."""
         return self._state.hangs
 
     def drain(self) -> None:
-        """From now on readiness fails, and every reply ends its connection."""
+        """Start the drain: readiness fails, and every reply closes its connection."""
         self._state.readiness.draining = True
         close = (b"connection", b"close")
-        self.config.encoded_headers.append(close)  # of the defaults that are made anew each second
+        self.config.encoded_headers.append(close)  # source of the defaults each second
         for state in (self.server_state, self._scrapes):
             state.default_headers = [*state.default_headers, close]
 
     def give_up(self, why: str) -> None:
-        """Stop, because nothing can be served any more: the exit code is 1."""
+        """Stop with exit code 1, as the service can no longer answer."""
         self.failure = why
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, and let connections come.
+        """Start the application, and accept connections.
 
-        uvicorn would leave it to libuv to accept them, which ends one at once, without a word, when
-        the process has no descriptor left.
+        uvicorn would let libuv accept them, which silently drops connections when the process has
+        no descriptor left.
         """
         await self.lifespan.startup()
         if self.lifespan.should_exit:
@@ -115,21 +115,21 @@ class Server(uvicorn.Server):
         self.started = True
 
     def open(self, sockets: Iterable[socket.socket]) -> None:
-        """Let connections come."""
+        """Start listening on the sockets."""
         for listener in sockets:
             self._listeners.append(Listener(listener, self._take))
             host, port, *_ = listener.getsockname()
             _log.info("%s", address_line(self._settings, host, port))
 
     async def on_tick(self, counter: int) -> bool:
-        """As uvicorn, for both kinds of connections."""
+        """Update the default headers like uvicorn, also for connections at the metrics port."""
         ended = await super().on_tick(counter)
         self._scrapes.default_headers = self.server_state.default_headers
         return ended
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn; a hangup ends the service in order too, unless it is ignored (`nohup`)."""
+        """Handle signals like uvicorn, and also SIGHUP, unless it is ignored (`nohup`)."""
         heeded = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -147,15 +147,16 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, close the port, let connections end by themselves, and then as uvicorn does.
+        """Drain, close the port, wait for connections to end, and shut down like uvicorn.
 
-        The metrics port is closed last, so that what is left to do is seen until all is done.
+        The metrics port is closed last, so that metrics are available during the shutdown.
         """
-        del sockets  # which uvicorn would close at once; `bound` does so at the end
+        del sockets  # `bound` closes them at the end; uvicorn would close them at once
         if not self._state.readiness.draining:
             self.drain()
             await self._linger()
-        scraped = {one for one in self._listeners if one.port == self._settings.metrics_port}
+        metrics_port = self._settings.metrics_port
+        scraped = {listener for listener in self._listeners if listener.port == metrics_port}
         await self._close(set(self._listeners) - scraped)
         await _ended(self.server_state)
         await super().shutdown()
@@ -165,9 +166,9 @@ class Server(uvicorn.Server):
         await _ended(self._scrapes)
 
     async def _linger(self) -> None:
-        """Take requests for as long as balancers may need, unless told to stop once more.
+        """Accept requests during the drain delay, until a second signal to stop.
 
-        They have seen already that a service has failed.
+        The delay is shorter after a failure, as balancers have noticed it already.
         """
         loop = asyncio.get_running_loop()
         delay = self._settings.drain_delay_seconds
@@ -176,16 +177,16 @@ class Server(uvicorn.Server):
             await asyncio.sleep(min(left, 0.1))
 
     def serve_connection(self, connection: socket.socket) -> None:
-        """Serve a connection that was accepted."""
+        """Serve an accepted connection."""
         opening = asyncio.create_task(self._connect(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
 
     def connection_ended(self) -> None:
-        """A connection is over; nobody has to know."""
+        """Do nothing; workers override this to report the end of a connection."""
 
     def make_protocol(self, connections: ServerState) -> asyncio.Protocol:
-        """What speaks HTTP on a new connection, which is one of these."""
+        """Return the HTTP protocol of a new connection, which is added to `connections`."""
         protocol: Any = self.config.http_protocol_class
         state = self.lifespan.state
         return protocol(config=self.config, server_state=connections, app_state=state)
@@ -201,12 +202,12 @@ class Server(uvicorn.Server):
             scraped = connection.getsockname()[1] == self._settings.metrics_port
             make = partial(self.make_protocol, self._scrapes if scraped else self.server_state)
             await loop.connect_accepted_socket(make, connection)
-        except OSError:  # its client has left already
+        except OSError:  # the client has already left
             connection.close()
             self.connection_ended()
 
     async def _close(self, listeners: Iterable[Listener]) -> None:
-        """Stop listening, but for who has connected already."""
+        """Stop listening, after accepting the connections in the backlog."""
         for listener in listeners:
             listener.close()
         if self._opening:
@@ -214,7 +215,7 @@ class Server(uvicorn.Server):
 
 
 async def _ended(connections: ServerState) -> None:
-    """Wait until connections have ended by themselves, as long as they may be idle."""
+    """Wait until all connections have ended, for at most `IDLE_SECONDS`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + IDLE_SECONDS
     while connections.connections and loop.time() < deadline:
@@ -222,12 +223,12 @@ async def _ended(connections: ServerState) -> None:
 
 
 def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
-    """Serve until told to stop; returns the exit code.
+    """Serve until a signal to stop, and return the exit code.
 
     Raises:
-        ModelError: the artifact cannot be loaded, or the device is not there.
-        ServiceError: the engine cannot be started.
-        OSError: the port cannot be had.
+        ModelError: an artifact cannot be loaded, or the device does not exist.
+        ServiceError: an engine cannot be started.
+        OSError: a port cannot be bound.
 
     """
     logs.configure(settings.log_level, settings.log_format)
@@ -238,9 +239,10 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
 
 def end(server: Server) -> int:
-    """The exit code of a server that has run; one that has failed ends the process here.
+    """Return the exit code of a server that has run, or end the process with exit code 1.
 
-    So does one in whose engine a call hangs, which would keep the interpreter from ending.
+    The process ends here if the service has failed, or if an engine call hangs, which would keep
+    the interpreter from ending.
     """
     if server.failure or server.hangs:
         logging.shutdown()

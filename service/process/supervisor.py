@@ -1,7 +1,8 @@
-"""Several workers on one port: this process accepts, hands connections out, and keeps workers up.
+"""Supervisor of workers: accepts connections, hands them to workers, and restarts workers.
 
-A connection goes to the worker with the fewest. Why neither the kernel spreads them nor uvicorn
-supervises: docs/decisions/0009-whole-processes-on-one-port.md.
+Each connection goes to the worker with the fewest connections.
+docs/decisions/0009-whole-processes-on-one-port.md explains why neither the kernel distributes them
+nor uvicorn supervises.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from service.settings import Settings, worker_environment
 from service.system import logs
 
 LATE_SECONDS = 15
-"""A worker that still runs so long after its last request should have ended is killed."""
+"""Time after the end of the drain at which a worker that still runs is killed."""
 STEADY_SECONDS = 10.0
-"""A worker that ran so long is started again at once; one that did not, after a pause."""
+"""Run time from which an ended worker is restarted without a pause."""
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.5, 8.0
 MOST_FAILED_STARTS = 5
-"""In a row, while no worker serves."""
+"""Maximum number of consecutive failed starts while no worker serves."""
 
 _log = logging.getLogger("headscope")
 
 
 def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
-    """Serve with `settings.workers` processes until told to stop; returns the exit code.
+    """Serve with `settings.workers` processes until a signal to stop, and return the exit code.
 
     Raises:
         ServiceError: the workers cannot be started.
-        OSError: the port cannot be had.
+        OSError: a port cannot be bound.
 
     """
     logs.configure(settings.log_level, settings.log_format)
@@ -56,7 +57,7 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
 
 class Supervisor:
-    """Starts the workers, opens the port once all are loaded, and stops them together."""
+    """Supervisor that starts the workers, opens the port once all are loaded, and stops them."""
 
     def __init__(self, settings: Settings, artifacts: Sequence[Artifact], folder: Path) -> None:
         cores = len(os.sched_getaffinity(0))
@@ -70,7 +71,7 @@ class Supervisor:
         self._given = 0
 
     async def run(self, sockets: Sequence[socket.socket]) -> int:
-        """Serve until a signal; returns 0 if every worker then finished what it had.
+        """Serve until a signal, and return 0 if every worker then finished its pending requests.
 
         Raises:
             ServiceError: the workers cannot be started.
@@ -80,7 +81,7 @@ class Supervisor:
 
         def stop(number: signal.Signals) -> None:
             asked_before = not serving.cancel()
-            if asked_before and number != signal.SIGHUP:  # a terminal that goes may send several
+            if asked_before and number != signal.SIGHUP:  # a closing terminal may send several
                 self._kill()
 
         for number in SIGNALS:
@@ -89,7 +90,7 @@ class Supervisor:
         await asyncio.wait([serving])
         finished = await self._finish()
         if not serving.cancelled():
-            await serving  # raises why it ended
+            await serving  # raises its error
         return 0 if finished else 1
 
     async def _serve(self, sockets: Iterable[socket.socket]) -> None:
@@ -103,9 +104,9 @@ class Supervisor:
         await _together(self._keep(index) for index in indices)
 
     def _give(self, connection: socket.socket) -> bool:
-        """Hand a connection to the worker with the fewest; among those, in turn.
+        """Hand a connection to the worker with the fewest connections, in turn among equals.
 
-        One that may hang comes last.
+        Workers that may hang come last.
         """
         self._given += 1
         workers = [worker for worker in self._workers.values() if worker.serves]
@@ -119,7 +120,7 @@ class Supervisor:
             raise EngineUnavailable(await worker.ended())
 
     async def _keep(self, index: int) -> None:
-        """Start a worker again whenever it has ended."""
+        """Restart a worker whenever it ends."""
         pause, worker = 0.0, self._workers[index]
         while True:
             reason = await worker.ended()
@@ -159,7 +160,7 @@ class Supervisor:
         return worker
 
     async def _finish(self) -> bool:
-        """Let the workers finish what was accepted; whether all did."""
+        """Let the workers finish all accepted requests, and return whether all did."""
         serving = [worker for worker in self._workers.values() if worker.serves]
         for worker in set(self._workers.values()).difference(serving):
             worker.kill()
@@ -168,7 +169,7 @@ class Supervisor:
         if serving:
             await asyncio.sleep(self._settings.drain_delay_seconds)
         metrics_port = self._settings.metrics_port
-        clients = [one for one in self._listeners if one.port != metrics_port]
+        clients = [listener for listener in self._listeners if listener.port != metrics_port]
         for listener in clients:
             listener.close()
         for worker in serving:
@@ -180,12 +181,12 @@ class Supervisor:
         for listener in set(self._listeners).difference(clients):
             listener.close()
         self._kill()
-        for worker in self._workers.values():  # or asyncio warns of one that ends after its loop
+        for worker in self._workers.values():  # or asyncio warns of processes that outlive its loop
             await worker.process.wait()
         return all(worker.process.returncode == 0 for worker in serving)
 
     async def _gone(self, worker: WorkerHandle) -> None:
-        """Wait for a worker's end, from when on its gauges count no longer."""
+        """Wait for a worker's end, and then stop counting its gauges."""
         await worker.process.wait()
         mark_process_dead(worker.index, str(self._folder))  # type: ignore[no-untyped-call]
 
@@ -196,7 +197,7 @@ class Supervisor:
 
 @contextlib.contextmanager
 def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """Start processes that have these signals blocked; here they are held back meanwhile."""
+    """Block signals while the block runs, so that child processes inherit them blocked."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -205,7 +206,7 @@ def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
 
 
 async def _together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run jobs at once; the first error ends the others, and is raised alone."""
+    """Run jobs concurrently; the first error cancels the others, and is raised alone."""
     try:
         async with asyncio.TaskGroup() as group:
             for job in jobs:

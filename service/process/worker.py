@@ -1,6 +1,6 @@
-"""One of the processes that serve a port together: `python -P -m service.process.worker FD`.
+"""Worker process of a supervisor: `python -P -m service.process.worker FD`.
 
-It never listens: the supervisor accepts, and hands it connections.
+A worker never listens: the supervisor accepts connections, and hands them over.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from service.system import logs, resources
 from service.telemetry.shared import share
 
 LATE_SECONDS = 10
-"""A worker that still runs so long after its last request should have ended is stuck."""
+"""Time after the end of the drain at which a worker that still runs ends itself."""
 
 
 class WorkerServer(Server):
-    """A server whose connections come over a channel; told to stop by it, or by its end."""
+    """Server that receives connections over a channel, and stops by a message or by its end."""
 
     def __init__(self, app: FastAPI, settings: Settings, channel: socket.socket) -> None:
         super().__init__(app, settings)
         self._late_seconds = settings.drain_seconds + LATE_SECONDS
         self._channel = channel
         self._closed = 0
-        """Connections that have ended and were not yet reported."""
+        """Number of ended connections that are not reported yet."""
         self._exhausted = logs.Occasional()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the supervisor's, even those that a terminal sends to everyone."""
+        """Leave signals to the supervisor, also signals that a terminal sends to all processes."""
         yield
 
     def open(self, sockets: Iterable[socket.socket]) -> None:  # noqa: ARG002
-        """Say that connections may come."""
+        """Report that the worker accepts connections."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel, self._receive)
         self._channel.send(LOADED)
@@ -76,7 +76,7 @@ class WorkerServer(Server):
                 )
             except BlockingIOError:
                 return
-            except ConnectionResetError:  # the supervisor was killed; what it sent is still there
+            except ConnectionResetError:  # the supervisor was killed; its messages are still there
                 continue
             if message == CONNECTION:
                 self._take_over(descriptors)
@@ -97,7 +97,7 @@ class WorkerServer(Server):
             self.serve_connection(socket.socket(fileno=descriptor))
 
     def make_protocol(self, connections: ServerState) -> asyncio.Protocol:
-        """What speaks HTTP on a new connection, and reports its end."""
+        """Return the HTTP protocol of a new connection, which reports its end."""
         protocol = super().make_protocol(connections)
         lost = protocol.connection_lost
 
@@ -130,11 +130,11 @@ class WorkerServer(Server):
 
 
 def application(assignment: Assignment) -> FastAPI:
-    """The service that a worker is part of.
+    """Create the application of a worker.
 
     Raises:
-        ModelError: an artifact cannot be loaded, or is not the others'.
-        ServiceError: the engine cannot be started.
+        ModelError: an artifact cannot be loaded, or has changed since the service started.
+        ServiceError: an engine cannot be started.
 
     """
     artifacts = []
@@ -151,7 +151,7 @@ def application(assignment: Assignment) -> FastAPI:
 
 
 def main() -> int:
-    """Do what the supervisor assigns. It started this process with SIGNALS blocked."""
+    """Run the supervisor's assignment, in a process started with SIGNALS blocked."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -1,4 +1,4 @@
-"""Every choice that an operator has, read once and passed on as plain values."""
+"""Settings of an operator, read once and passed on as plain values."""
 
 from service.settings.schema import Settings as Settings
 from service.settings.schema import worker_environment as worker_environment

@@ -1,4 +1,4 @@
-"""Lists that clients have to meet, as settings give them: keys, origins, hosts and aliases."""
+"""Validators of settings that clients must match: API keys, origins, hosts and aliases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 def keys_to_send(keys: str | None) -> str | None:
-    """The list, if a client can send each key.
+    """Return a list of API keys, if clients can send each key.
 
     Raises:
-        ValueError: it cannot; the message has nothing of the key.
+        ValueError: a key cannot be sent; the message does not contain the key.
 
     """
     if not all(_KEY.fullmatch(key) for key in _each(keys)):
@@ -22,10 +22,10 @@ def keys_to_send(keys: str | None) -> str | None:
 
 
 def origins_to_meet(origins: str | None) -> str | None:
-    """The list, if a page can be of each origin.
+    """Return a list of origins, if each is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: an origin is invalid.
 
     """
     if not all(_ORIGIN.fullmatch(origin) for origin in _each(origins)):
@@ -34,10 +34,10 @@ def origins_to_meet(origins: str | None) -> str | None:
 
 
 def hosts_to_meet(hosts: str | None) -> str | None:
-    """The list, if a request can be for each host.
+    """Return a list of hosts, if each is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: a host is invalid.
 
     """
     if not all(_HOST.fullmatch(host) for host in _each(hosts)):
@@ -46,10 +46,10 @@ def hosts_to_meet(hosts: str | None) -> str | None:
 
 
 def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the aliases if each is an alias and a model's name.
+    """Return the aliases, if each has the form ALIAS=NAME.
 
     Raises:
-        ValueError: one is not.
+        ValueError: an alias has another form.
 
     """
     for alias in aliases:
@@ -60,4 +60,4 @@ def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _each(listed: str | None) -> list[str]:
-    return [] if listed is None else [each.strip() for each in listed.split(",")]
+    return [] if listed is None else [item.strip() for item in listed.split(",")]

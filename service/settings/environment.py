@@ -1,7 +1,7 @@
-"""The `HEADSCOPE_*` variables as a source of settings.
+"""`HEADSCOPE_*` environment variables as a source of settings.
 
-A variable of that prefix that is no setting is refused: misspelt, it would be a key or a limit that
-nobody holds. Those of what is served count only where no flag says what is served.
+Unknown variables with this prefix are rejected, since a misspelt API key or limit would silently
+have no effect. Variables of models and artifacts are ignored if a flag names either.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _LISTED = {*_SERVED, "served_model_name", "alias", "heads_from"}
 
 
 def listed(value: Any) -> Any:
-    """A list of one, where a value is one name or folder."""
+    """Return a single name or folder as a tuple, other values unchanged."""
     return (value,) if isinstance(value, str | Path) else value
 
 
 class Variables(EnvSettingsSource):
-    """The `HEADSCOPE_*` variables; not those of what is served where a flag has it."""
+    """Source of `HEADSCOPE_*` variables, without models and artifacts if a flag names one."""
 
     def __call__(self) -> dict[str, Any]:
-        """The values by setting; those of flags and arguments are in `current_state`.
+        """Return the values by setting; values of flags and arguments are in `current_state`.
 
         Raises:
-            ValueError: a variable is no setting; models and artifacts are given by two variables;
-                or an artifact and a precision, by either.
+            ValueError: a variable is not a setting, models and artifacts are both set by
+                variables, or an artifact and a precision are both set.
 
         """
         if unknown := self._unknown():
@@ -63,25 +63,25 @@ class Variables(EnvSettingsSource):
         return values
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """The value of a variable in JSON; a name or a folder may stand there as it is."""
+        """Decode a variable from JSON; names and folders may also be plain text."""
         if field_name not in _LISTED:
             return super().decode_complex_value(field_name, field, value)
         try:
-            found = json.loads(value)
+            decoded = json.loads(value)
         except json.JSONDecodeError:
             return value
-        return found if isinstance(found, list) else value
+        return decoded if isinstance(decoded, list) else value
 
     def _unknown(self) -> list[str]:
-        """What is said of each variable that is no setting, and never its value."""
+        """Return an error message for each unknown variable, without its value."""
         prefix, names = self.env_prefix.lower(), list(self.settings_cls.model_fields)
-        said = []
-        for variable in sorted(self.env_vars):  # in lower case, as their names are read
+        messages = []
+        for variable in sorted(self.env_vars):  # names are in lower case
             name = variable.removeprefix(prefix)
             if variable.startswith(prefix) and name not in names:
                 if _OF_KUBERNETES.fullmatch(name):
                     return [f"{variable.upper()} {SERVICE_LINK}"]
                 (likely,) = difflib.get_close_matches(name, names, 1) or [""]
                 hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
-                said.append(f"{variable.upper()} is no setting{hint}")
-        return said
+                messages.append(f"{variable.upper()} is no setting{hint}")
+        return messages

@@ -1,4 +1,4 @@
-"""How help and docs show a setting: its group, its unit, and its default in words."""
+"""Presentation of settings in help and docs: group, unit, and default in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Group(StrEnum):
-    """The groups of settings, in the order of help."""
+    """Groups of settings, in the order of help."""
 
     MODEL = "Model"
     DEVICE = "Device"
@@ -21,10 +21,10 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Shown:
-    """What help adds to a setting's name, description and value."""
+    """Presentation of a setting beside its name and description."""
 
     group: Group
     unit: str = ""
-    """Of its value, in capitals; a choice shows its values, and a switch none."""
+    """Unit of the value in capitals; empty for choices and switches."""
     default: str = ""
-    """In words, where it is None or the machine's."""
+    """Default in words, if it is None or depends on the machine."""

@@ -1,4 +1,4 @@
-"""The settings of what is served."""
+"""Settings of models and artifacts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _default_cache() -> Path:
 
 
 class ModelSettings(BaseSettings):
-    """Choices of models and artifacts, and of how models are exported."""
+    """Settings of models and artifacts, and of exports."""
 
     model: Annotated[
         tuple[str, ...],
@@ -30,25 +30,25 @@ class ModelSettings(BaseSettings):
         Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
     ] = Field(
         default_factory=tuple,
-        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file; "
-        "several flags are served together.",
+        description="Checkpoint to serve: a hub name, name@revision, a folder, or an ONNX file; "
+        "repeat the flag to serve several.",
     )
     revision: Annotated[str | None, Shown(Group.MODEL, "REVISION", "the hub's main")] = Field(
-        None, description="A branch, tag or commit of the model's repository on the hub."
+        None, description="Branch, tag or commit of the model's repository on the hub."
     )
     artifact: Annotated[
         tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
     ] = Field(
         default_factory=tuple,
-        description="An exported artifact folder to serve, instead of a model or beside some; "
-        "several flags are served together.",
+        description="Exported artifact folder to serve, in place of or beside models; repeat the "
+        "flag to serve several.",
     )
     served_model_name: Annotated[
         tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME", "the model's own")
     ] = Field(
         default_factory=tuple,
-        description="A name for what is served, in replies and lists too; with several models one "
-        "flag each, models first.",
+        description="Name of the model in requests, replies and lists; with several models, "
+        "repeat the flag for each, models before artifacts.",
     )
     alias: Annotated[
         tuple[str, ...],
@@ -57,8 +57,8 @@ class ModelSettings(BaseSettings):
         Shown(Group.MODEL, "ALIAS=NAME", "none"),
     ] = Field(
         default_factory=tuple,
-        description="A further name that requests may use for a model, as "
-        "text-embedding-3-small=NAME; several flags are several names.",
+        description="Alias that requests may use for a model, such as "
+        "text-embedding-3-small=NAME; repeat the flag for several.",
     )
     heads_from: Annotated[
         tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
@@ -68,25 +68,25 @@ class ModelSettings(BaseSettings):
         "that the served precision failed verification for.",
     )
     precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
-        "fp32", description="Of a model's export; `auto` measures which is the fastest here."
+        "fp32", description="Precision of the export; `auto` measures and chooses the fastest here."
     )
     pooling: Annotated[
         PoolingSetting | None, Shown(Group.MODEL, default="the checkpoint's own")
     ] = Field(
         None,
-        description="What makes a text's vector, in place of what the checkpoint says: `splade` "
-        "gives sparse vectors of a masked language model.",
+        description="Pooling of text vectors, in place of the checkpoint's; `splade` gives sparse "
+        "vectors of a masked language model.",
     )
     allow_unverified: Annotated[bool, Shown(Group.MODEL)] = Field(
         False, description="Serve an artifact whose verification failed."
     )
     cache_folder: Annotated[Path, Shown(Group.MODEL, "FOLDER", "~/.cache/headscope")] = Field(
-        default_factory=_default_cache, description="Where exports are kept."
+        default_factory=_default_cache, description="Folder of cached exports."
     )
     hub_endpoint: Annotated[
         str, Shown(Group.MODEL, "URL", "HF_ENDPOINT, or else https://huggingface.co")
     ] = Field(
-        default_factory=hub.default_endpoint, description="The hub that names are looked up at."
+        default_factory=hub.default_endpoint, description="Hub on which model names are looked up."
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Every setting of the service, from the command line and the environment.
+"""All settings of the service, from the command line and the environment.
 
-A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Models
-and artifacts are one choice: a flag of either wins over the variables of both
+A command-line flag takes precedence over a `HEADSCOPE_*` variable, which takes precedence over the
+default. A flag of a model or an artifact takes precedence over the variables of both
 (see `service.settings.environment`).
 """
 
@@ -30,12 +30,12 @@ from service.settings.model_group import ModelSettings
 
 
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
-    """The environment of a worker: ours, and where prometheus_client shares its values."""
+    """Return a worker's environment: this process's, and prometheus_client's shared folder."""
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
 
 
 class Settings(ModelSettings):
-    """What an operator can choose."""
+    """Settings of an operator."""
 
     model_config = SettingsConfigDict(
         env_prefix="HEADSCOPE_",
@@ -44,37 +44,36 @@ class Settings(ModelSettings):
     )
 
     engine: Annotated[Literal["onnx", "torch", "fake"], Shown(Group.DEVICE)] = Field(
-        "onnx", description="What computes; `fake` answers from a hash, for load tests."
+        "onnx", description="Engine; `fake` computes hashes, for load tests."
     )
     device: Annotated[Device, Shown(Group.DEVICE)] = Field(
-        "auto", description="`auto` takes CUDA where there is a device; `cuda` insists on it."
+        "auto", description="`auto` uses CUDA if there is a device; `cuda` requires it."
     )
     device_id: Annotated[int, Shown(Group.DEVICE, "INDEX")] = Field(
-        0, ge=0, description="Which of several CUDA devices."
+        0, ge=0, description="Index of the CUDA device."
     )
     device_memory_bytes: Annotated[int | None, Shown(Group.DEVICE, "BYTES", "no limit")] = Field(
         None,
         gt=0,
-        description="The most that each of the three graphs may take on a CUDA device.",
+        description="Maximum memory of each of the three graphs on a CUDA device.",
     )
     threads: Annotated[int | None, Shown(Group.DEVICE, "COUNT", "its share of the cores")] = Field(
         None, gt=0, description="Batches that a worker computes at once."
     )
     max_batch_tokens: Annotated[
         int | None, Shown(Group.DEVICE, "TOKENS", "512 on a CPU, 16384 on CUDA")
-    ] = Field(None, gt=0, description="Most tokens of a batch; a longer input goes alone.")
+    ] = Field(None, gt=0, description="Maximum tokens of a batch; a longer input is its own batch.")
     host: Annotated[str, Shown(Group.NETWORK, "ADDRESS")] = Field(
         "127.0.0.1", description="Address to listen on."
     )
     port: Annotated[int, Shown(Group.NETWORK, "PORT")] = Field(
-        8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+        8000, ge=0, le=65535, description="Port to listen on; 0 chooses a free port."
     )
     metrics_port: Annotated[int | None, Shown(Group.NETWORK, "PORT", "none")] = Field(
         None,
         gt=0,
         le=65535,
-        description="A further port at the same address for /metrics and the health routes alone, "
-        "which need no key there.",
+        description="Additional port for only /metrics and the health routes, without an API key.",
     )
     workers: Annotated[int, Shown(Group.NETWORK, "COUNT")] = Field(
         1, gt=0, description="Processes that serve the port, each with its own engine."
@@ -84,13 +83,13 @@ class Settings(ModelSettings):
     ] = Field(
         None,
         repr=False,
-        description="Keys, separated by commas, one of which every request must have; better "
-        "given by the environment than by a flag.",
+        description="API keys, separated by commas; every request needs one. Prefer the "
+        "environment variable to the flag.",
     )
     keys_file: Annotated[Path | None, Shown(Group.SECURITY, "FILE", "none")] = Field(
         None,
-        description="A file of further keys, a line `name:key` each; the name stands in the access "
-        "log. It is read again when it changes.",
+        description="File of further API keys, one `name:key` on each line; the access log shows "
+        "the name. The file is reloaded when it changes.",
     )
     cors_origins: Annotated[
         str | None, AfterValidator(origins_to_meet), Shown(Group.SECURITY, "ORIGINS", "none")
@@ -107,123 +106,123 @@ class Settings(ModelSettings):
             "this machine's own names where the service listens on a loopback address, any "
             "elsewhere",
         ),
-    ] = Field(None, description="Hosts, separated by commas, that requests may be for; or `*`.")
+    ] = Field(None, description="Accepted hosts of requests, separated by commas; or `*`.")
     verify_route: Annotated[bool, Shown(Group.SECURITY)] = Field(
-        True, description="Serve `POST /verify`, which computes every text twice."
+        True, description="Serve `POST /verify`, which computes each text twice."
     )
     max_length: Annotated[int | None, Shown(Group.LIMITS, "TOKENS", "the checkpoint's own")] = (
-        Field(None, gt=0, description="Most tokens of one input.")
+        Field(None, gt=0, description="Maximum tokens of an input.")
     )
     max_characters: Annotated[
         int | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
-    ] = Field(None, gt=0, description="Most characters of one input that is not cut.")
+    ] = Field(None, gt=0, description="Maximum characters of an input without truncation.")
     max_request_characters: Annotated[
         int | None, Shown(Group.LIMITS, "CHARACTERS", "16 for each token that it may have")
-    ] = Field(None, gt=0, description="Most characters of a request's inputs that are not cut.")
+    ] = Field(None, gt=0, description="Maximum characters of all inputs without truncation.")
     max_client_batch_size: Annotated[int, Shown(Group.LIMITS, "INPUTS")] = Field(
-        512, gt=0, description="Most inputs of one request."
+        512, gt=0, description="Maximum inputs of a request."
     )
     auto_truncate: Annotated[bool, Shown(Group.LIMITS)] = Field(
         True,
-        description="Cut texts that are too long where a request in text-embeddings-inference's "
-        "form leaves `truncate` open; that is its own default, other dialects have theirs.",
+        description="Truncate long texts if a request in text-embeddings-inference's format does "
+        "not set `truncate`; other dialects have their own defaults.",
     )
     token_ids: Annotated[Literal["refuse", "model", "cl100k"], Shown(Group.LIMITS)] = Field(
         "refuse",
-        description="Token ids on `POST /v1/embeddings`: `refuse` them, take them as the `model`'s "
-        "own, or decode those of OpenAI's vocabulary `cl100k`_base (the extra `tiktoken`).",
+        description="Token ids on `POST /v1/embeddings`: `refuse` them, use them as the `model`'s "
+        "own, or decode them by OpenAI's vocabulary `cl100k`_base (the extra `tiktoken`).",
     )
     max_body_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
-        16 * 2**20, gt=0, description="Most bytes of a request's body."
+        16 * 2**20, gt=0, description="Maximum bytes of a request's body."
     )
     max_body_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         256 * 2**20,
         gt=0,
-        description="Most bytes that bodies hold in memory together; beyond it, 429.",
+        description="Maximum bytes of all request bodies in memory; beyond it, 429.",
     )
     max_response_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
-        128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
+        128 * 2**20, gt=0, description="Maximum bytes of a reply, predicted before it is computed."
     )
     max_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         512 * 2**20,
         gt=0,
-        description="Most bytes that replies hold in memory together; beyond it, 429.",
+        description="Maximum bytes of all replies in memory; beyond it, 429.",
     )
     max_queue_tokens: Annotated[int, Shown(Group.LIMITS, "TOKENS")] = Field(
         262144,
         gt=0,
-        description="Most tokens waiting in a lane; beyond it, 429. A request takes at most half "
-        "of what is free.",
+        description="Maximum tokens waiting in a lane; beyond it, 429. A request may take at most "
+        "half of the free capacity.",
     )
     max_queue_texts: Annotated[int, Shown(Group.LIMITS, "TEXTS")] = Field(
         16384,
         gt=0,
-        description="Most texts waiting in a lane; beyond it, 429. A request takes at most half of "
-        "what is free.",
+        description="Maximum texts waiting in a lane; beyond it, 429. A request may take at most "
+        "half of the free capacity.",
     )
     request_timeout_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         30.0,
         gt=0,
-        description="How long a request may take until its reply begins; the header "
-        "`x-request-timeout-ms` asks for less.",
+        description="Maximum time until a reply begins; the header `x-request-timeout-ms` can "
+        "lower it.",
     )
     queue_timeout_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         10.0,
         gt=0,
-        description="How long a request may wait for its first batch; one that is predicted to "
-        "wait longer is refused at once, 429.",
+        description="Maximum wait of a request for its first batch; requests that are predicted "
+        "to wait longer are rejected at once, 429.",
     )
     queue_target_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         0.5,
         gt=0,
-        description="Longer waits are for bursts alone: once all requests wait longer, for a tenth "
-        "of a second, only those are admitted that wait at most twice as long.",
+        description="Target wait, exceeded only by bursts: once all requests have waited longer "
+        "for a tenth of a second, only requests with at most twice this wait are admitted.",
     )
     batch_timeout_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         60.0,
         gt=0,
-        description="How long a batch may compute; an engine that takes longer hangs, and has "
-        "failed.",
+        description="Maximum computing time of a batch; an engine that takes longer counts as "
+        "hung and failed.",
     )
     client_timeout_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         20.0,
         gt=0,
-        description="How long a client may take to send a request, or to take a mebibyte of its "
+        description="Maximum time for a client to send a request, or to receive a mebibyte of the "
         "reply.",
     )
     drain_delay_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         1.0,
         ge=0,
-        description="How long requests are still taken once the service is told to stop, and "
-        "readiness fails: until balancers have seen that.",
+        description="Time for which requests are still accepted after a signal to stop, while "
+        "readiness fails, so that balancers notice.",
     )
     drain_seconds: Annotated[int, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
-        30, gt=0, description="How long running requests may take once the service is told to stop."
+        30, gt=0, description="Maximum time for running requests after a signal to stop."
     )
     fallback: Annotated[Literal["fail", "torch"], Shown(Group.HEALTH)] = Field(
         "fail",
-        description="When the service's own engine has failed for good: `fail` ends the process, "
-        "`torch` serves by PyTorch, says so, and tries to recover.",
+        description="Policy once the engine has failed permanently: `fail` ends the process, "
+        "`torch` serves by PyTorch, reports that, and tries to recover.",
     )
     verify_share: Annotated[float, Shown(Group.HEALTH, "SHARE")] = Field(
         0.0,
         ge=0,
         le=1,
-        description="Which share of the batches PyTorch computes again, to compare; from 0 to 1.",
+        description="Share of batches that PyTorch computes again for comparison, 0 … 1.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Shown(Group.LOGS)] = Field(
-        "info", description="What is logged."
+        "info", description="Minimum level of log messages."
     )
     log_format: Annotated[Literal["text", "json"], Shown(Group.LOGS)] = Field(
-        "text", description="How it is logged: lines of text, or of one JSON object each."
+        "text", description="Format of log lines: text, or JSON objects."
     )
     access_log: Annotated[bool, Shown(Group.LOGS)] = Field(
-        False, description="Log a line a request, at level info."
+        False, description="Log a line for each request, at level info."
     )
     otlp_endpoint: Annotated[str | None, Shown(Group.LOGS, "URL", "none")] = Field(
         None,
         pattern=r"^https?://[^/]",
-        description="Base URL of an OpenTelemetry collector, which gets traces by OTLP over HTTP.",
+        description="Base URL of an OpenTelemetry collector, for traces by OTLP over HTTP.",
     )
 
     @classmethod
@@ -235,7 +234,7 @@ class Settings(ModelSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """pydantic-settings' order of sources, with the variables read by `Variables`."""
+        """Return pydantic-settings' order of sources, with `Variables` for the environment."""
         del env_settings
         return init_settings, Variables(settings_cls), dotenv_settings, file_secret_settings
 

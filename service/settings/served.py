@@ -1,4 +1,4 @@
-"""What a service serves: models and artifacts, several of them or one."""
+"""Models and artifacts that the settings select."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from service.settings import Settings
 
 
 def served(settings: Settings) -> tuple[str | Path, ...]:
-    """Return models' full names, then artifacts' folders, each kind in the order given."""
+    """Return the full names of models, then the folders of artifacts, in order."""
     return (*map(full_name, settings.model), *settings.artifact) or (DEFAULT_MODEL,)
 
 
 def each(settings: Settings) -> list[Settings]:
-    """Return the settings of everything that is served, each for itself.
+    """Return separate settings for each model and artifact.
 
     Raises:
-        ValueError: there are more or fewer names than models.
+        ValueError: the number of served model names differs from the number of models.
 
     """
     names, count = settings.served_model_name, len(served(settings))
@@ -29,19 +29,19 @@ def each(settings: Settings) -> list[Settings]:
         )
     return [
         settings.model_copy(
-            update={"model": (one,), "artifact": ()}
-            if isinstance(one, str)
-            else {"model": (), "artifact": (one,)}
+            update={"model": (source,), "artifact": ()}
+            if isinstance(source, str)
+            else {"model": (), "artifact": (source,)}
         )
-        for one in served(settings)
+        for source in served(settings)
     ]
 
 
 def checkpoint_of(settings: Settings) -> str:
-    """The name of the one model that is exported.
+    """Return the name of the model to export.
 
     Raises:
-        ValueError: there are several, or an artifact.
+        ValueError: the settings name several models, or an artifact.
 
     """
     match served(settings):
@@ -51,7 +51,7 @@ def checkpoint_of(settings: Settings) -> str:
 
 
 def artifact_of(settings: Settings) -> Path | None:
-    """The folder of the one artifact that is served; None where a model is."""
+    """Return the folder of the artifact to serve; None for a model."""
     match served(settings):
         case [Path() as folder]:
             return folder

@@ -1,1 +1,1 @@
-"""The machine, the installation and its environment, the log; what a process is set to."""
+"""Machine, installation, environment, logging, and process parameters."""

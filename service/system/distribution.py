@@ -1,4 +1,4 @@
-"""The service's distribution: its version, its extras, and the command that installs them."""
+"""Distribution of the service: its version, its extras, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ EXTRAS = {
     "pyarrow": "files",
     "tiktoken": "tiktoken",
 }
-"""The extra that brings a top-level module; on a machine with a GPU, `gpu` brings ONNX Runtime."""
+"""Top-level module → extra that installs it; with a GPU, `gpu` installs ONNX Runtime."""
 TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-"""The modules that traces are sent with."""
+"""Modules that sending traces requires."""
 EXPORTER = ("onnxruntime", "torch", "onnx", "onnxscript")
-"""The modules that an export or a verification imports."""
+"""Modules that an export or a verification imports."""
 
 
 COMPUTING = ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
-"""The distributions that compute."""
+"""Distributions of inference libraries."""
 
 
 def version() -> str:
-    """The installed version, such as `0.1.0`."""
+    """Return the installed version, such as `0.1.0`."""
     return importlib.metadata.version(NAME)
 
 
@@ -45,12 +45,12 @@ def require(purpose: str, *modules: str, also: Sequence[str] = ()) -> None:
     """Check that optional modules are installed, without importing them.
 
     Args:
-        purpose: what needs them, as the message's subject.
-        modules: dotted names, each below a key of `EXTRAS`.
-        also: extras that the message names beside those of the missing modules.
+        purpose: subject of the error message, the purpose of the modules.
+        modules: dotted names of modules, each below a key of `EXTRAS`.
+        also: further extras for the install command.
 
     Raises:
-        ValueError: some are missing; the message has the command that installs them.
+        ValueError: a module is missing; the message has the command that installs it.
 
     """
     missing = [module for module in modules if not is_installed(module)]
@@ -64,8 +64,8 @@ def require(purpose: str, *modules: str, also: Sequence[str] = ()) -> None:
 def install_command(*extras: str) -> str:
     """Return the command that adds extras to this installation.
 
-    It is `make setup`, which installs every extra, for a checkout with the `.venv` that make has
-    made, and pip's for every other installation.
+    In a checkout with the `.venv` of make, it is `make setup`, which installs every extra.
+    Otherwise it is a pip command.
     """
     checkout = _checkout()
     if checkout is not None and Path(sys.prefix).resolve() == checkout / ".venv":
@@ -74,20 +74,20 @@ def install_command(*extras: str) -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not."""
+    """Return whether a module can be imported, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package around it
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
 def versions() -> list[str]:
-    """Lines of our name and version and of what computes, where it is installed."""
-    found = [f"{NAME} {version()}"]
+    """Return lines with the names and versions of the service and its inference libraries."""
+    lines = [f"{NAME} {version()}"]
     for name in COMPUTING:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return found
+            lines.append(f"{name} {importlib.metadata.version(name)}")
+    return lines
 
 
 def _extra_of(module: str) -> str:
@@ -96,7 +96,7 @@ def _extra_of(module: str) -> str:
 
 
 def _checkout() -> Path | None:
-    """The folder of an editable installation (PEP 610); None for any other."""
+    """Return the folder of an editable installation (PEP 610); None for other installations."""
     record = importlib.metadata.distribution(NAME).read_text("direct_url.json")
     source = json.loads(record) if record else {}
     if not source.get("dir_info", {}).get("editable"):

@@ -1,8 +1,8 @@
-"""The hub that the environment names, by the variables of `huggingface_hub`.
+"""Hub settings from the environment variables of `huggingface_hub`.
 
-HF_ENDPOINT, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE mean here what they mean to other tools, so
-that all share one cache (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables).
-They are read without importing that library, which takes longer than a cached model does.
+HF_ENDPOINT, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE have the same meaning as in other tools, so
+that all share a cache (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables).
+They are read without importing `huggingface_hub`, which takes longer than opening a cached model.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _TRUE = {"1", "ON", "YES", "TRUE"}
 
 
 def default_endpoint() -> str:
-    """HF_ENDPOINT, or the public hub."""
+    """Return HF_ENDPOINT, or the URL of the public hub."""
     return _first("HF_ENDPOINT") or "https://huggingface.co"
 
 
 def open_hub(endpoint: str) -> Hub:
-    """A hub with the cache that the environment names, and whether it is to be asked at all."""
+    """Return a hub with the environment's cache and offline mode."""
     offline = _first("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") or ""
     return Hub(endpoint.rstrip("/"), _cache(), offline.upper() in _TRUE)
 
@@ -35,5 +35,5 @@ def _cache() -> Path:
 
 
 def _first(*names: str) -> str | None:
-    """The first of these variables that is not empty."""
+    """Return the value of the first of these variables that is not empty."""
     return next((value for name in names if (value := os.environ.get(name))), None)

@@ -1,11 +1,11 @@
-"""How every process of the service logs: lines of text or of JSON on standard error.
+"""Logging of every process of the service, as text or JSON lines on standard error.
 
-What a log may hold is decided here, in one place, for both forms:
+This module decides for both formats what is logged:
 
-- a message is shown if this project or uvicorn wrote it; of another library's, only where it comes
-  from, as it may quote what it was given;
-- an exception is shown by its type and by the frames of our own code; with its message only if it
-  is a `ServiceError` or a `ModelError`, whose messages hold nothing of a text.
+- messages of this project and of uvicorn are logged in full, messages of other libraries only by
+  their source, as they may quote user data;
+- exceptions are logged by their type and the frames of this project's code. The message is added
+  only for `ServiceError` and `ModelError`, whose messages never quote texts.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from model.errors import ModelError
 from service.errors import ServiceError
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Id of the request that the running code serves."""
+"""Id of the current request."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = ("headscope", "model", "service")
 _SHOWN = ("headscope", "uvicorn")
 MOST_EXCEPTIONS = 8
-"""Exceptions of a chain that are logged; the rest is left out."""
+"""Maximum number of exceptions of a chain that are logged."""
 QUIET_SECONDS = 60.0
-"""Between two lines about the same that may happen any number of times."""
+"""Minimum interval between log messages about the same recurring error."""
 
 _log = logging.getLogger("headscope")
 _chosen = ("info", "text")
 
 
 def configure(level: str, log_format: str) -> None:
-    """Have this process log, whatever it uses and however it ends.
+    """Configure logging of this process, including warnings and uncaught exceptions.
 
     Args:
-        level: the least of our own and of uvicorn's; other libraries' are logged from warnings on.
-        log_format: of every line, `text` or `json`.
+        level: minimum level of this project and of uvicorn; other libraries log from warning on.
+        log_format: format of every line, `text` or `json`.
 
     """
-    global _chosen  # noqa: PLW0603 - as logging itself, it is the process's
+    global _chosen  # noqa: PLW0603 - global, as logging is
     _chosen = (level, log_format)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
@@ -65,18 +65,18 @@ def configure(level: str, log_format: str) -> None:
 
 
 def chosen() -> tuple[str, str]:
-    """The level and format that this process logs with, for a process that it starts."""
+    """Return the log level and format of this process, for its child processes."""
     return _chosen
 
 
 class Occasional:
-    """An error that is logged when it comes, and not again for QUIET_SECONDS."""
+    """Logger of a recurring error, at most once every `QUIET_SECONDS`."""
 
     def __init__(self) -> None:
         self._said = -QUIET_SECONDS
 
     def error(self, message: str, *arguments: object) -> None:
-        """Log it, unless that was done lately."""
+        """Log the error, unless it was logged within `QUIET_SECONDS`."""
         now = time.monotonic()
         if now - self._said >= QUIET_SECONDS:
             self._said = now
@@ -84,7 +84,7 @@ class Occasional:
 
 
 def printable(text: str) -> str:
-    """Return a text with an escape in place of each character that a terminal does not print."""
+    """Return a text with unprintable characters replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -94,10 +94,10 @@ def printable(text: str) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A line a record, and one more for each exception."""
+    """Formatter of a record as a line, with a further line for each exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record."""
+        """Format a record."""
         fields = _fields_of(record)
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
         line = (
@@ -112,15 +112,15 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object on one line."""
+    """Formatter of a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record."""
+        """Format a record."""
         return json.dumps(_fields_of(record))
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields of a record that may be logged."""
+    """Return the fields of a record that may be logged."""
     written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = {
         "time": written.replace("+00:00", "Z"),
@@ -133,7 +133,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     if _is_ours(record):
         fields |= getattr(record, "fields", {})
     if record.exc_info and (error := record.exc_info[1]):
-        fields["exception"] = [_shown(one) for one in islice(_chain(error), MOST_EXCEPTIONS)]
+        fields["exception"] = [_shown(cause) for cause in islice(_chain(error), MOST_EXCEPTIONS)]
     return fields
 
 
@@ -155,7 +155,7 @@ def _shown(error: BaseException) -> dict[str, Any]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, those of its group, and what each was raised from."""
+    """Yield an exception, the members of its group, and the causes of each."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
@@ -166,7 +166,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _frames(error: BaseException) -> Iterator[str]:
-    """`file:line:function` of our own code, the outermost first."""
+    """Yield `file:line:function` of each frame in this project's code, the outermost first."""
     for frame, line in traceback.walk_tb(error.__traceback__):
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS:
@@ -174,7 +174,7 @@ def _frames(error: BaseException) -> Iterator[str]:
 
 
 def _warned(
-    message: Warning | str,  # noqa: ARG001 - may quote anything
+    message: Warning | str,  # noqa: ARG001 - may quote user data
     category: type[Warning],
     filename: str,
     lineno: int,

@@ -1,9 +1,9 @@
-"""Memory and processor time of a process: what the system's libraries are told of both.
+"""Parameters of memory allocation and thread scheduling in a process.
 
-glibc's allocator raises its own threshold for large blocks to the largest that was ever freed, up
-to 32 MiB; from then on the buffers of batches and replies lie among small objects and leave holes.
-See mallopt(3), and docs/decisions/0012 for what that costs. OpenMP's threads spin while they wait
-for each other, for which there is no core beside the service's own engine.
+glibc's allocator raises its threshold for large blocks to the largest block ever freed, up to
+32 MiB. From then on, buffers of batches and replies are placed among small objects and leave holes.
+See mallopt(3), and docs/decisions/0012 for the cost. OpenMP's threads spin while they wait for each
+other, which takes cores from the service's engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _log = logging.getLogger("headscope")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Names of glibc's parameters, from malloc.h."""
+"""Numbers of glibc's parameters, from malloc.h."""
 ALLOCATOR = {
     M_MMAP_THRESHOLD: 2**18,
     M_TRIM_THRESHOLD: 2**20,
@@ -28,16 +28,16 @@ ALLOCATOR = {
 }
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 COMPUTING_NICENESS = 5
-"""Of threads that compute: the event loop goes first when it has something to do, and where cores
-are free it costs them nothing."""
+"""Niceness of threads that compute, so that the event loop runs first; it costs nothing on free
+cores."""
 
 
 def settle_allocator() -> bool:
-    """Have large blocks go back to the system as they are freed; at the start of a process.
+    """Make the allocator return freed large blocks to the system; call at the start of a process.
 
     Returns:
-        Whether that was done: not where the C library is another, nor where the environment has
-        settings of its own (`MALLOC_…`, `GLIBC_TUNABLES`).
+        Whether the parameters were set. They are not if the C library is not glibc, or if the
+        environment configures it (`MALLOC_…`, `GLIBC_TUNABLES`).
 
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
@@ -49,10 +49,10 @@ def settle_allocator() -> bool:
 
 
 def lower_priority() -> None:
-    """Let the calling thread, and those that it starts, give way to the event loop's.
+    """Lower the priority of the calling thread and its child threads below the event loop's.
 
-    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it. Where a
-    sandbox forbids it all the same, the log says so.
+    On Linux each thread has its own niceness, which may be raised without privileges. If a sandbox
+    forbids it, log a warning.
     """
     thread = threading.get_native_id()
     try:
@@ -63,32 +63,32 @@ def lower_priority() -> None:
 
 
 def in_lower_priority(call: Callable[[], T]) -> T:
-    """The result of a call of lower priority, as are threads and processes that it starts."""
+    """Run a call at lower priority, which its threads and processes inherit; return its result."""
     with ThreadPoolExecutor(1, "starting", lower_priority) as thread:
         return thread.submit(call).result()
 
 
 def release_memory() -> None:
-    """Give pages that glibc's allocator has free back to the system; see malloc_trim(3)."""
+    """Return free pages of glibc's allocator to the system; see malloc_trim(3)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def tokenize_in_the_calling_thread() -> None:
-    """Keep the tokenizers library from threads of its own, which know no priority."""
+    """Disable the thread pool of the tokenizers library, as its threads ignore the priority."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def rest_idle_threads() -> None:
-    """Have OpenMP's threads sleep while they wait, unless the environment says otherwise.
+    """Make OpenMP's threads sleep while they wait, unless the environment configures them.
 
-    To be called before PyTorch is loaded. Where its threads wait busily and other work wants their
-    cores, each small layer takes milliseconds.
+    Call before PyTorch is loaded. If its threads spin while other work needs their cores, each
+    small layer takes milliseconds.
     """
     os.environ.update(torch_environment())
 
 
 def torch_environment() -> dict[str, str]:
-    """The environment of a PyTorch process: ours, where OpenMP's threads sleep by default."""
+    """Return the environment of a PyTorch process: this one, with OpenMP's threads sleeping."""
     return OPENMP | os.environ

@@ -1,1 +1,1 @@
-"""Metrics for Prometheus, of one process or of all workers; the access log; traces."""
+"""Prometheus metrics of one process or of all workers, the access log, and traces."""

@@ -1,4 +1,4 @@
-"""A line in the log for every request."""
+"""Access log: one line for every request."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = logging.getLogger("headscope.access")
 
 
 class AccessLog:
-    """Logs each request; a status of 0 is a client that left before the reply began.
+    """Logger of requests; status 0 means that the client left before the reply began.
 
-    Probes and scrapes come every few seconds and are for level debug; but not if one is refused, as
-    a scrape without a key.
+    Probes and scrapes, which come every few seconds, are logged at level debug, unless they are
+    rejected, such as a scrape without a key.
     """
 
     def observe(self, request: RequestSummary) -> None:
-        """Log one."""
+        """Log a request."""
         status = request.status or 0
         fields = {
             "method": request.method,
@@ -41,4 +41,4 @@ class AccessLog:
         _log.log(level, message, fields, extra={"fields": fields})
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Do nothing: every line is written already."""

@@ -1,6 +1,6 @@
 """Upper bounds of histogram buckets.
 
-A quantile is linear within its bucket, so it is wrong by at most the ratio of two bounds.
+Quantiles are interpolated within a bucket, so their error is at most the ratio of its bounds.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ SECONDS = (
     *(0.1, 0.15, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.5, 5.0, 7.5),
     *(10.0, 15.0, 20.0, 30.0, 60.0),
 )
-"""From a small batch to the time limit of a large one; from 20 ms on the ratio is at most 1.75."""
+"""Bounds in seconds, from the time of a small batch to the time limit of a large batch. Above
+20 ms, neighbours differ by a factor of at most 1.75."""
 TEXTS = tuple(2**power for power in range(12))
-"""1 to 2048: a batch of CUDA has up to 16384 tokens, and a text hardly fewer than eight."""
+"""Bounds of 1 … 2048 texts: a CUDA batch has up to 16384 tokens, and a text rarely below eight."""
 BATCH_TOKENS = tuple(2**power for power in range(2, 16))
-"""4 to 32768: twice the tokens of a batch on CUDA."""
+"""Bounds of 4 … 32768 tokens, twice the maximum of a batch on CUDA."""
 INPUT_TOKENS = tuple(2**power for power in range(2, 14))
-"""4 to 8192."""
+"""Bounds of 4 … 8192 tokens."""
 PREDICTION = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0)
-"""Actual bytes over predicted; above 1 more was held in memory than was reserved."""
+"""Ratios of actual to predicted bytes; above 1, a reply took more memory than was reserved."""

@@ -1,7 +1,7 @@
-"""The connection to a collector of traces, which may be anything that listens there.
+"""HTTP session to a trace collector that is robust to any server at its address.
 
-Of a reply only the status counts. Its body is not read, however long it is, and a head that does
-not end, or that is preceded by `100 Continue` for ever, ends with the connection.
+Only the status of a reply is used. The body is never read. The connection is cut if the head does
+not end in time, for example after endless `100 Continue` replies.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from requests.adapters import HTTPAdapter
 
 
 def bounded_session(head_seconds: float) -> requests.Session:
-    """A session whose replies have a status and headers only.
+    """Return a session that reads only the status and headers of replies.
 
     Args:
-        head_seconds: how long the head of a reply may take.
+        head_seconds: time limit of a reply's head.
 
     """
     session = _HeadsOnly()
@@ -38,14 +38,14 @@ class _HeadsOnly(requests.Session):
 
 
 class _Adapter(HTTPAdapter):
-    """Connects by connections that are cut."""
+    """Adapter whose connections are cut when the head of a reply takes too long."""
 
     def __init__(self, head_seconds: float) -> None:
         super().__init__()
         self._head_seconds = head_seconds
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        """The pool of connections to a host, or to the proxy before it."""
+        """Return the pool of connections to a host or its proxy."""
         pool = super().get_connection_with_tls_context(*args, **kwargs)
         if not issubclass(pool.ConnectionCls, _Cut):
             both = (_Cut, pool.ConnectionCls)
@@ -54,15 +54,15 @@ class _Adapter(HTTPAdapter):
 
 
 class _Cut(HTTPConnection):
-    """A connection that is cut while it still waits for the end of a head."""
+    """Connection that is cut when the head of a reply takes too long."""
 
     head_seconds: float
 
     def getresponse(self) -> Any:
-        """Status and headers; the body is for whoever reads on.
+        """Read the status and headers of the reply, without the body.
 
         Raises:
-            TimeoutError: they took too long.
+            TimeoutError: the head took too long.
 
         """
         late = threading.Event()
@@ -73,19 +73,19 @@ class _Cut(HTTPConnection):
             response = super().getresponse()
         finally:
             timer.cancel()
-        if late.is_set():  # half a head reads like a whole one once the connection has ended
+        if late.is_set():  # once the connection is cut, half a head reads like a whole one
             response.close()
             raise TimeoutError
         return response
 
 
 def _cut(connection: socket.socket, late: threading.Event) -> None:
-    """Ends a connection for both directions; its peer is told as soon as it is closed.
+    """Shut a connection down in both directions, with a reset when it is closed.
 
-    Without a reset at the close (`SO_LINGER` of 0 s) a peer whose window is full would learn of it
-    from the system's own time alone: 60 s on Linux.
+    Without the reset (`SO_LINGER` of 0 s), a peer with a full window would not notice the close
+    before the system's timeout, 60 s on Linux.
     """
     late.set()
-    with contextlib.suppress(OSError):  # it has ended just now
+    with contextlib.suppress(OSError):  # the connection has just ended
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS would first say goodbye
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # skips TLS's closing handshake

@@ -1,4 +1,4 @@
-"""The metrics of requests and replies: rate, errors and duration of each route, and refusals."""
+"""Metrics of requests and replies: rate, errors and duration by route, and rejections."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from service.telemetry.routes import RouteTemplates
 from service.telemetry.trace_ids import trace_id
 
 FAILURES = (EngineFailed, EngineOutOfMemory, EngineTimeout)
-"""Errors of requests that were taken: no refusals."""
+"""Errors of accepted requests, which do not count as rejections."""
 FRAME_BYTES = 1024
-"""Of names, braces and headers around what is predicted, in a reply of any size."""
+"""Bytes of names, braces and headers in a reply, which predictions leave out."""
 MAX_EXEMPLAR_ID = 64
-"""Characters of a request's id in an exemplar; OpenMetrics has 128 for all labels of one."""
+"""Maximum characters of a request id in an exemplar; OpenMetrics allows 128 for all labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """A request whose reply was sent."""
+    """Request whose reply was sent."""
 
     scope: Scope
     status: int
@@ -33,12 +33,12 @@ class Exchanged:
 
 
 class HttpMetrics:
-    """What the HTTP layer reports to."""
+    """Metrics that the HTTP layer updates."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Declare the metrics."""
         self.routes = RouteTemplates()
-        """Those of the application; none until there is one."""
+        """Route templates of the application; empty until the application exists."""
         self.requests = Counter(
             "headscope_requests",
             "Requests answered.",
@@ -90,16 +90,16 @@ class HttpMetrics:
         )
 
     def route_of(self, scope: Scope) -> str:
-        """The template of a request's route, also of one that never reached it."""
+        """Return the template of a request's route, also if the request never reached the route."""
         return self.routes.of_scope(scope)
 
     def track_request(self) -> AbstractContextManager[None]:
-        """A request is in flight for as long as the block runs."""
+        """Count a request as in flight while the block runs."""
         tracked: AbstractContextManager[None] = self.in_flight.track_inprogress()
         return tracked
 
     def answered(self, exchanged: Exchanged) -> None:
-        """A reply was sent; one that ended early counts as far as it got."""
+        """Record a reply; an interrupted reply counts with the bytes that were sent."""
         scope = exchanged.scope
         route = self.route_of(scope)
         self.requests.labels(route, str(exchanged.status)).inc()
@@ -112,18 +112,18 @@ class HttpMetrics:
             self.reply_prediction.labels(route).observe(ratio)
 
     def refused(self, scope: Scope, error: ServiceError) -> None:
-        """A request was answered with an error."""
+        """Record an error reply, unless the request had been accepted."""
         if error.status != 500 and not isinstance(error, FAILURES):
             self.refusals.labels(self.route_of(scope), error.reason).inc()
 
     def refused_unread(self, path: str, error: ServiceError) -> None:
-        """What came was answered with an error before it was a request."""
+        """Record an error reply to a request that could not be parsed."""
         self.requests.labels(self.routes.of(path), str(error.status)).inc()
         self.refused({"path": path}, error)
 
 
 def _exemplar(scope: Scope) -> dict[str, str] | None:
-    """The caller's trace, or else the request's id: what finds the request in traces and logs."""
+    """Return the labels of an exemplar: the caller's trace id, or else the request id."""
     if trace := trace_id(scope.get("headers", ())):
         return {"trace_id": trace}
     request_id = scope.get("state", {}).get("request_id", "")

@@ -1,7 +1,7 @@
-"""Every metric of the service: of HTTP, of each model, and of the service as a whole.
+"""All metrics of the service: of HTTP, of each model, and of the service as a whole.
 
-docs/metrics.md lists them. What they are called is in `http_metrics`, `model_metrics` and
-`service_metrics`, and nowhere else.
+docs/metrics.md lists them. Their names are defined only in `http_metrics`, `model_metrics` and
+`service_metrics`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The metrics of one process.
+    """Metrics of a process.
 
-    Of several workers, each keeps its values in files that all of them read, and a worker that is
-    started again goes on with what was there: whoever is asked, the answer is the service's.
+    Each of several workers keeps its values in files that all workers read, so any worker reports
+    the metrics of the service. A restarted worker continues from the values in its files.
     """
 
     def __init__(self, shared: Path | None = None) -> None:
         """Declare all metrics.
 
         Args:
-            shared: the folder of the workers' values, after a call of `shared.share`.
+            shared: folder of the workers' values, after a call of `shared.share`.
 
         """
         self.registry = registry = CollectorRegistry()
@@ -53,17 +53,17 @@ class Metrics:
         self._models: dict[str, ModelMetrics] = {}
 
     def of_model(self, name: str) -> ModelMetrics:
-        """The metrics of a model; always the same of a name."""
+        """Return the metrics of a model, the same object for the same name."""
         if name not in self._models:
             self._models[name] = ModelMetrics(self._families, name)
         return self._models[name]
 
     def render(self) -> bytes:
-        """Prometheus' text format, version 0.0.4."""
+        """Render the metrics in Prometheus' text format, version 0.0.4."""
         return generate_latest(self._scraped)
 
     def render_openmetrics(self) -> bytes:
-        """OpenMetrics 1.0.0; of a service of one process with exemplars."""
+        """Render the metrics as OpenMetrics 1.0.0, with exemplars if there is one process."""
         text: bytes = openmetrics.generate_latest(  # type: ignore[no-untyped-call]
             self._scraped, version="1.0.0"
         )

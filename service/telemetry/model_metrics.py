@@ -1,4 +1,4 @@
-"""The metrics of models: what their queues, batches and engines did."""
+"""Metrics of models: queues, batches and engines."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VERIFICATION_RESULTS = ("passed", "failed", "unknown")
 
 
 class ModelFamilies:
-    """Metrics with a model's name, declared once a process."""
+    """Metrics with a label for the model, declared once in each process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Declare them."""
+        """Declare the metrics."""
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
         summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
@@ -49,7 +49,7 @@ class ModelFamilies:
                 _MODEL,
             ),
         }
-        """Counters by the name of a notice."""
+        """Name of a notice → counter."""
         self.batch_texts = histogram(
             "headscope_batch_texts", "Texts of a batch.", _LANE, buckets=TEXTS
         )
@@ -119,10 +119,10 @@ class ModelFamilies:
 
 
 class ModelMetrics:
-    """The metrics of one model; its schedulers, watch and verification report to it."""
+    """Metrics of one model, updated by its schedulers, watch and verification."""
 
     def __init__(self, families: ModelFamilies, model: str) -> None:
-        """Start every series at 0, from which a first event is an increase."""
+        """Start every series at 0, so that the first event is an increase."""
         self._all = families
         self._model = model
         self._worst: dict[Kind, float] = {}
@@ -144,33 +144,33 @@ class ModelMetrics:
                 families.queue_refused.labels(model, lane, reason)
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
-        """A batch was computed."""
+        """Record a computed batch."""
         label = self._model, lane
         lengths = [task.tokens for task in tasks if isinstance(task, TextTask)]
         self._all.inference_seconds.labels(*label).observe(seconds)
-        if lengths:  # a batch of maps alone has no new text
+        if lengths:  # a batch with only maps has no new text
             self._all.tokens.labels(*label).inc(sum(lengths))
             self._all.batch_texts.labels(*label).observe(len(lengths))
             self._all.batch_tokens.labels(*label).observe(sum(lengths))
 
     def batch_failed(self, lane: LaneName) -> None:
-        """A batch ended in an error."""
+        """Record a failed batch."""
         self._all.failed_batches.labels(self._model, lane).inc()
 
     def dropped(self, lane: LaneName) -> None:
-        """A text was dropped before it was computed."""
+        """Record a text that was dropped before it was computed."""
         self._all.dropped_texts.labels(self._model, lane).inc()
 
     def waited(self, lane: LaneName, seconds: float) -> None:
-        """The first batch of a request began, or never did."""
+        """Record a request's wait for its first batch, which may never have begun."""
         self._all.queue_seconds.labels(self._model, lane).observe(seconds)
 
     def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """A request was not admitted, or not computed in time."""
+        """Record a request that was not admitted, or not computed in time."""
         self._all.queue_refused.labels(self._model, lane, reason).inc()
 
     def restarted(self) -> None:
-        """An engine that had failed was started again."""
+        """Record the restart of a failed engine."""
         self._all.engine_restarts.labels(self._model).inc()
 
     def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
@@ -182,25 +182,33 @@ class ModelMetrics:
             self._all.notices[name].labels(self._model).inc(count)
 
     def queued(self, lane: str, tokens: int, texts: int) -> None:
-        """What waits in a lane now."""
+        """Set the tokens and texts that wait in a lane."""
         self._all.queue_tokens.labels(self._model, lane).set(tokens)
         self._all.queue_texts.labels(self._model, lane).set(texts)
 
     def stood_in(self, *, stood_in: bool) -> None:
-        """Whether another engine than its own serves the model."""
+        """Set whether a stand-in serves the model in place of its own engine."""
         self._all.degraded.labels(self._model).set(stood_in)
 
     def verified(self, result: str) -> None:
-        """A batch was computed again: `passed`, `failed`, or `unknown` where that was not done."""
+        """Record a live verification: `passed`, `failed`, or `unknown` if it could not run."""
         self._all.verified_batches.labels(self._model, result).inc()
 
     def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
-        """A batch was computed again, and was so far from it."""
+        """Record the difference of a live verification, and keep the largest of each kind."""
         self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
         self._all.live_max_abs_diff.labels(self._model, kind).set(self._worst[kind])
 
     def serves(self, engine: Engine, precision: str, limits: BatchLimits, most_tokens: int) -> None:
-        """An engine serves the model within these limits."""
+        """Set the engine that serves the model, and its limits.
+
+        Args:
+            engine: engine of the model.
+            precision: precision of the artifact.
+            limits: limits of batches and queues.
+            most_tokens: maximum tokens of an input.
+
+        """
         info = (engine.name, engine.provider, precision, self._model)
         self._all.engine_info.labels(*info).set(1)
         self._all.engine_calls_limit.labels(self._model).set(engine.concurrency)

@@ -1,4 +1,4 @@
-"""Paths that probes and scrapers ask every few seconds."""
+"""Paths that probes and scrapers request every few seconds."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ PROBE_PATHS = {
     "/v2/health/live",
     "/v2/health/ready",
 }
-"""They need no key."""
+"""Paths that do not require an API key."""
 METRICS_PATH = "/metrics"

@@ -1,8 +1,8 @@
-"""`process_*` metrics of a service of several processes: its supervisor, and all below it.
+"""`process_*` metrics of a service with workers: sums over the supervisor and its descendants.
 
-A page that several of them share counts once. Processor time is that of the supervisor and its
-workers, also of those that have ended, so it never falls; an engine's own process is added to it
-when it ends.
+Shared memory pages count once. Processor time covers the supervisor and its workers, including
+workers that have ended, so it never decreases. The time of an engine's own process is added when
+that process ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ServiceProcesses(Collector):
-    """Sums over a process and its descendants, named like `ProcessCollector`'s."""
+    """Collector of sums over a process and its descendants, named as in `ProcessCollector`."""
 
     def __init__(self, root: int) -> None:
         self._root = root
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of this moment."""
+        """Yield the current metrics."""
         virtual = resident = open_files = most_files = 0
         for pid in (self._root, *descendants(self._root)):
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the process has just ended
                 resident += _resident_bytes(pid)
                 virtual += int(_stat(pid)[20])
                 most_files += _most_files(pid)
@@ -56,39 +56,39 @@ class ServiceProcesses(Collector):
                 running = sum(sum(_cpu_ticks(pid)) for pid in children(self._root))
                 if _cpu_ticks(self._root)[1] == ended:
                     return (own + ended + running) / _TICKS
-            # else one has just ended: its time is among the root's now
+            # otherwise a child has just ended, and its time now counts in the root's
 
 
 def children(pid: int) -> list[int]:
-    """The processes that any thread of a process has started and not yet waited for."""
+    """Return the ids of a process's children that have not been waited for."""
     tasks = (_PROC / str(pid) / "task").iterdir()
     lines = [(task / "children").read_text(encoding="ascii") for task in tasks]
     return [int(child) for line in lines for child in line.split()]
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below a process."""
-    found = []
+    """Return the ids of all descendants of a process."""
+    pids = []
     with contextlib.suppress(OSError):
         for child in children(pid):
-            found += [child, *descendants(child)]
-    return found
+            pids += [child, *descendants(child)]
+    return pids
 
 
 def _stat(pid: int) -> list[str]:
-    """proc_pid_stat(5) from its third field on, which is number 0 here."""
+    """Return the fields of proc_pid_stat(5) from the third on, which has index 0."""
     text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     return text.rpartition(")")[2].split()
 
 
 def _cpu_ticks(pid: int) -> tuple[int, int]:
-    """A process's own ticks, and those of its children that have ended."""
+    """Return the clock ticks of a process, and the ticks of its ended children."""
     user, system, ended_user, ended_system = map(int, _stat(pid)[11:15])
     return user + system, ended_user + ended_system
 
 
 def _resident_bytes(pid: int) -> int:
-    """The process's proportional share of every resident page."""
+    """Return the proportional set size of a process in bytes."""
     text = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
     return 1024 * int(text.partition("\nPss:")[2].split()[0])
 

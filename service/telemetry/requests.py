@@ -1,4 +1,4 @@
-"""Facts about each request for the access log and the traces, without any of its content."""
+"""Summaries of requests for the access log and traces, without content."""
 
 from __future__ import annotations
 
@@ -12,58 +12,59 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.inference.timings import Timings
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
-"""Any other method is reported as `_OTHER`, as in OpenTelemetry's conventions."""
+"""Known methods; others are reported as `_OTHER`, as in OpenTelemetry's conventions."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """A request and its reply, once both are over."""
+    """Summary of a completed request and its reply."""
 
     method: str
     route: str
-    """The template, or `unmatched`."""
+    """Route template, or `unmatched`."""
     request_id: str
     traceparent: str
-    """The caller's header as it came; or empty."""
+    """Caller's `traceparent` header, unparsed; or empty."""
     status: int | None
-    """None: the client left before the reply began."""
+    """Status of the reply; None if the client left before the reply began."""
     sent_bytes: int
     began_ns: int
-    """`time.time_ns()` when the request's head was complete."""
+    """Time at which the request's head was complete, by `time.time_ns()`."""
     began: float
-    """`time.monotonic()` at that moment."""
+    """Time at which the request's head was complete, by `time.monotonic()`."""
     replied: float
-    """`time.monotonic()` when the reply began, or when all was over."""
+    """Time at which the reply began, or else the request ended, by `time.monotonic()`."""
     ended: float
-    """`time.monotonic()` when the reply was sent."""
+    """Time at which the reply was sent, by `time.monotonic()`."""
     timings: Timings | None
-    """The steps of a route that computes, if it answered; of a streamed reply its first part's."""
+    """Timings of a reply with computation; for a streamed reply, of its first part."""
     key: str = ""
-    """The name of the caller's key; or empty."""
+    """Name of the caller's API key; or empty."""
 
 
 class RequestObserver(Protocol):
-    """Hears of every request, on the event loop."""
+    """Observer of every request, called on the event loop."""
 
     def observe(self, request: RequestSummary) -> None:
-        """A request is over."""
+        """Handle a completed request."""
 
     def close(self) -> None:
-        """There will be no more."""
+        """Finish; no requests will follow."""
 
 
 class ObservationMiddleware:
-    """Tells observers of every request; the outermost layer, where there are any."""
+    """Outermost middleware, which passes a summary of every request to observers."""
 
     def __init__(
         self, app: ASGIApp, observers: Sequence[RequestObserver], route_of: Callable[[Scope], str]
     ) -> None:
-        """Stand around an application.
+        """Wrap an application.
 
         Args:
-            app: answers.
-            observers: hear of it.
-            route_of: the template of a request's route, also of one refused before it got there.
+            app: wrapped application.
+            observers: receivers of the summaries.
+            route_of: function from a request to its route template, also for requests that were
+                rejected before routing.
 
         """
         self.app = app
@@ -111,5 +112,5 @@ class ObservationMiddleware:
 
 
 def _traceparent(scope: Scope) -> str:
-    found = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(found[0], "latin-1") if len(found) == 1 else ""
+    values = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return str(values[0], "latin-1") if len(values) == 1 else ""

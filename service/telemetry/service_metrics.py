@@ -1,4 +1,4 @@
-"""The metrics of the service as a whole: what it is, its state, and what it may hold."""
+"""Metrics of the service as a whole: versions, state and limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from service.system.distribution import version
 
 
 class ServiceMetrics:
-    """Gauges of one process; of several, what they are together."""
+    """Gauges of a process, aggregated over all workers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Declare them."""
+        """Declare the metrics."""
         summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
         least = partial(Gauge, registry=registry, multiprocess_mode="livemin")
         self.build_info = Gauge(
@@ -65,7 +65,7 @@ class ServiceMetrics:
         self.build_info.labels(version(), platform.python_version()).set(1)
 
     def limited(self, settings: Settings) -> None:
-        """The limits that the service was started with."""
+        """Set the limits from the settings."""
         self.body_bytes_limit.set(settings.max_body_bytes_in_flight)
         self.reply_bytes_limit.set(settings.max_bytes_in_flight)
         self.request_seconds_limit.set(settings.request_timeout_seconds)
@@ -73,6 +73,6 @@ class ServiceMetrics:
         self.queue_seconds_target.set(settings.queue_target_seconds)
 
     def refresh_memory(self) -> None:
-        """What memory is left now, where the system tells it."""
+        """Update the available memory, if the system reports it."""
         if (available := machine.available_memory()) is not None:
             self.memory_available.set(available)

@@ -1,7 +1,7 @@
-"""The files in which the workers of a service share their metrics, as prometheus_client maps them.
+"""Files in which workers share their metrics, memory-mapped by prometheus_client.
 
-A mapped file with holes ends its process by SIGBUS as soon as one is written to and the file system
-is full. So every block is allocated before it is mapped: then a full file system is an error.
+A write to a hole of a mapped file ends the process by SIGBUS if the file system is full. Every
+block is therefore allocated before it is mapped, so that a full file system is an error instead.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
 FIRST_BYTES = {"gauge": 2**16, "counter": 2**18, "histogram": 2**19}
-"""Of each of a worker's files, of which three are of gauges; together less than a mebibyte.
+"""Kind of metrics → initial bytes of a worker's file; with three files of gauges, less than 1 MiB.
 
-Once every route was called, and each had predicted a reply, histograms have 400 KB and counters 41.
+Once every route was called and had predicted a reply, histograms take 400 KB and counters 41 KB.
 """
 ENTRY_BYTES = 32
-"""The most that an entry takes beside its key."""
+"""Maximum bytes of an entry without its key."""
 
 _log = logging.getLogger("headscope")
 
 
 class AllocatedDict(MmapedDict):
-    """A file of values without holes.
+    """File of values without holes.
 
-    Where there is no room for more series, those that it has are still counted, and a line in the
-    log says that others are not: metrics are no reason to end a service that answers.
+    If the file system is full, existing series are still counted and new series are dropped with a
+    log message, so that metrics never end a working service.
     """
 
     def __init__(self, filename: str, read_mode: bool = False) -> None:
-        """Map a file, after making it if it is not there.
+        """Map a file, and create it if it does not exist.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: the file system is full.
 
         """
         path = Path(filename)
@@ -44,19 +44,19 @@ class AllocatedDict(MmapedDict):
         self._full = False
 
     def read_value(self, key: str) -> tuple[float, float]:
-        """The value of a series and its time; a new one gets its place."""
+        """Return the value and time of a series, and add the series if it is new."""
         if key not in self._positions and not self._has_room(key):
             return 0.0, 0.0
-        found: tuple[float, float] = super().read_value(key)  # type: ignore[no-untyped-call]
-        return found
+        entry: tuple[float, float] = super().read_value(key)  # type: ignore[no-untyped-call]
+        return entry
 
     def write_value(self, key: str, value: float, timestamp: float) -> None:
-        """Set the value of a series that has a place."""
+        """Set the value of a series; ignore series that could not be added."""
         if key in self._positions:
             super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
 
     def _has_room(self, key: str) -> bool:
-        """Whether a new series has a place; allocates the size that the file will then be given."""
+        """Allocate room for a new series, and return whether that succeeded."""
         needed, capacity = self._used + len(key.encode()) + ENTRY_BYTES, self._capacity
         while needed > capacity:
             capacity *= 2
@@ -72,10 +72,10 @@ class AllocatedDict(MmapedDict):
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of zeros, unless it is there; others see it once it is whole.
+    """Create a file of zeros atomically, unless it exists.
 
     Raises:
-        OSError: there is no room for it.
+        OSError: the file system is full.
 
     """
     if path.exists():
@@ -91,15 +91,15 @@ def allocate(path: Path, size: int) -> None:
 
 
 def no_room(path: str | Path, error: OSError) -> str:
-    """What a full file system is called, with the folder that is on it."""
+    """Return the message that the file system of a path is full."""
     return f"{os.fspath(Path(path).parent)} takes no more: {error.strerror}"
 
 
 def share(index: int) -> None:
-    """Keep the values of this process where other workers read them; before any is made.
+    """Store this process's values in files that other workers read; call before any metric exists.
 
-    prometheus_client names the files by process id unless told otherwise. By index, a worker that
-    is started again finds what it had counted.
+    prometheus_client names the files by process id by default. Named by the worker's index, they
+    are found again by a restarted worker.
     """
     values.MmapedDict = AllocatedDict  # type: ignore[attr-defined]
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The trace that a request belongs to, as W3C's Trace Context writes it."""
+"""Trace ids of requests in W3C's Trace Context."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})
 
 
 def trace_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The trace id of a request's only `traceparent`; empty without one that is valid.
+    """Return the trace id of a request's `traceparent`; empty unless there is one valid header.
 
     https://www.w3.org/TR/trace-context/#traceparent-header
     """
-    found = [value for name, value in headers if name == b"traceparent"]
-    match = _TRACEPARENT.fullmatch(found[0]) if len(found) == 1 else None
+    values = [value for name, value in headers if name == b"traceparent"]
+    match = _TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
     return str(match[1], "ascii") if match else ""

@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span a request, sent to a collector by OTLP over HTTP.
+"""OpenTelemetry tracing: one span for each request, sent to a collector by OTLP over HTTP.
 
-Loaded only by a service that has a collector. Its packages read the `OTEL_*` variables that are
-theirs: headers for the collector, resource attributes, the sampler.
+The module is loaded only if a collector is configured. OpenTelemetry's packages read their `OTEL_*`
+variables: headers for the collector, resource attributes, the sampler.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from service.telemetry.collector import bounded_session
 from service.telemetry.requests import RequestSummary
 
 SEND_SECONDS = 1.5
-"""How long a batch of spans may take to be sent; what cannot be sent is lost."""
+"""Time limit for sending a batch of spans; unsent spans are lost."""
 FLUSH_SECONDS = 2.0
 QUIET_SECONDS = 60.0
-"""Between two lines about a collector that cannot be reached."""
+"""Minimum interval between log messages about an unreachable collector."""
 
 _log = logging.getLogger("headscope")
 
 
 class Exporter(OTLPSpanExporter):
-    """Exporter of spans that logs its failures now and then."""
+    """Exporter of spans that logs its failures at most every `QUIET_SECONDS`."""
 
     _said = -QUIET_SECONDS
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans, in the processor's own thread."""
+        """Send spans, in the thread of the span processor."""
         result = super().export(spans)
         now = time.monotonic()
         if result is not SpanExportResult.SUCCESS and now - self._said >= QUIET_SECONDS:
@@ -49,10 +49,10 @@ class Exporter(OTLPSpanExporter):
 
 
 class Tracing:
-    """Turns requests into spans, in batches that a thread of its own sends."""
+    """Observer that converts requests to spans, which a background thread sends in batches."""
 
     def __init__(self, otlp_endpoint: str) -> None:
-        """Send nothing yet.
+        """Set up the exporter.
 
         Args:
             otlp_endpoint: base URL of the collector.
@@ -75,7 +75,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def observe(self, request: RequestSummary) -> None:
-        """Make a span of a request, below the caller's own, and one of each step it took."""
+        """Record a span of a request as a child of the caller's span, and a span of each step."""
         known = request.route != "unmatched"
         span = self._tracer.start_span(
             f"{request.method} {request.route}" if known else request.method,
@@ -94,19 +94,19 @@ class Tracing:
         span.end(_ns(request, request.ended))
 
     def close(self) -> None:
-        """Send what is left, as far as that goes within `FLUSH_SECONDS`."""
+        """Send the remaining spans, for at most `FLUSH_SECONDS`."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(FLUSH_SECONDS)
 
 
 def _attributes(request: RequestSummary) -> dict[str, AttributeValue]:
-    """By OpenTelemetry's conventions for HTTP, without address, query and headers.
+    """Return attributes by OpenTelemetry's HTTP conventions, without address, query and headers.
 
-    Of the caller's key there is its name, as in the access log.
+    The caller's API key appears by its name, as in the access log.
     """
     attributes: dict[str, AttributeValue] = {"http.request.method": request.method}
-    if request.request_id:  # what a page asks beforehand has none
+    if request.request_id:  # a CORS preflight has none
         attributes["headscope.request_id"] = request.request_id
     if request.key:
         attributes["headscope.key"] = request.key
@@ -120,7 +120,7 @@ def _attributes(request: RequestSummary) -> dict[str, AttributeValue]:
 
 
 def _steps(request: RequestSummary) -> list[tuple[str, float, float]]:
-    """Name, begin and end of each step, one after the other; none ends after the reply began."""
+    """Return name, begin and end of consecutive steps, all clipped to the begin of the reply."""
     timings = request.timings
     if not timings:
         return []
