@@ -75,6 +75,6 @@ def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
 
 
 def write_safetensors(file: BinaryIO, parts: Sequence[Part]) -> None:
-    """Write all arrays as safetensors, without padding, like the binary format of `POST /encode`."""
+    """Write all arrays as safetensors, without padding, as the binary format of `POST /encode`."""
     for name in write_head(file, specs_of(parts), {}):
         file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))

@@ -17,7 +17,7 @@ from service.files.parts import Part
 
 
 def importance_table(parts: Sequence[Part]) -> str:
-    """Return the mean over all texts as a table, with a line for each layer, a column for each head.
+    """Return the mean over all texts as a table: a line for each layer, a column for each head.
 
     Args:
         parts: parts of a run of the kind "importance", at least one with texts.
