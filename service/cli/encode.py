@@ -26,7 +26,7 @@ SETTINGS = (
     *("device", "device_id", "device_memory_bytes", "threads", "max_batch_tokens"),
     *("max_length", "max_characters"),
 )
-ONE = {
+SINGLE = {
     "model": "Hub name, name@revision, folder, or ONNX file.",
     "artifact": "Exported artifact folder, in place of a model.",
 }
@@ -137,7 +137,7 @@ command = Command(
             "--api-key",
             help="API key of the service; by default the first of HEADSCOPE_API_KEYS.",
         ),
-        *(setting(name, one=name in ONE, about=ONE.get(name, "")) for name in SETTINGS),
+        *(setting(name, single=name in SINGLE, about=SINGLE.get(name, "")) for name in SETTINGS),
     ],
     help="Encode the texts of files into one file. INPUT is a .txt (one text a line), .jsonl, .csv "
     "or .parquet file, a quoted glob, or - for lines of standard input. The same command resumes "

@@ -106,7 +106,7 @@ command = Command(
     "export",
     callback=export,
     params=[
-        setting("model", one=True, about="Hub name, name@revision, folder, or ONNX file."),
+        setting("model", single=True, about="Hub name, name@revision, folder, or ONNX file."),
         setting("revision"),
         setting("pooling"),
         click.Option(

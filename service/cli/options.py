@@ -34,11 +34,13 @@ class Words(Choice):
 class SettingOption(click.Option):
     """Option of a setting, whose help names the variable of `service.settings.environment`."""
 
-    def __init__(self, name: str, field: FieldInfo, *, one: bool = False, about: str = "") -> None:
+    def __init__(
+        self, name: str, field: FieldInfo, *, single: bool = False, about: str = ""
+    ) -> None:
         shown = shown_of(field)
         flag = "--" + name.replace("_", "-")
         switch = field.annotation is bool
-        multiple = get_origin(field.annotation) is tuple and not one
+        multiple = get_origin(field.annotation) is tuple and not single
         super().__init__(
             [f"{flag}/--no-{flag[2:]}" if switch else flag, name],
             type=None if switch else _type_of(field),
@@ -71,16 +73,16 @@ def default_in_words(field: FieldInfo) -> str:
     return words or str(field.default).removesuffix(".0")
 
 
-def setting(name: str, *, one: bool = False, about: str = "") -> SettingOption:
+def setting(name: str, *, single: bool = False, about: str = "") -> SettingOption:
     """Return the option of a setting.
 
     Args:
         name: name of the setting.
-        one: whether the option takes at most one value, where `serve` takes several.
+        single: whether the option takes at most one value, where `serve` takes several.
         about: help in place of the setting's description.
 
     """
-    return SettingOption(name, Settings.model_fields[name], one=one, about=about)
+    return SettingOption(name, Settings.model_fields[name], single=single, about=about)
 
 
 def verification_device() -> click.Option:

@@ -131,7 +131,7 @@ class Watch:
             return
         try:
             await asyncio.to_thread(self._engines.try_start, stand_in)
-        except Exception as error:  # any error means that there is no fallback
+        except Exception as error:  # any error rules out the fallback
             failure = f"the {stand_in} engine, which would stand in, cannot start: {error}"
             self._readiness.fallback_failure = failure
             _log.error("%s%s", self._label, failure)

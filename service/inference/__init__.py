@@ -1,1 +1,1 @@
-"""Texts or token ids in, arrays and timings out; knows no wire form."""
+"""Inference: texts or token ids in, arrays and timings out, without knowledge of JSON or HTTP."""

@@ -1,4 +1,4 @@
-"""A request's tokenised texts, the arrays wanted of them, and those that are given.
+"""Tokenised texts of a request, options of the requested arrays, and the computed arrays.
 
 Notation: S tokens of one text, H hidden size, L layers.
 """
@@ -22,27 +22,32 @@ from service.scheduler.submission import Caller
 
 @dataclass(frozen=True)
 class PreparedTexts:
-    """The tokenised texts of a request, and who will compute them."""
+    """Tokenised texts of a request, with their scheduler and caller."""
 
     texts: list[TokenizedText]
     caller: Caller
     scheduler: Scheduler
     timings: Timings
     targets: Sequence[TokenizedText] = ()
-    """What a decoder is to have written of each text; none without targets."""
+    """Target of each text for a decoder; empty without targets."""
     characters: int = 0
-    """Of the inputs."""
+    """Number of characters of the inputs."""
     require_use: Callable[[Use], None] = lambda _: None
-    """Check of a use, see `Inference.require_use`."""
+    """Function that rejects a use; see `Inference.require_use`."""
 
     def recount(self) -> None:
-        """Count tokens and notices anew once texts were cut further than to what fits."""
+        """Count tokens and notices again after texts were cut below the model's limit."""
         notices = self.timings.notices
         self.timings.tokens = sum(len(text.input_ids) for text in self.texts)
         self.timings.notices = Notices.of(self.texts, notices.prompt_missing)
 
     def mark_truncated(self, cut: Sequence[bool]) -> None:
-        """Count as truncated the texts that were cut before they were tokenised, too."""
+        """Mark texts as truncated that were cut before tokenisation.
+
+        Args:
+            cut: whether each text was cut.
+
+        """
         pairs = zip(self.texts, cut, strict=True)
         self.texts[:] = [
             replace(text, truncated=text.truncated or before) for text, before in pairs
@@ -51,64 +56,63 @@ class PreparedTexts:
 
     @property
     def engine(self) -> str:
-        """Name of the engine that computes them."""
+        """Name of the engine that computes the texts."""
         return self.scheduler.engine.name
 
 
 @dataclass(frozen=True, slots=True)
 class HeadPatch:
-    """A head of one text whose output is replaced by the output it has in another text."""
+    """Replacement of a head's output in one text by its output in another text."""
 
     layer: int
     head: int
     source: int
-    """Number of the text that the output comes from."""
+    """Index of the text whose output is used."""
     text: int
-    """Number of the text that gets it, which has as many tokens."""
+    """Index of the patched text, which has the same number of tokens."""
 
 
 @dataclass(frozen=True)
 class EncodeOptions:
-    """The arrays that a caller wants of each text."""
+    """Options of the arrays of each text."""
 
     layer: int
-    """Hidden state, 0 … L; ignored where there are `layers`."""
+    """Hidden state, 0 … L; ignored if `layers` is not empty."""
     tokens: bool
-    """Whether token vectors are wanted."""
+    """Whether to return token vectors."""
     pooled: bool
-    """Whether the pooled vector is wanted."""
+    """Whether to return the pooled vector."""
     pooling: PoolingName | None = None
-    """The checkpoint's own when None."""
+    """Pooling; None is the checkpoint's own."""
     dimensions: int | None = None
-    """Leading features of the pooled vector that are kept; as many as the checkpoint's own
-    configuration keeps when None."""
+    """Number of leading features of the pooled vector to keep; None is the checkpoint's own."""
     normalize: bool | None = None
-    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None, which is
-    made before its own cut."""
+    """Whether to normalise the kept features; None is the checkpoint's own choice, which normalises
+    before its own cut."""
     layers: tuple[int, ...] = ()
-    """Hidden states that are all wanted, in the order of the reply."""
+    """Hidden states to return, in the order of the reply."""
     ablated: Ablated = ()
-    """(layer, head) of each head whose output is multiplied by zero."""
+    """(layer, head) of each head whose output is set to zero."""
 
     patches: tuple[HeadPatch, ...] = ()
     parts: tuple[PartName, ...] = ()
-    """Parts of the layer before each state that are wanted."""
+    """Parts to return, of the layer before each state."""
 
     @property
     def recomputes(self) -> bool:
-        """Whether layers are computed again, beside the forward pass."""
+        """Whether layers are recomputed after the forward pass."""
         return bool(self.patches or self.parts)
 
     @property
     def states(self) -> tuple[int, ...]:
-        """Numbers of all hidden states that are wanted."""
+        """Indices of all requested hidden states."""
         return self.layers or (self.layer,)
 
     def uses(self, manifest: Manifest) -> Iterator[Use]:
         """Yield the uses of an artifact that the arrays need.
 
-        Verification of vectors covers the last state's, in the checkpoint's own pooling; anything
-        else is a hidden state.
+        Verification of vectors covers the last hidden state with the checkpoint's own pooling;
+        other arrays belong to the use of heads.
         """
         pooling, last = manifest.sentence.pooling, manifest.config.num_hidden_layers
         own = (self.pooling or pooling) == pooling and set(self.states) == {last}
@@ -120,11 +124,11 @@ class EncodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class TextEncoding:
-    """The arrays of one text; None where not wanted."""
+    """Arrays of a text; None for arrays that are not requested."""
 
     tokens: Floats | None
-    """`[S, H]`, or `[layers, S, H]` with `layers`."""
+    """Token vectors `[S, H]`, or `[layers, S, H]` with `layers`."""
     pooled: Floats | None
-    """Features that are kept, `[D]`, or `[layers, D]` with `layers`."""
+    """Pooled vector `[D]` of the kept features, or `[layers, D]` with `layers`."""
     parts: Mapping[PartName, Floats] = field(default_factory=dict)
-    """Parts that are wanted, each like `tokens`."""
+    """Requested parts by name, each of the shape of `tokens`."""

@@ -1,4 +1,4 @@
-"""The engines of one service by name: its own runs, others start at first use."""
+"""Pool of a model's engines by name: its own engine runs, others start at first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.scheduler.scheduler import Scheduler
 
 
 class EnginePool:
-    """The scheduler of each engine that a request can name."""
+    """Schedulers of the engines that a request can name."""
 
     def __init__(
         self,
@@ -25,20 +25,20 @@ class EnginePool:
         observer: Observer,
         inspect: Inspect | None = None,
     ) -> None:
-        """Serve by an engine that runs.
+        """Serve with a running engine.
 
         Args:
-            default: the service's own engine.
-            factories: how each engine that can be asked for is started.
-            limits: of each engine's queues.
-            observer: is told what they do.
-            inspect: is shown what the service's own engine answers.
+            default: model's own engine.
+            factories: function that starts each available engine, by name.
+            limits: limits of each engine's queues.
+            observer: receiver of the schedulers' events.
+            inspect: function that gets the computed batches of the model's own engine.
 
         """
         self.stand_in: str | None = None
-        """Name of the engine that serves in place of the service's own, which has failed."""
+        """Name of the engine that serves in place of the failed own engine; None if none does."""
         self.failure = ""
-        """The reason for which the service's own engine serves no more."""
+        """Reason for which the own engine no longer serves; or empty."""
         self._factories = factories
         self._limits = limits
         self.observer = observer
@@ -49,22 +49,22 @@ class EnginePool:
         self._lock = threading.Lock()
         self._closed = False
         self._made: list[Engine] = []
-        """Engines that have started and serve nobody yet."""
+        """Engines that have started and have no scheduler yet."""
 
     @property
     def name(self) -> str:
-        """The service's own engine."""
+        """Name of the model's own engine."""
         return self.default.engine.name
 
     async def get(self, name: str | None) -> Scheduler:
-        """The scheduler of the named engine; without a name the service's own, or its stand-in.
+        """Return the scheduler of the named engine, by default of the own engine or its stand-in.
 
-        One that has died is started again. One that is named is never replaced by another. Who
-        leaves while an engine starts does not stop it, and who names another does not wait for it.
+        A dead engine is restarted, and a named engine is never replaced by another. A starting
+        engine survives the cancellation of the caller, and does not block callers of other engines.
 
         Raises:
-            EngineNotInstalled: this service does not have it.
-            EngineUnavailable: it has failed, or cannot be started.
+            EngineNotInstalled: the service does not have the engine.
+            EngineUnavailable: the engine has failed, or cannot be started.
 
         """
         name = name or self.stand_in or self.name
@@ -82,11 +82,11 @@ class EnginePool:
         return await asyncio.shield(self._starting[name])
 
     async def restart(self) -> None:
-        """Start the service's own engine again, and serve by it.
+        """Restart the own engine, and serve with it.
 
         Raises:
-            ModelError: it cannot be loaded, or disagrees with PyTorch.
-            ServiceError: it cannot be started.
+            ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
+            ServiceError: the engine cannot be started.
 
         """
         self.default = self._scheduler(await asyncio.to_thread(self._make, self.name))
@@ -95,11 +95,11 @@ class EnginePool:
         self.stand_in, self.failure = None, ""
 
     def try_start(self, name: str) -> None:
-        """Start an engine and stop it again; in a thread.
+        """Start an engine and stop it again; called in a thread.
 
         Raises:
-            ModelError: it cannot be loaded, or disagrees with PyTorch.
-            ServiceError: it cannot be started.
+            ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
+            ServiceError: the engine cannot be started.
 
         """
         engine = self._make(name)
@@ -107,21 +107,21 @@ class EnginePool:
         engine.close()
 
     async def retire(self, failure: str, stand_in: str | None) -> None:
-        """The service's own engine has failed: refuse what waits for it, and serve by another.
+        """Retire the failed own engine, and reject its waiting requests.
 
         Args:
-            failure: why.
-            stand_in: who serves whoever names no engine; nobody when None.
+            failure: reason of the failure.
+            stand_in: name of the engine for requests that do not name one; None if there is none.
 
         """
         self.failure, self.stand_in = failure, stand_in
         await asyncio.to_thread(self.default.close, failure)
 
     def close(self) -> bool:
-        """Let running batches finish and release every engine, also one that is just starting.
+        """Let running batches finish, and release every engine, including starting engines.
 
         Returns:
-            Whether all of them have; a call that hangs would keep the process from ending.
+            Whether all batches have finished; a hung call would keep the process from ending.
 
         """
         with self._lock:

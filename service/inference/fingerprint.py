@@ -1,4 +1,4 @@
-"""Fingerprint of a model: the same for every replica of an artifact, another for another model."""
+"""Fingerprint of a model, the same for all replicas of an artifact."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ STAND_IN = "PyTorch in place of the engine"
 
 
 def fingerprint_of(artifact: Artifact, provider: str, *, stand_in: bool = False) -> str:
-    """Return the fingerprint of what computes an artifact's vectors.
+    """Return the fingerprint of an artifact and its engine.
 
-    PyTorch computes an fp32 artifact within the tolerance that the artifact was verified with, so a
-    stand-in has the fingerprint of the engine that it replaces; with another precision, its own.
+    A stand-in by PyTorch shares the fingerprint of an fp32 artifact's engine, as it agrees within
+    the tolerance of the artifact's verification. For other precisions, it has its own.
 
     Args:
-        artifact: of the model; its SHA-256 covers the model's name, its weights and its precision.
-        provider: that the artifact's engine computes on.
-        stand_in: whether PyTorch answers in place of that engine.
+        artifact: artifact of the model; its SHA-256 covers name, weights and precision.
+        provider: provider of the artifact's engine.
+        stand_in: whether PyTorch answers in place of the engine.
 
     """
     computed = STAND_IN if stand_in and artifact.manifest.precision != "fp32" else provider

@@ -1,7 +1,7 @@
-"""What one head compares in a text: queries, keys, their scores, and the weights that follow.
+"""Queries, keys, scores and weights of one attention head in each text.
 
-Notation: S tokens of a text, Q of them that look and K that are looked at, as far as they are
-asked for; p size of the head, H hidden size.
+Notation: S tokens of a text, Q selected queries and K selected keys among them; p size of the head,
+H hidden size.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from service.inference.encoding import PreparedTexts
 
 @dataclass(frozen=True)
 class HeadSelection:
-    """A head of the encoder, and the tokens of each text that are wanted of it."""
+    """Head of the encoder, and the selected tokens of each text."""
 
     layer: int
     head: int
     part: MapPart
-    """Not pooled."""
+    """Queries and keys to return, without pooling."""
     ablated: Ablated = ()
-    """(layer, head) of each head whose output is zeroed; its own scores are computed all the
-    same."""
+    """(layer, head) of each head whose output is set to zero; scores of an ablated head are still
+    computed."""
 
 
 @dataclass(frozen=True)
 class ComparedText:
-    """What the head compares in one text."""
+    """Queries, keys, scores and weights of the head in one text."""
 
     queries: Floats
-    """`[Q, p]`, as they enter the score."""
+    """Query vectors `[Q, p]`, as they enter the score."""
     keys: Floats
-    """`[K, p]`, likewise."""
+    """Key vectors `[K, p]`, as they enter the score."""
     scores: Floats
-    """`[Q, K]`: what is normalised."""
+    """Scores `[Q, K]`, before normalisation."""
     weights: Floats
-    """`[Q, K]`: a row of all S keys sums to 1."""
+    """Weights `[Q, K]`; a row over all S keys sums to 1."""
 
 
 def require_scores(inference: Inference) -> None:
-    """Refuse a model without scores, before anything is done.
+    """Reject a model without scores.
 
     Raises:
-        NotExported: what is served is a foreign graph.
+        NotExported: the model is a foreign graph.
         NotVerified: heads failed the artifact's verification.
 
     """
@@ -59,10 +59,10 @@ def require_scores(inference: Inference) -> None:
 
 
 def check_lengths(prepared: PreparedTexts) -> None:
-    """Refuse a text whose scores and weights take too much memory.
+    """Reject texts whose scores and weights take too much memory.
 
     Raises:
-        ReplyTooLarge: says how many bytes they take.
+        ReplyTooLarge: a text is too long; the message has the bytes.
 
     """
     for index, text in enumerate(prepared.texts):
@@ -75,17 +75,17 @@ def check_lengths(prepared: PreparedTexts) -> None:
 
 
 def working_bytes(inference: Inference, prepared: PreparedTexts) -> int:
-    """Most bytes beside the reply: all hidden states, scores and weights of the longest text."""
+    """Return the maximum bytes beside the reply: all states, and the longest text's two maps."""
     lengths = [len(text.input_ids) for text in prepared.texts]
     return 4 * (inference.config.hidden_size * sum(lengths) + 2 * max(lengths) ** 2)
 
 
 async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[ComparedText]:
-    """What the head compares in each text: one forward pass of all, then a text at a time.
+    """Compute the arrays of the head: a forward pass of all texts, then one text at a time.
 
     Raises:
         Overloaded: the queue has no room, or the deadline cannot be met.
-        EngineTimeout: the deadline came.
+        EngineTimeout: the deadline passed.
         ServiceError: the engine failed.
 
     """
@@ -98,7 +98,7 @@ async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[Com
     ]
     done = await prepared.scheduler.submit("attention", tasks, caller)
     prepared.timings.add(done)
-    found: list[ComparedText] = []
+    compared: list[ComparedText] = []
     for result in done:
         (states,) = result.output.hidden
         task = MapsTask(states, states, layer, heads, scores=True)
@@ -106,13 +106,13 @@ async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[Com
             "attention", [task], [_Reduction(selection.part)], caller
         )
         prepared.timings.add(results)
-        found.append(results[0].output)
-    return found
+        compared.append(results[0].output)
+    return compared
 
 
 @dataclass(frozen=True, slots=True)
 class _Reduction:
-    """The function that takes the wanted tokens, in the thread that computed all."""
+    """Function that takes the selected tokens, in the thread that computed the maps."""
 
     part: MapPart
 

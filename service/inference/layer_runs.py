@@ -1,8 +1,8 @@
-"""Hidden states of texts with replaced heads, and the parts of layers that write states.
+"""Recomputation of layers: hidden states of texts with patched heads, and parts of layers.
 
-A forward pass of all texts comes first. Layers are then recomputed, one of a text at a time, by the
-float32 weights: those whose heads' outputs or parts are wanted, and of a text with a replaced head
-all layers from the first replaced one on.
+A forward pass of all texts comes first. Layers are then recomputed with the float32 weights, one
+layer of a text at a time. These are the layers whose head outputs or parts are needed, and for a
+patched text all layers from its first patched layer on.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads, p size of a head's values.
 """
@@ -28,47 +28,47 @@ from service.inference.encoding import EncodeOptions, HeadPatch, PreparedTexts, 
 from service.scheduler.promises import Promise
 
 COST = 1.5
-"""Time of a layer of a text, as a multiple of the layer's part of encoding the text."""
+"""Time of a recomputed layer, as a multiple of the layer's share of the forward pass."""
 _NOTHING = np.float32(0)
 Place = tuple[int, int]
-"""Number of a text, and of a hidden state or layer."""
+"""Index of a text, and index of a hidden state or layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Arrays of a layer that are wanted."""
+    """Requested arrays of a layer."""
 
     heads: dict[int, Floats]
-    """By number, `[S, p]`."""
+    """Output `[S, p]` of each requested head, by index."""
     parts: dict[PartName, Floats]
     state: Floats | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Reduction:
-    """The function that keeps what is wanted of a layer."""
+    """Function that extracts the requested arrays of a layer."""
 
     heads: frozenset[int] = frozenset()
     parts: tuple[PartName, ...] = ()
     state: bool = False
 
     def __call__(self, output: Output) -> _Kept:
-        """Return copies of the wanted heads, in the thread that computed them."""
-        found = output.parts
-        assert found is not None  # noqa: S101 - the scheduler has checked every output
+        """Return the arrays, with copies of the heads, in the thread that computed the layer."""
+        layer = output.parts
+        assert layer is not None  # noqa: S101 - the scheduler has checked every output
         return _Kept(
-            {head: found.heads[head].copy() for head in self.heads},
-            {name: getattr(found, name) for name in self.parts},
-            found.state if self.state else None,
+            {head: layer.heads[head].copy() for head in self.heads},
+            {name: getattr(layer, name) for name in self.parts},
+            layer.state if self.state else None,
         )
 
 
 def working_bytes(prepared: PreparedTexts, config: EncoderConfig, options: EncodeOptions) -> int:
-    """Return the bytes that a request keeps at a time beside its reply.
+    """Return the maximum bytes that a request keeps in memory beside its reply.
 
     Raises:
         Unprocessable: a patch is between texts of different lengths.
-        ReplyTooLarge: a text is too long for its layers to be computed again.
+        ReplyTooLarge: a text is too long for the recomputation of its layers.
 
     """
     return LayerRuns(prepared, config, options).working_bytes if options.recomputes else 0
@@ -76,27 +76,27 @@ def working_bytes(prepared: PreparedTexts, config: EncoderConfig, options: Encod
 
 @dataclass
 class LayerRuns:
-    """The texts of one request, some of whose layers are recomputed."""
+    """Recomputation of layers for the texts of one request."""
 
     prepared: PreparedTexts
     config: EncoderConfig
     options: EncodeOptions
     poolings: Sequence[Pooling] = ()
-    """Of each text, whichever layer they name."""
+    """Pooling of each text; its layer is ignored."""
     _patches: dict[int, list[HeadPatch]] = field(init=False)
-    """Of each text that has some."""
+    """Index of a patched text → its patches."""
     _states: dict[Place, Floats] = field(init=False, default_factory=dict)
-    """`[S, H]`, by text and number of the hidden state."""
+    """Hidden states `[S, H]`, by text and index of the state."""
     _heads: dict[tuple[int, int, int], Floats] = field(init=False, default_factory=dict)
-    """`[S, p]`, by source text, layer and head."""
+    """Outputs `[S, p]` of heads, by source text, layer and head."""
     _parts: dict[Place, dict[PartName, Floats]] = field(init=False, default_factory=dict)
-    """By text and number of the hidden state that they write."""
+    """Parts of layers, by text and index of the hidden state that the layer outputs."""
 
     def __post_init__(self) -> None:
-        """Group the patches by text, and refuse what cannot be computed.
+        """Group the patches by text, and reject requests that cannot be computed.
 
         Raises:
-            Unprocessable: a text has another number of tokens than the text its patch comes from.
+            Unprocessable: a patched text and its source differ in their number of tokens.
             ReplyTooLarge: the maps of a layer take too much memory.
 
         """
@@ -122,7 +122,7 @@ class LayerRuns:
 
     @property
     def working_bytes(self) -> int:
-        """Most bytes of hidden states and heads' outputs that are kept at a time."""
+        """Maximum bytes of the hidden states and head outputs in memory."""
         lengths = [len(text.input_ids) for text in self.prepared.texts]
         rows = sum(lengths[text] for text, _ in self._recorded())
         rows += sum(lengths[text] for text in self._patches) * (1 + len(self.options.states))
@@ -130,11 +130,11 @@ class LayerRuns:
         return 4 * (rows * self.config.hidden_size + heads * self.config.head_size)
 
     async def encode(self) -> list[TextEncoding]:
-        """Return each text's states, pooled vectors before they are finished, and parts.
+        """Compute each text's states, pooled vectors before normalisation, and parts.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
-            EngineTimeout: the deadline came.
+            EngineTimeout: the deadline passed.
             ServiceError: the engine failed.
 
         """
@@ -151,16 +151,16 @@ class LayerRuns:
         return await asyncio.to_thread(lambda: [self._encoding(text) for text in texts])
 
     def _first(self, text: int) -> int:
-        """Number of the last hidden state of a text that no patch changes."""
+        """Return the index of a text's last hidden state that no patch changes."""
         return min((patch.layer for patch in self._patches.get(text, ())), default=self._last)
 
     @property
     def _last(self) -> int:
-        """Number of the last hidden state that is asked for."""
+        """Index of the last requested hidden state."""
         return max(self.options.states)
 
     def _recorded(self) -> list[Place]:
-        """Hidden states that the forward pass gives, ascending for each text."""
+        """Return the hidden states to record in the forward pass, ascending for each text."""
         places = set(self._alone())
         for text in range(len(self.prepared.texts)):
             first = self._first(text)
@@ -170,11 +170,11 @@ class LayerRuns:
         return sorted(places)
 
     def _alone(self) -> dict[Place, _Reduction]:
-        """What is wanted of layers that follow from recorded states alone."""
+        """Return the arrays to extract from layers whose input is a recorded state."""
         heads = defaultdict[Place, set[int]](set)
         for patch in self.options.patches:
             heads[patch.source, patch.layer].add(patch.head)
-        wanted = {place: _Reduction(frozenset(found)) for place, found in heads.items()}
+        wanted = {place: _Reduction(frozenset(layer)) for place, layer in heads.items()}
         for text in range(len(self.prepared.texts)) if self.options.parts else ():
             for state in self.options.states:
                 if state <= self._first(text):
@@ -184,7 +184,7 @@ class LayerRuns:
         return wanted
 
     def _tokens(self) -> int:
-        """Tokens that take as long to encode as all that will be computed."""
+        """Return the cost of the request, as the number of tokens with equal encoding time."""
         lengths = [len(text.input_ids) for text in self.prepared.texts]
         total = sum(lengths) + sum(self._cost(lengths[text]) for text, _ in self._alone())
         for text in self._patches:
@@ -195,7 +195,7 @@ class LayerRuns:
         return math.ceil(COST * tokens / self.config.num_hidden_layers)
 
     async def _forward(self) -> None:
-        """Record hidden states of all texts."""
+        """Run the forward pass of all texts, and record hidden states."""
         layers = defaultdict[int, list[int]](list)
         for text, state in self._recorded():
             layers[text].append(state)
@@ -207,22 +207,22 @@ class LayerRuns:
         self.prepared.timings.add(done)
         for text, result in enumerate(done):
             states = zip(layers[text], result.output.hidden, strict=True)
-            self._states |= {(text, state): found for state, found in states}
+            self._states |= {(text, state): array for state, array in states}
 
     async def _recompute(self) -> None:
-        """Compute layers that follow from recorded states alone."""
+        """Recompute the layers whose input is a recorded state."""
         wanted = self._alone()
         if not wanted:
             return
         tasks = [self._task(self._states[place], place[1], {}) for place in wanted]
         for place, kept in zip(wanted, await self._done(tasks, [*wanted.values()]), strict=True):
             text, layer = place
-            self._heads |= {(text, layer, head): found for head, found in kept.heads.items()}
+            self._heads |= {(text, layer, head): array for head, array in kept.heads.items()}
             if kept.parts:
                 self._parts[text, layer + 1] = kept.parts
 
     async def _run_patched(self) -> None:
-        """Compute patched texts layer by layer, all texts of a layer together."""
+        """Compute patched texts layer by layer, with all texts of a layer in one batch."""
         running = {
             text: self._states[text, self._first(text)]
             for text in self._patches
@@ -236,14 +236,14 @@ class LayerRuns:
                 self._task(running[text], layer, self._replaced(text, layer)) for text in texts
             ]
             for text, kept in zip(texts, await self._done(tasks, [keep] * len(texts)), strict=True):
-                assert kept.state is not None  # noqa: S101 - it was asked for
+                assert kept.state is not None  # noqa: S101 - it was requested
                 running[text] = kept.state
                 if asked:
                     self._states[text, layer + 1] = kept.state
                     self._parts[text, layer + 1] = kept.parts
 
     def _replaced(self, text: int, layer: int) -> dict[int, Floats]:
-        """Outputs of the heads that are replaced in a layer of a text."""
+        """Return the replacement outputs of the patched heads in a layer of a text."""
         return {
             patch.head: self._heads[patch.source, layer, patch.head]
             for patch in self._patches[text]
@@ -269,7 +269,7 @@ class LayerRuns:
         return [result.output for result in done]
 
     def _encoding(self, text: int) -> TextEncoding:
-        """Return the arrays of a text, with an axis of layers where there are `layers`."""
+        """Return the arrays of a text, with an axis of layers if `layers` is not empty."""
         options, pooling = self.options, self.poolings[text]
         states = [self._states[text, state] for state in options.states]
         tokens = pooled = None

@@ -1,4 +1,4 @@
-"""Token vectors and pooled vectors of a text's hidden states, as the caller wants them."""
+"""Token vectors and pooled vectors from a text's hidden states."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from service.engines.contract import Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 
 INLINE_VECTORS = 32
-"""Vectors that are normalised on the event loop; more go to a thread."""
+"""Maximum number of vectors that are normalised on the event loop; more use a thread."""
 
 
 @dataclass(frozen=True)
 class LayersReduction:
-    """The function from a text's hidden states of several layers to the arrays wanted of them."""
+    """Function from a text's hidden states of several layers to the requested arrays."""
 
     options: EncodeOptions
     pooling: Pooling
-    """Of each layer, whichever layer it names."""
+    """Pooling of every layer; its own layer is ignored."""
 
     def __call__(self, output: Output) -> TextEncoding:
-        """Return the states and their pooled vectors as they are, in the thread that computed."""
+        """Return the states and their unnormalised pooled vectors, in the computing thread."""
         asked, options = self.pooling, self.options
         return TextEncoding(
             np.stack(output.hidden) if options.tokens else None,
@@ -42,7 +42,7 @@ class LayersReduction:
 def poolings_of(
     prepared: PreparedTexts, options: EncodeOptions, sentence: SentenceConfig
 ) -> list[Pooling]:
-    """Return the pooling of each text, of the last hidden state that is asked for."""
+    """Return the pooling of each text, at the last requested hidden state."""
     mode, layer = options.pooling or sentence.pooling, options.states[-1]
     return [Pooling(layer, mode, text.first_pooled(sentence)) for text in prepared.texts]
 
@@ -50,7 +50,7 @@ def poolings_of(
 def tasks_of(
     prepared: PreparedTexts, options: EncodeOptions, poolings: Sequence[Pooling]
 ) -> list[TextTask]:
-    """Return the forward pass of each text; of several layers the states are pooled afterwards."""
+    """Return the forward pass of each text; states of several layers are pooled afterwards."""
     several = bool(options.layers)
     return [
         TextTask(
@@ -67,7 +67,7 @@ def tasks_of(
 def reductions_of(
     options: EncodeOptions, poolings: Sequence[Pooling]
 ) -> list[Callable[[Output], TextEncoding]]:
-    """Return the function from each text's output to the arrays wanted of it."""
+    """Return the function from each text's output to the requested arrays."""
     if options.layers:
         return [LayersReduction(options, pooling) for pooling in poolings]
     return [partial(_of_one_layer, options)] * len(poolings)
@@ -84,17 +84,17 @@ async def finished(
     *,
     modules: bool,
 ) -> list[TextEncoding]:
-    """Return the texts' arrays with pooled vectors cut and normalised as the caller wants.
+    """Return the texts' arrays with pooled vectors cut and normalised by the options.
 
     Args:
-        encodings: with pooled vectors as they were computed.
-        options: the arrays wanted.
-        vectors: of the artifact.
-        modules: whether it has modules after pooling, which take their time.
+        encodings: arrays with raw pooled vectors.
+        options: options of the arrays.
+        vectors: vector pipeline of the artifact.
+        modules: whether the pipeline has modules after pooling, which are slow.
 
     """
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
-    rows = [row for each in pooled for row in np.atleast_2d(each)]
+    rows = [row for vectors_of_text in pooled for row in np.atleast_2d(vectors_of_text)]
     if not rows:
         return list(encodings)
     wanted = rows, options.pooling, options.dimensions, options.normalize
@@ -103,8 +103,8 @@ async def finished(
     else:
         kept = iter(await asyncio.to_thread(vectors.finish, *wanted))
     if not options.layers:
-        return [dataclasses.replace(each, pooled=next(kept)) for each in encodings]
+        return [dataclasses.replace(encoding, pooled=next(kept)) for encoding in encodings]
     return [
-        dataclasses.replace(each, pooled=np.stack([next(kept) for _ in options.layers]))
-        for each in encodings
+        dataclasses.replace(encoding, pooled=np.stack([next(kept) for _ in options.layers]))
+        for encoding in encodings
     ]

@@ -1,4 +1,4 @@
-"""Counts of a request's texts that were cut, lack a prompt, or have many unknown tokens."""
+"""Counts of a request's texts that were truncated, lack a prompt, or have many unknown tokens."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Numbers of a request's texts whose vectors may not be what the caller expects."""
+    """Counts of a request's texts whose vectors the caller may not expect."""
 
     truncated: int = 0
-    """Texts that were cut."""
+    """Number of truncated texts."""
     prompt_missing: int = 0
-    """Texts without a prompt, of a checkpoint that names prompts and no default."""
+    """Number of texts without a prompt, if the checkpoint has prompts but no default prompt."""
     unknown_tokens: int = 0
-    """Texts in which more than a tenth of the tokens are the unknown token."""
+    """Number of texts in which over a tenth of the tokens are the unknown token."""
 
     @classmethod
     def of(cls, texts: Sequence[TokenizedText], prompt_missing: int = 0) -> Notices:
         """Return the notices about tokenised texts.
 
         Args:
-            texts: of a request, as the model is given them.
-            prompt_missing: number of the texts that lack a prompt.
+            texts: texts of a request, as the model gets them.
+            prompt_missing: number of texts that lack a prompt.
 
         """
         truncated = sum(text.truncated for text in texts)
         return cls(truncated, prompt_missing, sum(text.mostly_unknown for text in texts))
 
     def __add__(self, other: Notices) -> Notices:
-        """Return the notices about the texts of both parts of a request."""
+        """Add the counts of two parts of a request."""
         return Notices(
             self.truncated + other.truncated,
             self.prompt_missing + other.prompt_missing,
@@ -40,16 +40,16 @@ class Notices:
         )
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers that are not 0, by their names."""
+        """Return the non-zero counts by name."""
         return {name: getattr(self, name) for name in MEANINGS if getattr(self, name)}
 
     def headers(self) -> dict[str, str]:
-        """Return a header of a reply for each number that is not 0."""
+        """Return a reply header for each non-zero count."""
         return {HEADERS[name]: str(count) for name, count in self.counts().items()}
 
     @classmethod
     def of_headers(cls, headers: Mapping[str, str]) -> Notices:
-        """Return the numbers that the headers of a reply have.
+        """Parse the counts from the headers of a reply.
 
         Raises:
             ValueError: a header is not a number.
@@ -58,7 +58,7 @@ class Notices:
         return cls(**{name: int(headers.get(header) or 0) for name, header in HEADERS.items()})
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each number that is not 0."""
+        """Return a sentence for each non-zero count."""
         counts = self.counts()
         return [
             f"{count} {'text was' if count == 1 else 'texts were'} {MEANINGS[name]}"
@@ -72,5 +72,5 @@ MEANINGS = {
     "unknown_tokens": "computed with more than a tenth of unknown tokens",
 }
 HEADERS = {name: f"x-{name.replace('_', '-')}" for name in MEANINGS}
-"""Headers of a reply by the names of the numbers."""
+"""Name of a count → reply header."""
 NO_NOTICES = Notices()

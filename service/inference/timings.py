@@ -1,4 +1,4 @@
-"""The time that a request's steps take, and the notices about its texts."""
+"""Timings of a request's steps, and the notices about its texts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from service.scheduler.submission import TaskResult
 
 @dataclass
 class Timings:
-    """Seconds of each step of a request, one after the other; of a streamed reply, so far.
+    """Seconds of each consecutive step of a request; for a streamed reply, so far.
 
-    The notices stand here because they go to the same place: the headers of every reply.
+    Notices are included because they also go to the headers of every reply.
     """
 
     tokens: int
-    """Tokens of all texts."""
+    """Number of tokens of all texts."""
     began: float
-    """`time.monotonic()` when the first text was about to be tokenised."""
+    """Start of tokenisation, by `time.monotonic()`."""
     tokenization_seconds: float
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
     notices: Notices = NO_NOTICES
 
     def __add__(self, other: Timings) -> Timings:
-        """Of two parts of a request that went one after the other."""
+        """Add the timings of two consecutive parts of a request."""
         return Timings(
             self.tokens + other.tokens,
             self.began,
@@ -37,6 +37,6 @@ class Timings:
         )
 
     def add(self, results: Sequence[TaskResult]) -> None:
-        """Count tasks that went side by side: the longest of each step."""
+        """Add concurrent tasks, with the longest time of each step."""
         self.queue_seconds += max(result.queue_seconds for result in results)
         self.inference_seconds += max(result.inference_seconds for result in results)

@@ -1,4 +1,4 @@
-"""Uses that an artifact is not served for."""
+"""Rejection of uses that failed an artifact's verification."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ NAMES: Mapping[Use, str] = {
     "vectors": "vectors",
     "heads": "attention weights and hidden states",
 }
-"""Names of uses in messages."""
+"""Use → name in messages."""
 
 
 def check_use(manifest: Manifest, use: Use) -> None:
-    """Refuse a use that failed the artifact's verification.
+    """Reject a use that failed the artifact's verification.
 
     Raises:
-        NotVerified: with the figure that is beyond its bound.
-        HeadsNotVerified: likewise, where the use is heads.
+        NotVerified: the use failed; the message has the figure that exceeds its tolerance.
+        HeadsNotVerified: as NotVerified, if the use is heads.
 
     """
     verdict = manifest.verification.verdict(use)

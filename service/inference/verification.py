@@ -1,4 +1,4 @@
-"""A caller's texts through PyTorch and through the ONNX graphs, compared tensor by tensor."""
+"""Comparison of PyTorch's and the ONNX graphs' tensors for the texts of a request."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ async def compare_engines(
     vectors: TextVectors,
     caller: Caller,
 ) -> Comparison:
-    """Each text's hidden states, maps, pooled vector and task head's answer, from both engines.
+    """Compare the hidden states, maps, pooled vectors and task head's outputs of both engines.
 
     Args:
-        engines: of the service.
-        texts: the caller's.
-        manifest: of the artifact, whose precision decides the tolerances.
-        vectors: of the artifact.
-        caller: who asks.
+        engines: engines of the model.
+        texts: tokenised texts of the request.
+        manifest: manifest of the artifact, whose precision determines the tolerances.
+        vectors: vector pipeline of the artifact.
+        caller: client and deadline of the request.
 
     Raises:
-        EngineTimeout: the deadline came first.
-        ServiceError: an engine is not there, or failed.
+        EngineTimeout: the deadline passed.
+        ServiceError: an engine is not available, or failed.
 
     """
     try:
@@ -61,11 +61,11 @@ async def _compare(
     comparison = Comparison()
     tolerances = recorded_tolerances(manifest)
     for text in texts:
-        expected, found = await asyncio.gather(
+        expected, computed = await asyncio.gather(
             _everything(reference, text, manifest, vectors, caller),
             _everything(candidate, text, manifest, vectors, caller),
         )
-        await asyncio.to_thread(comparison.add, expected, found, tolerances)
+        await asyncio.to_thread(comparison.add, expected, computed, tolerances)
     return comparison
 
 
@@ -91,15 +91,15 @@ async def _everything(
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
     scores = {task_key(head): result.output.scores} if head else {}
-    found = keyed(hidden, maps, vectors.unit) | scores
+    tensors = keyed(hidden, maps, vectors.unit) | scores
     if decoder is not None:
         tasks = target_maps(result.output, decoder)
         results = await scheduler.resume("attention", tasks, caller=caller)
-        found |= target_tensors(result.output, [item.output for item in results]).keyed()
-    return found
+        tensors |= target_tensors(result.output, [item.output for item in results]).keyed()
+    return tensors
 
 
 def _labels(text: TokenizedText, decoder: DecoderConfig) -> Ids:
-    """The text as its own target, in words and in a length that the decoder knows."""
+    """Return the text as its own target, within the decoder's vocabulary and length."""
     config = decoder.layers
     return text.input_ids[: config.max_position_embeddings] % config.vocab_size

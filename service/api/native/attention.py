@@ -102,16 +102,16 @@ async def stream_reply(
             async with contextlib.aclosing(written(stream, writer)) as written_parts:
                 async for part in written_parts:
                     yield part
-                    del part  # free the sent part while the next is computed
+                    del part  # what is sent is not kept while more is computed
 
-    later = None
+    rest = None
     if size <= WHOLE_BYTES:
         complete = [part async for part in parts()]
     else:
-        later = parts()
-        complete = [await anext(later)]
+        rest = parts()
+        complete = [await anext(rest)]
         stream.caller = dataclasses.replace(stream.caller, finish_by=math.inf)
-    return Reply(complete, writer.media_type, stream.timings, later, writer.length)
+    return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:

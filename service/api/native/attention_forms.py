@@ -1,4 +1,4 @@
-"""The JSON and the binary form of a reply of /attention, written as its maps are computed."""
+"""Writers of /attention replies as JSON or safetensors, called as the maps are computed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from service.inference.attention.selection import AttentionSelection
 
 
 class Writer(Protocol):
-    """Turns results into the parts of a reply, in order."""
+    """Writer that converts results to the parts of a reply, in order."""
 
     media_type: str
     length: int | None
-    """Bytes of the whole reply, where they are known beforehand."""
+    """Bytes of the whole reply, if known beforehand."""
     keeps_back: bool
-    """Whether parts wait for later ones, so that all of the reply may be in memory."""
+    """Whether parts wait for later parts, so that the whole reply may be in memory."""
 
     def dump(self, array: Any) -> Any:
         """Weights or indices as `layer` takes them; called in the thread that computed them."""
@@ -52,10 +52,10 @@ class Writer(Protocol):
 
 
 class BinaryWriter:
-    """A safetensors file whose tensors come in the order in which they are computed.
+    """Writer of a safetensors file whose tensors follow the order of computation.
 
-    Where one that is narrower than its successors comes first (float16 weights before float32
-    statistics), it is kept back, so that each stays aligned to its own item size.
+    A tensor that is narrower than its successors (float16 weights before float32 statistics) is
+    held back, so that each tensor stays aligned to its item size.
     """
 
     media_type = SAFETENSORS
@@ -68,12 +68,12 @@ class BinaryWriter:
         *,
         half: bool,
     ) -> None:
-        """Lay out the file.
+        """Determine the layout of the file.
 
         Args:
-            header: the reply's fields above the results.
-            selection: the wanted parts of the maps.
-            texts: the request's.
+            header: fields of the reply before its results.
+            selection: requested parts of the maps.
+            texts: texts and targets of the request.
             half: whether weights are float16.
 
         """
@@ -94,23 +94,23 @@ class BinaryWriter:
         self._shifts: dict[str, list[float]] = defaultdict(list)
 
     def dump(self, array: Any) -> Part:
-        """An array's own memory; weights rounded to float16 where asked for."""
+        """Return an array's memory, with weights rounded to float16 if requested."""
         if self._half and array.dtype == np.float32:
             array = float16_weights(array)
         return _memory(array)
 
     def dump_norms(self, array: Any) -> Part:
-        """An array's own memory: norms stay float32."""
+        """Return an array's memory; norms stay float32."""
         return _memory(array)
 
     def start(self) -> list[Part]:
-        """The head, and the tensors of the texts."""
+        """Return the header and the tensors of the texts."""
         for name, tensor in self._texts.items():
             self._ready[name].append(as_bytes(tensor))
         return [self._head, *self._in_order()]
 
     def layer(self, maps: LayerMaps) -> list[Part]:
-        """A layer's share of the text's weights."""
+        """Return the parts of a layer's maps."""
         own = f"{PREFIXES[maps.kind]}attention.{maps.text}"
         if maps.weights is not None:
             self._ready[own].append(maps.weights)
@@ -122,7 +122,7 @@ class BinaryWriter:
         return [*self._in_order()]
 
     def text(self, summary: TextSummary) -> list[Part]:
-        """Its statistics and its rollouts."""
+        """Return the parts of a text's statistics, rollouts and log-probabilities."""
         for kind, found in summary.statistics.items():
             for name, values in found.items():
                 own = f"{PREFIXES[kind]}stats.{summary.text}.{name}"
@@ -138,13 +138,13 @@ class BinaryWriter:
         return [*self._in_order()]
 
     def end(self) -> list[Part]:
-        """The tensors that span all texts."""
+        """Return the tensors that span all texts."""
         for name, shifts in self._shifts.items():
             self._ready[name].append(_memory(np.array(shifts, np.float32)))
         return [*self._in_order()]
 
     def _in_order(self) -> Iterator[Part]:
-        """The parts that can be sent now."""
+        """Yield the parts that can be sent now."""
         while self._due:
             name, missing = self._due[0]
             ready = self._ready[name]
@@ -158,7 +158,7 @@ class BinaryWriter:
 
 
 class JsonWriter:
-    """JSON, each text's members in a fixed order."""
+    """Writer of JSON, with the members of each text in a fixed order."""
 
     media_type = JSON
     length: int | None = None
@@ -225,7 +225,7 @@ class JsonWriter:
         return (b"," if index else b"") + as_json(fields)[:-1]
 
     def _opening(self, maps: LayerMaps) -> bytes:
-        """Up to the first layer of a kind."""
+        """Return the JSON up to the first layer of a kind of maps."""
         before = b"" if self._kind else self._open(maps.text)
         array = b"[" if maps.top is None else b'{"indices":['
         return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
@@ -239,7 +239,7 @@ class JsonWriter:
 
 
 def _shifts(summary: TextSummary) -> dict[str, float]:
-    """What the ablation changed, by its names."""
+    """Return the changes by the ablation, by field name."""
     shifts = {
         "pooled_shift": summary.pooled_shift,
         "target_logprob_shift": summary.logprob_shift,

@@ -1,1 +1,1 @@
-"""Word alignments of two texts: words, matches of their tokens, and pairs of words."""
+"""Word alignments between two texts, from matches of their tokens."""

@@ -1,4 +1,4 @@
-"""Pairs of texts, tokenised to be aligned.
+"""Pairs of texts, tokenised for alignment.
 
 Notation: m tokens of the words of a source, n of a target; L layers of the encoder.
 """
@@ -22,55 +22,55 @@ from service.inference.tokenization.tokenizer import Options, TokenizedText
 from service.scheduler.submission import Caller
 
 PAIR_BYTES = 512 * 2**20
-"""Most bytes of the arrays over all tokens and words of one pair, which exist together."""
+"""Maximum bytes of the arrays over all tokens and words of a pair, which exist together."""
 PAIRS_AT_A_TIME = 16
-"""Pairs that are matched between two looks at the deadline."""
+"""Number of pairs matched between two checks of the deadline."""
 TOKEN_PAIR_BYTES = 32
-"""Of the arrays that a method makes for each pair of tokens."""
+"""Bytes of a method's arrays for each pair of tokens."""
 WORD_PAIR_BYTES = 5
-"""Of a score, and of whether it is aligned."""
+"""Bytes of the score and the alignment of a pair of words."""
 
 
 @dataclass(frozen=True)
 class AlignmentOptions:
-    """How pairs are aligned; no index is negative, and all are in range."""
+    """Options of alignment, with valid non-negative indices."""
 
     method: Method
     split: Split = "punctuation"
     layer: int = 0
-    """Hidden state whose vectors are compared, 0 … L; not of `cross`."""
+    """Hidden state whose vectors are compared, 0 … L; not for `cross`."""
     layers: tuple[int, ...] = ()
-    """Of the decoder, whose cross-attention is averaged; of `cross` alone."""
+    """Decoder layers whose cross-attention is averaged; for `cross` only."""
     heads: tuple[int, ...] = ()
     threshold: float = SOFTMAX_THRESHOLD
-    """Of `softmax` alone."""
+    """Threshold of `softmax`."""
 
 
 T = TypeVar("T")
 
 
 def grouped(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """At most `PAIRS_AT_A_TIME` neighbours each."""
+    """Yield consecutive groups of at most `PAIRS_AT_A_TIME` items."""
     for start in range(0, len(items), PAIRS_AT_A_TIME):
         yield items[start : start + PAIRS_AT_A_TIME]
 
 
 class Pair(NamedTuple):
-    """The words of two texts."""
+    """Words of two texts."""
 
     source: AlignedText
     target: AlignedText
 
     @property
     def working_bytes(self) -> int:
-        """Bytes of the arrays from which its words are aligned."""
+        """Bytes of the arrays for aligning the words."""
         (source, target), (m, n) = self, self._tokens
         rows, columns = len(source.worded), len(target.worded)
         words = (len(source.pieces) + rows) * n + rows * (len(target.pieces) + columns)
         return TOKEN_PAIR_BYTES * m * n + WORD_PAIR_BYTES * words
 
     def most_links(self, method: Method) -> int:
-        """The most pairs of words that a method can align."""
+        """Return the maximum number of word pairs that a method can align."""
         (source, target), (m, n) = self, self._tokens
         fewest = min(m, n)
         links = {"cross": n, "mutual": fewest, "itermax": 2 * fewest, "softmax": m * n}[method]
@@ -83,23 +83,23 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedPairs:
-    """The tokenised texts of a request, and their words."""
+    """Tokenised texts of a request, and their words."""
 
     texts: PreparedTexts
-    """Of vectors, all sources and then all targets; of `cross`, sources with their targets."""
+    """Sources with their targets for `cross`; for other methods, all sources, then all targets."""
     pairs: Sequence[Pair]
     truncated: Sequence[tuple[bool, bool]]
-    """Of each pair."""
+    """Whether the source and the target of each pair were truncated."""
 
     @property
     def tokens(self) -> int:
-        """Of all texts, special ones included."""
-        every = (*self.texts.texts, *self.texts.targets)
-        return sum(len(text.input_ids) for text in every)
+        """Number of tokens of all texts, including special tokens."""
+        texts = (*self.texts.texts, *self.texts.targets)
+        return sum(len(text.input_ids) for text in texts)
 
     @property
     def working_bytes(self) -> int:
-        """Most bytes of the arrays of the pairs that are matched at a time."""
+        """Maximum bytes of the arrays of pairs that are matched together."""
         return max(sum(pair.working_bytes for pair in group) for group in grouped(self.pairs))
 
 
@@ -111,20 +111,20 @@ async def prepare_pairs(
     caller: Caller,
     engine: str | None,
 ) -> PreparedPairs:
-    """Tokenise pairs of texts, each text for itself, and find their words.
+    """Tokenise the texts of pairs separately, and split them into words.
 
     Args:
-        inference: of the model.
-        inputs: sources and targets.
-        options: how they will be aligned.
-        tokenization: how they are cut, and with which prompt.
-        caller: who asks.
-        engine: name of the engine; the service's own when None.
+        inference: inference of the model.
+        inputs: pairs of a source and a target.
+        options: options of alignment.
+        tokenization: options of truncation and prompt.
+        caller: client and deadline of the request.
+        engine: name of the engine; None for the model's own.
 
     Raises:
-        Unprocessable: too many inputs, or a text that does not fit the model.
+        Unprocessable: there are too many inputs, or a text does not fit the model.
         ReplyTooLarge: a pair has too many words and tokens.
-        DeadlinePassed: before all words were found.
+        DeadlinePassed: the deadline passed before all texts were split.
         EngineUnavailable: the engine has failed, or cannot be started.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
@@ -140,13 +140,13 @@ async def prepare_pairs(
         )
         tokenized = [*zip(texts.texts, texts.targets, strict=True)]
     else:
-        texts = await inference.prepare(sources, of_source, caller, "encode", engine)
-        more = await inference.prepare(
+        first = await inference.prepare(sources, of_source, caller, "encode", engine)
+        second = await inference.prepare(
             targets, of_target, caller, "encode", engine, beside=characters(sources)
         )
-        tokenized = [*zip(texts.texts, more.texts, strict=True)]
-        timings = dataclasses.replace(texts.timings + more.timings, began=texts.timings.began)
-        texts = dataclasses.replace(texts, texts=texts.texts + more.texts, timings=timings)
+        tokenized = [*zip(first.texts, second.texts, strict=True)]
+        timings = dataclasses.replace(first.timings + second.timings, began=first.timings.began)
+        texts = dataclasses.replace(first, texts=first.texts + second.texts, timings=timings)
     pairs = await _with_words([*zip(inputs, tokenized, strict=True)], options.split, caller)
     for index, pair in enumerate(pairs):
         if pair.working_bytes > PAIR_BYTES:
@@ -164,20 +164,20 @@ async def _with_words(
     split: Split,
     caller: Caller,
 ) -> list[Pair]:
-    """Each pair of texts with its words, some pairs after others."""
+    """Split each pair of texts into words, checking the deadline between groups."""
 
     def words(group: Sequence[tuple[tuple[str, str], tuple[TokenizedText, ...]]]) -> list[Pair]:
         return [
-            Pair(*(aligned_text(*one, split) for one in zip(pair, found, strict=True)))
-            for pair, found in group
+            Pair(*(aligned_text(*text, split) for text in zip(pair, tokenized, strict=True)))
+            for pair, tokenized in group
         ]
 
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for group in grouped(texts):
-        if found and time.monotonic() >= caller.finish_by:
+        if pairs and time.monotonic() >= caller.finish_by:
             raise DeadlinePassed(
-                f"the deadline came when {len(found)} of {len(texts)} pairs had their words",
+                f"the deadline came when {len(pairs)} of {len(texts)} pairs had their words",
                 retry_after_seconds=1,
             )
-        found += await asyncio.to_thread(words, group)
-    return found
+        pairs += await asyncio.to_thread(words, group)
+    return pairs

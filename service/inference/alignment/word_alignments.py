@@ -1,4 +1,4 @@
-"""The word alignments of pairs of texts.
+"""Word alignments of pairs of texts.
 
 Notation: T tokens of a target, S of a source; W_s and W_t of their words.
 """
@@ -27,23 +27,23 @@ from service.inference.encoding import EncodeOptions
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """The word alignment of a pair of texts."""
+    """Word alignment of a pair of texts."""
 
     links: NDArray[np.intp]
-    """`[k, 2]`, indices of a word of the source and one of the target, ascending."""
+    """Indices of aligned words of the source and the target, `[k, 2]`, ascending."""
     scores: Floats
-    """`[k]`."""
+    """Score of each link, `[k]`."""
     words: Floats
-    """`[W_s, W_t]`, scores of the words that have tokens."""
+    """Scores of all pairs of words with tokens, `[W_s, W_t]`."""
 
 
 async def align_vectors(
     inference: Inference, prepared: PreparedPairs, options: AlignmentOptions
 ) -> list[WordAlignment]:
-    """The word alignments of pairs by the vectors of their tokens.
+    """Align the words of pairs by the vectors of their tokens.
 
     Raises:
-        NotExported: another layer than the last, of a foreign graph.
+        NotExported: a foreign graph lacks the hidden state.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
 
@@ -63,24 +63,24 @@ async def align_vectors(
     def match_all(group: Sequence[tuple[Pair, Floats, Floats]]) -> list[WordAlignment]:
         return [match(*job) for job in group]
 
-    found: list[WordAlignment] = []
+    alignments: list[WordAlignment] = []
     for group in grouped(jobs):
-        if found and time.monotonic() >= prepared.texts.caller.finish_by:
+        if alignments and time.monotonic() >= prepared.texts.caller.finish_by:
             raise DeadlinePassed(
-                f"the deadline came when {len(found)} of {count} pairs were aligned",
+                f"the deadline came when {len(alignments)} of {count} pairs were aligned",
                 retry_after_seconds=1,
             )
-        found += await asyncio.to_thread(match_all, group)
-    return found
+        alignments += await asyncio.to_thread(match_all, group)
+    return alignments
 
 
 class CrossAlignment:
-    """Pairs to be aligned by the mean of some heads' cross-attention."""
+    """Alignment of pairs by the mean of the selected heads' cross-attention."""
 
     def __init__(
         self, inference: Inference, prepared: PreparedPairs, options: AlignmentOptions
     ) -> None:
-        """Compute nothing yet.
+        """Set up the computation.
 
         Raises:
             ReplyTooLarge: the maps of a layer of a pair are too large.
@@ -103,13 +103,13 @@ class CrossAlignment:
         self.hidden_bytes = self._stream.hidden_bytes
 
     async def results(self) -> list[WordAlignment]:
-        """The word alignments, in order.
+        """Compute the word alignments, in order.
 
         Raises:
-            ServiceError: the request was not admitted, or the engine failed.
+            ServiceError: the request is not admitted, or the engine fails.
 
         """
-        found: list[WordAlignment] = []
+        alignments: list[WordAlignment] = []
         total: Any = 0
         async with contextlib.aclosing(self._stream.results()) as results:
             async for result in results:
@@ -117,25 +117,26 @@ class CrossAlignment:
                     total = total + result.weights
                     continue
                 mean = total / np.float32(self._layers)
-                found.append(await asyncio.to_thread(_of_weights, self._pairs[result.text], mean))
+                pair = self._pairs[result.text]
+                alignments.append(await asyncio.to_thread(_of_weights, pair, mean))
                 total = 0
-        return found
+        return alignments
 
 
 def _mean_of_heads(maps: Floats) -> Floats:
-    """`[heads, T, S]` → `[T, S]`."""
+    """Average maps over heads, `[heads, T, S]` → `[T, S]`."""
     mean: Floats = maps.mean(axis=0)
     return mean
 
 
 def _of_weights(pair: Pair, weights: Floats) -> WordAlignment:
-    """By cross-attention `[T, S]` of all tokens."""
+    """Align a pair by the cross-attention `[T, S]` of all tokens."""
     kept = weights[np.ix_(pair.target.tokens, pair.source.tokens)]
     return _aligned(pair, match_cross(kept)) if kept.size else _none(pair)
 
 
 def _aligned(pair: Pair, matches: Matches) -> WordAlignment:
-    """The pairs of words, of matches of tokens."""
+    """Convert matches of tokens to the word alignment of a pair."""
     aligned, scores = lift(matches, *pair)
     rows, columns = aligned.nonzero()
     links = np.stack([pair.source.worded[rows], pair.target.worded[columns]], axis=1)
@@ -143,7 +144,7 @@ def _aligned(pair: Pair, matches: Matches) -> WordAlignment:
 
 
 def _none(pair: Pair) -> WordAlignment:
-    """Of texts one of which has no token."""
+    """Return the empty alignment of a pair in which a text has no tokens."""
     shape = len(pair.source.worded), len(pair.target.worded)
     empty = np.zeros(0, np.float32)
     return WordAlignment(np.zeros((0, 2), np.intp), empty, np.zeros(shape, np.float32))

@@ -1,9 +1,9 @@
-"""The words of a text, found in its characters alone, and the tokens that each has.
+"""Words of a text, split by its characters alone, and the tokens of each word.
 
-A word is what spaces part, without the punctuation at its ends; inside (didn't, 3.14, open-source)
-punctuation belongs to it. A punctuation mark is a word, and several equal ones in a row are one
-(...). An ideograph or a kana is a word, since Chinese and Japanese have no spaces. A combining mark
-or a character without a form belongs to the character before it.
+Words are separated by spaces, without punctuation at their ends; inner punctuation belongs to the
+word (didn't, 3.14, open-source). A punctuation mark is a word, and a run of the same mark is one
+word (...). An ideograph or a kana is a word, since Chinese and Japanese have no spaces. A combining
+mark or a control or format character belongs to the character before it.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from service.inference.tokenization.excerpt import Offset
 from service.inference.tokenization.tokenizer import TokenizedText
 
 Split = Literal["punctuation", "spaces"]
-"""Words as above; or whatever spaces part, as in texts that are tokenised already."""
+"""Splitting as above, or at spaces alone for texts that are already split into words."""
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "IDEOGRAPHIC ITERATION", "HIRAGANA", "KATAKANA")
-"""How the names of characters begin that are words of their own."""
+"""Prefixes of the names of characters that are words of their own."""
 KNOWN_CHARACTERS = 2**16
-"""Characters whose class is remembered."""
+"""Maximum number of characters whose class is cached."""
 _SPACED = re.compile(r"\S+")
 _WORD = re.compile("im*|w(?:[wmp]*w)?m*|[mp]m*")
-"""Over classes: an ideograph; letters and digits with what is between them; a punctuation mark."""
+"""Pattern over classes: an ideograph; letters and digits with inner marks; a punctuation mark."""
 
 
 class _Classes(dict[int, str]):
-    """Code point → class: `w` letters and digits, `i` ideographs, `m` marks, `p` others, space."""
+    """Code point → class: `w` letters, digits; `i` ideographs; `m` marks; `p` others; ` ` space."""
 
     def __missing__(self, point: int) -> str:
         character = chr(point)
         category = unicodedata.category(character)[0]
         if character.isspace():
-            found = " "
+            kind = " "
         elif unicodedata.name(character, "").startswith(IDEOGRAPHS) and category == "L":
-            found = "i"
+            kind = "i"
         else:
-            found = {"L": "w", "N": "w", "M": "m", "C": "m"}.get(category, "p")
+            kind = {"L": "w", "N": "w", "M": "m", "C": "m"}.get(category, "p")
         if len(self) < KNOWN_CHARACTERS:
-            self[point] = found
-        return found
+            self[point] = kind
+        return kind
 
 
 _CLASSES = _Classes()
 
 
 def split_words(text: str, split: Split = "punctuation") -> list[Offset]:
-    """Code points where each word begins and ends."""
+    """Return the start and end of each word in code points."""
     if split == "spaces":
         return [match.span() for match in _SPACED.finditer(text)]
     words: list[Offset] = []
@@ -67,7 +67,7 @@ def split_words(text: str, split: Split = "punctuation") -> list[Offset]:
 
 
 def _repeats(text: str, before: Offset, match: re.Match[str]) -> bool:
-    """Whether a match is the same punctuation mark as the word before it."""
+    """Return whether a match is the same punctuation mark as the word before it."""
     start, end = match.span()
     return (
         match[0] == "p"
@@ -78,33 +78,33 @@ def _repeats(text: str, before: Offset, match: re.Match[str]) -> bool:
 
 @dataclass(frozen=True)
 class AlignedText:
-    """The W words of a text, and the tokens of which they are made.
+    """W words of a text, and their tokens.
 
-    A token that shares a character with several words, as a piece of two ideographs does, is of
-    each of them; special tokens, those of a prompt and bare spaces are of none. A word may have
-    none, behind the cut of a truncated text or where the tokenizer drops its characters.
+    A token that overlaps several words, such as a piece of two ideographs, belongs to each of them.
+    Special tokens, prompt tokens and tokens of spaces belong to no word. A word may lack tokens if
+    the text was truncated before it, or if the tokenizer drops its characters.
     """
 
     text: str
     words: NDArray[np.int32]
-    """`[W, 2]`, code points where each begins and ends."""
+    """Start and end of each word in code points, `[W, 2]`."""
     tokens: NDArray[np.intp]
-    """`[n]`, positions of the tokens that are of a word, ascending."""
+    """Positions of the tokens that belong to words, `[n]`, ascending."""
     worded: NDArray[np.intp]
-    """Indices of words that have tokens, ascending."""
+    """Indices of the words with tokens, ascending."""
     pieces: NDArray[np.intp]
-    """Indices into `tokens` of the tokens of each word that has some, one word after the other."""
+    """Indices into `tokens` of the tokens of each word with tokens, word by word."""
     starts: NDArray[np.intp]
-    """Where each word's begin among the pieces."""
+    """Start of each word in `pieces`."""
 
     @property
     def spread(self) -> int:
-        """Most words that a token is of; 1 without a token."""
+        """Maximum number of words that a token belongs to; 1 without tokens."""
         return int(np.bincount(self.pieces).max(initial=1))
 
 
 def aligned_text(text: str, tokenized: TokenizedText, split: Split) -> AlignedText:
-    """The words of a text, and their tokens."""
+    """Split a text into words, and find their tokens."""
     words = split_words(text, split)
     owned = tokens_of(words, tokenized)
     worded = [word for word, tokens in enumerate(owned) if tokens]
@@ -117,11 +117,11 @@ def aligned_text(text: str, tokenized: TokenizedText, split: Split) -> AlignedTe
 
 
 def tokens_of(parts: Sequence[Offset], tokenized: TokenizedText) -> list[list[int]]:
-    """Return the tokens of each part of a text, none of which is special or of a prompt.
+    """Return the positions of the tokens in each part of a text, without special and prompt tokens.
 
     Args:
-        parts: code points where each begins and ends, ascending, none inside another.
-        tokenized: the tokens of the text.
+        parts: start and end of each part in code points, ascending, without overlaps.
+        tokenized: tokens of the text.
 
     """
     owned: list[list[int]] = [[] for _ in parts]

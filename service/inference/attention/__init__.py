@@ -1,1 +1,1 @@
-"""Maps of heads, a layer at a time, and what is taken of them where they are computed."""
+"""Attention maps, computed layer by layer and reduced in the computing thread."""

@@ -1,4 +1,4 @@
-"""The attention of some texts from a foreign graph, which gives the maps of all layers at once.
+"""Attention from a foreign graph, which outputs the maps of all layers at once.
 
 Notation: S tokens of one text, L layers, N heads.
 """
@@ -16,14 +16,13 @@ from service.inference.attention.stream import LAYER_BYTES, AttentionStream
 
 
 class GraphAttentionStream(AttentionStream):
-    """One request's attention, computed a text at a time as it is read."""
+    """Attention of a request, computed one text at a time as it is consumed."""
 
     def __post_init__(self) -> None:
-        """Find what is taken of each text.
+        """Determine the passes over each text.
 
         Raises:
-            ReplyTooLarge: the maps of all layers of a text, whether they are sent or not, are too
-                large.
+            ReplyTooLarge: the maps of all layers of a text are too large, requested or not.
 
         """
         self.passes = layer_passes(self.selection, self.config)
@@ -38,14 +37,14 @@ class GraphAttentionStream(AttentionStream):
 
     @property
     def hidden_bytes(self) -> int:
-        """Most bytes of maps that are kept at a time."""
+        """Maximum bytes of maps in memory."""
         return max(self._bytes(len(text.text.input_ids)) for text in self.texts)
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
-        """The maps of each pass over a text, in order, then the text's summary; text after text.
+        """Yield the maps of each pass over a text, then the text's summary, for each text in order.
 
         Raises:
-            ServiceError: the request was not admitted, or the engine failed.
+            ServiceError: the request is not admitted, or the engine fails.
 
         """
         for index in range(len(self.texts)):
@@ -54,11 +53,11 @@ class GraphAttentionStream(AttentionStream):
             for taken in await asyncio.to_thread(self._taken, index, maps):
                 await gathered.add(taken)
                 yield taken
-            del maps  # before the next text's are computed
+            del maps  # free memory before the next text
             yield gathered.complete(TextSummary(index, {}, None, None))
 
     async def _maps(self, index: int) -> Floats:
-        """`[L, N, S, S]` of a text."""
+        """Compute the maps `[L, N, S, S]` of a text."""
         text, config = self.texts[index].text, self.config
         tokens = len(text.input_ids)
         shape = (config.num_hidden_layers, config.num_attention_heads, tokens, tokens)
@@ -68,18 +67,18 @@ class GraphAttentionStream(AttentionStream):
         else:
             done = await self.scheduler.resume("attention", [task], caller=self.caller)
         self.timings.add(done)
-        found: Floats = done[0].output.scores
-        return found
+        maps: Floats = done[0].output.scores
+        return maps
 
     def _taken(self, index: int, maps: Floats) -> list[LayerMaps]:
-        """What is wanted of each layer."""
-        every = tuple(range(maps.shape[1]))
-        found = []
-        for one in self.passes:
-            of_layer = maps[one.layer]
-            asked = of_layer if one.heads == every else of_layer[list(one.heads)]
-            found.append(self.reduction(index, one)(Output(maps=asked)))
-        return found
+        """Reduce the maps of a text to the requested parts of each pass."""
+        all_heads = tuple(range(maps.shape[1]))
+        reduced = []
+        for layer_pass in self.passes:
+            layer, heads = maps[layer_pass.layer], layer_pass.heads
+            selected = layer if heads == all_heads else layer[list(heads)]
+            reduced.append(self.reduction(index, layer_pass)(Output(maps=selected)))
+        return reduced
 
     def _bytes(self, tokens: int) -> int:
         return 4 * self.config.num_hidden_layers * self.config.num_attention_heads * tokens**2

@@ -1,4 +1,4 @@
-"""The computations of layers' maps that answer a selection."""
+"""Passes over layers: the computations of maps that a selection needs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from service.inference.attention.selection import AttentionSelection
 
 @dataclass(frozen=True)
 class LayerPass:
-    """One computation of a layer's maps of a text."""
+    """Computation of a layer's maps of a text."""
 
     layer: int
     heads: tuple[int, ...]
     selected: bool
-    """Whether the selection's weights and statistics are taken from it."""
+    """Whether the pass yields the selection's weights and statistics."""
     rollout: bool
-    """Whether the rollout's mean over all heads is."""
+    """Whether the pass yields the mean over all heads for the rollout."""
     kind: MapKind = "encoder"
     norms: bool = False
-    """Whether the selection's norms are."""
+    """Whether the pass yields the selection's norms."""
     norm_rollout: bool = False
-    """Whether the norm rollout's shares of all heads are."""
+    """Whether the pass yields the shares of all heads for the norm rollout."""
 
     @property
     def values(self) -> bool:
-        """Whether it needs what the heads' values are, beside the maps."""
+        """Whether the pass needs products of the heads' values in addition to the maps."""
         return self.norms or self.norm_rollout
 
 
 def layer_passes(selection: AttentionSelection, config: EncoderConfig) -> list[LayerPass]:
-    """The passes that answer a selection: its own layers in its order, and all for the rollout.
+    """Return the passes for a selection: its layers in order, and all layers for a rollout.
 
-    Rollouts are the encoder's. One pass serves both where the selection is of all its layers and
-    heads in their order.
+    Rollouts belong to the encoder. If the selection has all encoder layers and heads in order, its
+    passes also serve the rollouts.
     """
     layers = tuple(range(config.num_hidden_layers))
     heads = tuple(range(config.num_attention_heads))

@@ -1,7 +1,7 @@
-"""Parts of attention maps: some queries, some keys, and maps made smaller by their maxima.
+"""Parts of attention maps: selected queries and keys, and max-pooled maps.
 
-Notation: T query tokens and S key tokens of a map, Q and K of them that are wanted, P the most
-rows and columns of a pooled map, `…` any leading axes (heads).
+Notation: T query tokens and S key tokens of a map, Q selected queries and K selected keys, P
+maximum rows and columns of a pooled map, `…` any leading axes (heads).
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ Places = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class MapPart:
-    """The part of each map that a caller wants."""
+    """Requested part of each map."""
 
     queries: tuple[int, ...] | None = None
-    """Rows, in this order; negative ones count from the end of each text, all when None."""
+    """Rows in order, negative from the end of each text; None for all."""
     keys: tuple[int, ...] | None = None
-    """Columns, likewise."""
+    """Columns in order, negative from the end of each text; None for all."""
     max_size: int | None = None
-    """Most rows and columns: a larger map is pooled; as many as there are when None."""
+    """Maximum rows and columns, beyond which a map is pooled; None for no limit."""
 
     @property
     def chosen(self) -> bool:
-        """Whether some tokens are wanted, and not all."""
+        """Whether queries or keys are selected."""
         return self.queries is not None or self.keys is not None
 
     def shape(self, queries: int, keys: int) -> tuple[int, int]:
-        """Rows and columns of what is wanted of a map of so many queries and keys."""
+        """Return the rows and columns of the part of a map with these queries and keys."""
         rows = queries if self.queries is None else len(self.queries)
         columns = keys if self.keys is None else len(self.keys)
         most = self.max_size or max(rows, columns)
         return min(rows, most), min(columns, most)
 
     def rows(self, maps: Maps) -> Maps:
-        """The wanted queries of maps, over all keys: `[…, T, S]` → `[…, Q, S]`."""
+        """Select the queries of maps, over all keys: `[…, T, S]` → `[…, Q, S]`."""
         return taken(maps, self.queries, -2)
 
     def of(self, maps: Maps) -> Maps:
-        """What is wanted of maps: `[…, T, S]` → `[…, min(Q, P), min(K, P)]`."""
-        found = taken(self.rows(maps), self.keys, -1)
-        if self.max_size is None or self.max_size >= max(found.shape[-2:]):
-            return found
-        return max_pooled(found, self.max_size)
+        """Return the part of maps: `[…, T, S]` → `[…, min(Q, P), min(K, P)]`."""
+        part = taken(self.rows(maps), self.keys, -1)
+        if self.max_size is None or self.max_size >= max(part.shape[-2:]):
+            return part
+        return max_pooled(part, self.max_size)
 
 
 WHOLE = MapPart()
 
 
 def places(asked: tuple[int, ...], size: int) -> Places:
-    """Places among so many tokens, negative ones counted from the end."""
+    """Return token indices as non-negative numbers below `size`."""
     return (np.array(asked, np.int64) % size).astype(np.int32)
 
 
 def taken(maps: Maps, asked: tuple[int, ...] | None, axis: int) -> Maps:
-    """The maps at some places of an axis, C-contiguous; all of them when None."""
+    """Select token indices of an axis of maps, C-contiguous; None selects all."""
     return maps if asked is None else maps.take(places(asked, maps.shape[axis]), axis=axis)
 
 
 @functools.lru_cache(2**10)
 def bins(size: int, most: int) -> Places:
-    """Start and end of each of min(S, P) bins of an axis, as torch's adaptive pooling has them.
+    """Return the start and end of each of min(S, P) bins of an axis, as torch's adaptive pooling.
 
-    Bin i of n is ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉: neighbours share a place where n
-    does not divide S. Shape: `[min(S, P), 2]`, read only: many texts share their lengths.
+    Bin i of n ranges from ⌊i·S / n⌋ to ⌈(i + 1)·S / n⌉, exclusive: neighbours share a place if n
+    does not divide S. Shape: `[min(S, P), 2]`, read-only since it is cached.
     """
     count = min(size, most)
     edges = np.arange(count + 1, dtype=np.int64) * size
     starts, ends = edges[:-1] // count, -(-edges[1:] // count)
-    found = np.stack([starts, ends], axis=1).astype(np.int32)
-    found.setflags(write=False)
-    return found
+    ranges = np.stack([starts, ends], axis=1).astype(np.int32)
+    ranges.setflags(write=False)
+    return ranges
 
 
 def max_pooled(maps: Maps, most: int) -> Maps:
-    """The largest weight of each bin of queries and keys, as `torch.nn.AdaptiveMaxPool2d`.
+    """Return the largest weight of each bin of queries and keys, as `torch.nn.AdaptiveMaxPool2d`.
 
-    A head at a time, so that what is between stays in the cache.
+    Heads are pooled one by one, so that intermediate results stay in the cache.
 
     Shape: `[…, T, S]` → `[…, min(T, P), min(S, P)]`.
     """
@@ -96,16 +96,16 @@ def max_pooled(maps: Maps, most: int) -> Maps:
 
 
 def _maxima(weights: Maps, edges: Places, axis: int) -> Maps:
-    """The maxima of the bins of an axis, which is as long as there are bins.
+    """Return the maxima of the bins of an axis, whose length becomes the number of bins.
 
-    Bins are of two lengths at most: the j-th place of all of them is taken together, of the
-    shorter ones the last once more. `np.maximum.reduceat` takes eight times as long.
+    Bins have at most two lengths. The j-th places of all bins are taken together, and shorter bins
+    repeat their last place. `np.maximum.reduceat` takes eight times as long.
     """
     starts, ends = edges.T
-    found = weights.take(starts, axis=axis)
-    other = np.empty_like(found)
+    maxima = weights.take(starts, axis=axis)
+    other = np.empty_like(maxima)
     for place in range(1, int((ends - starts).max())):
         at = np.minimum(starts + place, ends - 1)
         weights.take(at, axis=axis, out=other, mode="clip")  # "raise" would buffer the output
-        np.maximum(found, other, out=found)
-    return found
+        np.maximum(maxima, other, out=maxima)
+    return maxima

@@ -1,7 +1,7 @@
-"""How the wanted parts of attention maps are taken from a layer's maps.
+"""Reduction of a layer's attention maps to the requested parts.
 
-Notation: T query tokens and S key tokens of a text, L layers, N heads, k = min(top_k, S). Of a text
-with a target, S are the text's tokens and T the target's.
+Notation: T query tokens and S key tokens of a text, L layers, N heads, k = min(top_k, S). If a text
+has a target, S are the text's tokens and T the target's.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
     "cross": CROSS_STATISTICS,
 }
 Convert = Callable[[Any], Any]
-"""A function of one array of weights or indices, which runs in the thread that computed it."""
+"""Function of an array of weights or indices, which runs in the computing thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerMaps:
-    """The wanted parts of one layer's maps of one text; None where not wanted."""
+    """Requested parts of a layer's maps of a text; None for parts that are not requested."""
 
     text: int
-    """Index of the text among the request's."""
+    """Index of the text in the request."""
     weights: Any | None
-    """Converted `[heads, T, S]`, or the part of it that was asked for; so for the others."""
+    """Converted weights `[heads, T, S]`, or the requested part of them, as for other arrays."""
     top: tuple[Any, Any] | None
-    """Converted indices and values, `[heads, T, k]` each."""
+    """Converted indices and values of the largest weights, `[heads, T, k]` each."""
     statistics: dict[str, Floats] | None
-    """Name → `[heads]`."""
+    """Name → statistic `[heads]`."""
     mean: Floats | None
-    """Over all heads, `[T, S]`."""
+    """Mean over all heads, `[T, S]`."""
     kind: MapKind = "encoder"
     norms: Any | None = None
-    """Converted `[heads, T, S]`."""
+    """Converted norms `[heads, T, S]`."""
     shares: Floats | None = None
-    """`norm_shares` of all heads, `[S, S]`."""
+    """Shares by `norm_shares` of all heads, `[S, S]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSummary:
-    """The results of one text that span its layers."""
+    """Results of a text that span its layers."""
 
     text: int
-    """Index of the text among the request's."""
+    """Index of the text in the request."""
     statistics: dict[MapKind, dict[str, Floats]]
-    """Name → `[layers, heads]` of each kind of map; empty if not wanted."""
+    """Statistics `[layers, heads]` of each kind of maps, by name; empty if not requested."""
     rollout: Floats | None
-    """`[S, S]`."""
+    """Attention rollout, `[S, S]`."""
     pooled_shift: float | None
     """1 − cosine of the pooled vectors with and without the ablation."""
     logprob_shift: float | None = None
-    """Mean log-probability of the target's tokens with the ablation, minus without."""
+    """Change of the target tokens' mean log-probability by the ablation."""
     logprobs: Floats | None = None
-    """Log-probability of each of the target's tokens, `[T]`."""
+    """Log-probability of each target token, `[T]`."""
     norm_rollout: Floats | None = None
-    """`[S, S]`."""
+    """Norm rollout, `[S, S]`."""
 
 
 class LayerResults:
-    """What the layers of one text leave for its summary."""
+    """Accumulator of layer results for a text's summary."""
 
     def __init__(self) -> None:
         self._statistics: dict[MapKind, dict[str, list[Floats]]] = {}
@@ -86,7 +86,7 @@ class LayerResults:
         self._norm_rollout: Floats | None = None
 
     async def add(self, maps: LayerMaps) -> None:
-        """Count a layer in."""
+        """Add the results of a layer."""
         for name, values in (maps.statistics or {}).items():
             self._statistics.setdefault(maps.kind, {}).setdefault(name, []).append(values)
         if maps.mean is not None:
@@ -96,10 +96,10 @@ class LayerResults:
             self._norm_rollout = await asyncio.to_thread(rollout_step, *step)
 
     def complete(self, summary: TextSummary) -> TextSummary:
-        """A text's summary with what is of all layers."""
+        """Return a text's summary with statistics and rollouts."""
         stacked = {
-            kind: {name: np.stack(values) for name, values in found.items()}
-            for kind, found in self._statistics.items()
+            kind: {name: np.stack(values) for name, values in by_name.items()}
+            for kind, by_name in self._statistics.items()
         }
         return dataclasses.replace(
             summary, statistics=stacked, rollout=self._rollout, norm_rollout=self._norm_rollout
@@ -108,7 +108,7 @@ class LayerResults:
 
 @dataclass(frozen=True)
 class MapsReduction:
-    """The function from a layer's maps to what is wanted of them."""
+    """Function from a layer's maps to their requested parts."""
 
     selection: AttentionSelection
     layer_pass: LayerPass
@@ -116,10 +116,10 @@ class MapsReduction:
     separators: Sequence[int]
     convert: Convert
     convert_norms: Convert | None = None
-    """As `convert` when None."""
+    """Conversion of norms; None for `convert`."""
 
     def __call__(self, output: Output) -> LayerMaps:
-        """Take what is wanted, in the thread that computed the maps."""
+        """Reduce the maps, in the computing thread."""
         maps = output.maps
         assert maps is not None  # noqa: S101 - the scheduler has checked every output
         wanted, selected, kind = self.selection, self.layer_pass.selected, self.layer_pass.kind
@@ -143,17 +143,17 @@ class MapsReduction:
         )
 
     def left_bytes(self, queries: int, keys: int) -> int:
-        """Bytes in float32 of all that is left of maps of this size, statistics aside."""
-        wanted, one = self.selection, self.layer_pass
+        """Return the float32 bytes of the reduced maps of this size, without statistics."""
+        wanted, layer_pass = self.selection, self.layer_pass
         rows, columns = wanted.part.shape(queries, keys)
-        of_map = rows * columns if one.norms else 0
-        if one.selected and wanted.weights:
+        of_map = rows * columns if layer_pass.norms else 0
+        if layer_pass.selected and wanted.weights:
             of_map += rows * (2 * min(wanted.top_k, keys) if wanted.top_k else columns)
-        of_all_heads = (one.rollout + one.norm_rollout) * queries * keys
-        return 4 * (len(one.heads) * of_map + of_all_heads)
+        of_all_heads = (layer_pass.rollout + layer_pass.norm_rollout) * queries * keys
+        return 4 * (len(layer_pass.heads) * of_map + of_all_heads)
 
     def _of_values(self, output: Output) -> tuple[Any | None, Floats | None]:
-        """Norms, and shares of all heads."""
+        """Return the norms, and the shares of all heads."""
         maps, products = output.maps, output.value_products
         if maps is None or products is None:
             return None, None

@@ -1,4 +1,4 @@
-"""The parts of attention maps that a caller wants, and the sizes of maps.
+"""Selection of attention maps, and the sizes of maps.
 
 Notation: T query tokens and S key tokens of a map, L layers, N heads.
 """
@@ -14,14 +14,14 @@ from service.inference.attention.map_parts import WHOLE, MapPart
 
 
 class Lengths(NamedTuple):
-    """Tokens of a text."""
+    """Number of tokens of a text and its target."""
 
     source: int
     target: int = 0
-    """0 without a target."""
+    """Number of tokens of the target; 0 without a target."""
 
     def shape(self, kind: MapKind) -> tuple[int, int]:
-        """Queries and keys of a map."""
+        """Return the number of queries and keys of a map."""
         return (
             self.source if kind == "encoder" else self.target,
             self.target if kind == "decoder" else self.source,
@@ -30,49 +30,49 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class TargetSelection:
-    """The parts of a decoder that a caller wants; indices as in `AttentionSelection`."""
+    """Selection of a decoder's maps and log-probabilities; indices as in `AttentionSelection`."""
 
     maps: tuple[MapKind, ...]
-    """The decoder's own maps, those of cross-attention, both or none."""
+    """Kinds of maps: decoder self-attention, cross-attention, both or none."""
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     logprobs: bool
-    """Whether the log-probability of each of the target's tokens is wanted."""
+    """Whether to return the log-probability of each target token."""
     ablated: Ablated = ()
     cross_ablated: Ablated = ()
 
 
 @dataclass(frozen=True)
 class AttentionSelection:
-    """The parts of the maps that a caller wants; no index is negative, and all are in range."""
+    """Selection of maps, with valid non-negative indices."""
 
     layers: tuple[int, ...]
-    """Of the encoder; none where its maps are not wanted, as its heads."""
+    """Layers of the encoder; empty, like `heads`, if its maps are not requested."""
     heads: tuple[int, ...]
     weights: bool
     statistics: bool
     rollout: bool
     top_k: int | None
-    """Largest weights of each query that are kept; all weights when None."""
+    """Number of largest weights of each query to keep; None for all weights."""
     ablated: Ablated
-    """(layer, head) of each head of the encoder whose output is multiplied by zero."""
+    """(layer, head) of each head of the encoder whose output is set to zero."""
     target: TargetSelection | None = None
-    """Of texts with targets."""
+    """Selection for the decoder, if texts have targets."""
     norms: bool = False
-    """Whether the norms of what each of these heads adds are wanted."""
+    """Whether to return the norms of the selected heads' contributions."""
     norm_rollout: bool = False
     part: MapPart = WHOLE
-    """Of weights and norms; of the largest weights of each query its queries alone."""
+    """Part of weights and norms; with `top_k`, only its queries apply."""
 
     @property
     def only_weights(self) -> bool:
-        """Whether whole maps are wanted, and nothing else."""
+        """Whether only whole maps are requested."""
         others = self.statistics or self.rollout or self.ablates or self.top_k or self.of_values
         return self.weights and not (others or (self.target and self.target.logprobs))
 
     @property
     def of_values(self) -> bool:
-        """Whether something is wanted that does not follow from the maps alone."""
+        """Whether requested arrays depend on values in addition to maps."""
         return self.norms or self.norm_rollout
 
     @property
@@ -83,10 +83,10 @@ class AttentionSelection:
 
     @property
     def of_kinds(self) -> dict[MapKind, tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Layers and heads of each kind of map that is wanted, in the order of a reply."""
-        found: dict[MapKind, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Layers and heads of each requested kind of maps, in the order of a reply."""
+        kinds: dict[MapKind, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         if self.layers:
-            found["encoder"] = self.layers, self.heads
+            kinds["encoder"] = self.layers, self.heads
         if target := self.target:
-            found |= dict.fromkeys(target.maps, (target.layers, target.heads))
-        return found
+            kinds |= dict.fromkeys(target.maps, (target.layers, target.heads))
+        return kinds

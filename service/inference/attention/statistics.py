@@ -1,8 +1,8 @@
-"""What a head does, as numbers: pure functions of attention maps.
+"""Statistics of attention heads: pure functions of attention maps.
 
 Notation: `[S]` tokens of one text and `[T]` of its target, `[N]` heads, `[H]` hidden size, `…` any
-leading axes (layers, heads). A map is float32 `[S, S]`, queries × keys, its weights ≥ 0 and every
-row summing to 1; a decoder's is `[T, T]`, one of cross-attention `[T, S]`.
+leading axes (layers, heads). A map is float32 `[S, S]`, queries × keys, with weights ≥ 0 and rows
+that sum to 1; decoder maps are `[T, T]`, maps of cross-attention `[T, S]`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Indices = NDArray[np.int32]
 
 STATISTICS = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", "next")
 CROSS_STATISTICS = ("entropy", "confidence", "cls", "sep")
-"""Those that compare no query's position with a key's, which are of two texts."""
+"""Statistics of cross-attention, which cannot compare positions of queries and keys."""
 BLOCK_WEIGHTS = 1 << 18
-"""Temporaries hold this many weights (one head of 512 tokens): they stay in the cache."""
+"""Number of weights in temporary arrays (a head of 512 tokens), so that they stay in the cache."""
 SMALLEST = np.finfo(np.float32).tiny
 FEW = 32
-"""Up to so many keys are found faster one by one than by sorting."""
+"""Maximum k for which finding keys one by one is faster than sorting."""
 INDEX_BITS = np.uint64(32)
 INDEX_MASK = np.uint64(0xFFFFFFFF)
 
 
 def top_k(maps: Maps, k: int) -> tuple[Indices, Maps]:
-    """The k keys of each query row with the largest weights, as indices and values.
+    """Return the indices and values of the k largest weights of each query.
 
-    Shape: `[…, S, S]` → int32 and float32 `[…, S, min(k, S)]`, largest first; of equal weights the
-    lower index first.
+    Shape: `[…, S, S]` → int32 and float32 `[…, S, min(k, S)]`, largest first; among equal weights,
+    the lower index first.
     """
     k = min(k, maps.shape[-1])
     indices = np.empty((*maps.shape[:-1], k), np.int32)
@@ -47,21 +47,22 @@ def top_k(maps: Maps, k: int) -> tuple[Indices, Maps]:
 
 
 def one_by_one(rows: Maps, k: int) -> NDArray[np.integer]:
-    """Find the largest of every row and strike it out, k times: `[R, S]` → `[R, k]`."""
-    rest = rows.copy()
-    every = np.arange(len(rows))
+    """Find and mask the maximum of every row, k times: `[R, S]` → `[R, k]`."""
+    remaining = rows.copy()
+    row_indices = np.arange(len(rows))
     best = np.empty((len(rows), k), np.intp)
     for place in range(k):
-        best[:, place] = rest.argmax(axis=-1)
-        rest[every, best[:, place]] = -1
+        best[:, place] = remaining.argmax(axis=-1)
+        remaining[row_indices, best[:, place]] = -1
     return best
 
 
 def sorted_keys(rows: Maps, k: int) -> NDArray[np.integer]:
-    """Sort integers that ascend as weights fall and, among equals, as indices rise.
+    """Find the k largest weights by sorting integer keys: `[R, S]` → `[R, k]`.
 
-    Floats ≥ 0 are ordered as their bits are: those fill a key's upper half, inverted, and the index
-    its lower one. No two are equal, so that a partial sort has one outcome. `[R, S]` → `[R, k]`.
+    Keys ascend with falling weights, and with rising indices among equal weights. Floats ≥ 0 have
+    the order of their bits: the inverted bits are the upper half of a key, the index the lower
+    half. Keys are unique, so that a partial sort is deterministic.
     """
     keys = np.invert(rows.view(np.uint32)).astype(np.uint64)
     keys <<= INDEX_BITS
@@ -75,18 +76,18 @@ def sorted_keys(rows: Maps, k: int) -> NDArray[np.integer]:
 def statistics(
     maps: Maps, separators: Sequence[int], names: Sequence[str] = STATISTICS
 ) -> dict[str, Maps]:
-    """Means over all query tokens of what each head's rows do.
+    """Compute statistics of each head's rows, averaged over all query tokens.
 
     `entropy` in nats; `distance` Σ_k a[q, k]·|q − k| in tokens; `confidence` the row's largest
     weight; `cls` the weight on token 0; `sep` the summed weight on the tokens at `separators`;
-    `self`; `previous` and `next` over the queries that have such a token, 0 where none has (S = 1).
-    Of cross-attention there are only `CROSS_STATISTICS`.
+    `self` the weight on the query itself; `previous` and `next` the weights on its neighbours, over
+    the queries that have such a neighbour, 0 if S = 1. Cross-attention has only `CROSS_STATISTICS`.
 
     Shape: `[…, S, S]` → `[…]` for each name.
     """
-    found = {name: np.empty(maps.shape[:-2], np.float32) for name in names}
+    values = {name: np.empty(maps.shape[:-2], np.float32) for name in names}
     queries, keys = maps.shape[-2:]
-    heads = maps.reshape(-1, queries, keys), *(array.reshape(-1) for array in found.values())
+    heads = maps.reshape(-1, queries, keys), *(array.reshape(-1) for array in values.values())
     columns, distances = list(separators), None
     if "distance" in names:
         positions = np.arange(keys, dtype=np.float64)
@@ -95,13 +96,13 @@ def statistics(
         means = row_means(block, columns)
         if distances is not None:
             means |= place_means(block, distances)
-        for result, name in zip(results, found, strict=True):
+        for result, name in zip(results, values, strict=True):
             result[...] = means[name]
-    return found
+    return values
 
 
 def row_means(maps: Maps, separators: list[int]) -> dict[str, NDArray[np.float64]]:
-    """The statistics of a row's weights alone: `[N, T, S]` → `[N]` each."""
+    """Compute the statistics of weights alone: `[N, T, S]` → `[N]` each."""
     logarithms = np.maximum(maps, SMALLEST)  # 0·log 0 = 0
     np.log(logarithms, out=logarithms)
     return {
@@ -113,7 +114,7 @@ def row_means(maps: Maps, separators: list[int]) -> dict[str, NDArray[np.float64
 
 
 def place_means(maps: Maps, distances: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """The statistics of where the keys are from the query: `[N, S, S]` → `[N]` each."""
+    """Compute the statistics of keys' positions relative to the query: `[N, S, S]` → `[N]` each."""
     return {
         "distance": mean(np.vecdot(maps, distances)),
         "self": mean(diagonal(maps, 0)),
@@ -123,29 +124,29 @@ def place_means(maps: Maps, distances: NDArray[np.float64]) -> dict[str, NDArray
 
 
 def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Mean over the last axis, accumulated in float64; 0 where the axis is empty."""
+    """Average over the last axis in float64; 0 if the axis is empty."""
     return values.sum(axis=-1, dtype=np.float64) / max(values.shape[-1], 1)
 
 
 def diagonal(maps: Maps, offset: int) -> Maps:
-    """Weights of each query on the token `offset` places to its right: `[…, S − |offset|]`."""
+    """Return each query's weight on the token `offset` places to its right: `[…, S − |offset|]`."""
     return np.diagonal(maps, offset, axis1=-2, axis2=-1)
 
 
 def blocks(length: int, *arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Views of a few entries of all `arrays` at a time: `length` along their first axis, or one."""
+    """Yield views of all arrays, `length` entries (at least one) of the first axis at a time."""
     for start in range(0, len(arrays[0]), max(1, length)):
         yield tuple(array[start : start + max(1, length)] for array in arrays)
 
 
 def rollout_step(previous: Maps | None, maps: Maps) -> Maps:
-    """Attention rollout after one more layer (Abnar & Zuidema 2020).
+    """Compute the attention rollout after another layer (Abnar & Zuidema 2020).
 
-    The mean over a layer's heads plus the identity, rows renormalised, times the rollout of the
-    layers below it: R_l = Â_l · R_{l−1} (https://arxiv.org/abs/2005.00928).
+    The mean over a layer's heads plus the identity, with renormalised rows, is multiplied by the
+    rollout of the layers below: R_l = Â_l · R_{l−1} (https://arxiv.org/abs/2005.00928).
 
-    Shape: all heads of the layer, `[N, S, S]`, and the rollout before it (None before the first
-    layer) → `[S, S]`.
+    Shape: rollout of the layers below `[S, S]` (None before the first layer), maps of all heads of
+    the layer `[N, S, S]` → `[S, S]`.
     """
     mixed = maps.mean(axis=0)
     mixed[np.diag_indices_from(mixed)] += 1
@@ -154,9 +155,9 @@ def rollout_step(previous: Maps | None, maps: Maps) -> Maps:
 
 
 def shift(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
-    """How far vectors turned: 1 − cosine, from 0 to 2.
+    """Compute 1 − cosine of vectors, 0 … 2.
 
-    A vector of zeros has no direction: it is 0 from another one of zeros and 1 from any other.
+    The result is 0 between two zero vectors, and 1 between a zero vector and another.
 
     Shape: `[…, H]` twice → `[…]`.
     """

@@ -1,6 +1,6 @@
-"""The attention of some texts, piece by piece: a forward pass, then maps a layer at a time.
+"""Stream of attention results: a forward pass, then maps one layer at a time.
 
-However large the result, little of it is ever in memory at once.
+Only a small part of the result is in memory at a time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller, TaskResult
 
 GROUP_BYTES = 8 * 2**20
-"""Bytes that are left of maps, and then waiting to be taken, at a time; a layer of one text may
-alone leave more."""
+"""Maximum bytes of reduced maps in a group of jobs; a single layer of a text may exceed it."""
 COMPUTED_BYTES = 32 * 2**20
-"""Bytes of maps that are computed at a time, of which less may be left: two layers of 12 heads and
-512 tokens, one for each of two cores. A layer of one text may alone have more."""
+"""Maximum bytes of maps that are computed at a time, before their reduction: two layers of 12 heads
+and 512 tokens, one for each of two cores. A single layer of a text may exceed it."""
 LAYER_BYTES = 512 * 2**20
-"""Most bytes of the maps of one layer of one text, which are computed together."""
+"""Maximum bytes of the maps of a layer of a text, which are computed together."""
 CHUNK_TOKENS = 1024
-"""Tokens of texts whose hidden states are kept at a time; one text may alone have more."""
+"""Maximum tokens of texts whose hidden states are in memory; a single text may exceed it."""
 Job = tuple[MapsTask, MapsReduction]
-"""Maps to compute, and what is taken from them."""
+"""Task of maps, and the reduction of its output."""
 
 
 def _unchanged(array: Any) -> Any:
@@ -54,53 +53,54 @@ def _unchanged(array: Any) -> Any:
 
 @dataclass
 class AttentionStream:
-    """One request's attention, computed as it is read."""
+    """Attention of a request, computed as it is consumed."""
 
     scheduler: Scheduler
     config: EncoderConfig
     selection: AttentionSelection
     texts: Sequence[AttentionText]
     timings: Timings
-    """Seconds so far."""
+    """Timings so far."""
     caller: Caller = ANYBODY
-    """Who asks, with the deadline of whatever is computed next."""
+    """Client, and the deadline of the next computation."""
     convert: Convert = _unchanged
     convert_norms: Convert | None = None
-    """As `convert` when None."""
+    """Conversion of norms; None for `convert`."""
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
-    """Pooled vectors → the vectors of texts, whose cosines are taken; called in a thread."""
+    """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
     passes: list[LayerPass] = field(init=False)
     layers: StateLayers = field(init=False)
-    """Whose states the passes need."""
+    """Layers whose states the passes need."""
 
     def __post_init__(self) -> None:
-        """Find the passes over each text.
+        """Determine the passes over each text.
 
         Raises:
-            ReplyTooLarge: the maps of a layer, whether they are sent or not, are too large.
+            ReplyTooLarge: the maps of a layer are too large, requested or not.
 
         """
         self.passes = layer_passes(self.selection, self.config)
         self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
         largest: dict[MapKind, LayerPass] = {}
-        for one in self.passes:
-            largest[one.kind] = max(largest.get(one.kind, one), one, key=_arrays)
+        for layer_pass in self.passes:
+            known = largest.get(layer_pass.kind, layer_pass)
+            largest[layer_pass.kind] = max(known, layer_pass, key=_arrays)
         for index, text in enumerate(self.texts):
-            for one in largest.values():
-                _check_layer(one, index, text.lengths)
+            for layer_pass in largest.values():
+                _check_layer(layer_pass, index, text.lengths)
 
     @property
     def hidden_bytes(self) -> int:
-        """Most bytes of hidden states that are kept at a time."""
+        """Maximum bytes of hidden states in memory."""
         rows = [self.layers.rows(text) for text in self.texts]
         most = min(sum(rows), max(CHUNK_TOKENS * self.layers.most, *rows))
         return 4 * self.config.hidden_size * most
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
-        """The maps of each pass over a text, in order, then the text's summary; text after text.
+        """Yield the maps of each pass over a text, then the text's summary, for each text in order.
 
         Raises:
-            ServiceError: the request was not admitted, or the engine failed.
+            ServiceError: the request is not admitted, or the engine fails.
 
         """
         for chunk in _chunks(self.texts):
@@ -113,12 +113,12 @@ class AttentionStream:
                         maps = await anext(results)
                         await gathered.add(maps)
                         yield maps
-                        del maps  # what is taken is not kept while more is computed
+                        del maps  # free the consumed maps while the next are computed
                     yield gathered.complete(summary)
-            del states, jobs  # before the next chunk's are computed
+            del states, jobs  # free memory before the next chunk
 
     async def _forward(self, chunk: range) -> tuple[list[States], list[TextSummary]]:
-        """Each text's states, and what its forward passes alone leave for its summary."""
+        """Return each text's states, and its summary from the forward passes alone."""
         texts = [self.texts[index] for index in chunk]
         tasks = [text.task(self.layers, self.selection) for text in texts]
         if self.selection.ablates:
@@ -129,28 +129,30 @@ class AttentionStream:
             done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
-        found, whole = outputs[: len(texts)], outputs[len(texts) :]
-        states = [self.layers.states(output) for output in found]
+        ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
+        states = [self.layers.states(output) for output in ablated]
         shifts: Sequence[float | None] = [None] * len(texts)
         if whole:
-            shifts = await self._pooled_shifts(found, whole)
+            shifts = await self._pooled_shifts(ablated, whole)
         return states, [
             TextSummary(index, {}, None, shift, *self._of_target(output, other))
             for index, output, other, shift in zip(
-                chunk, found, whole or found, shifts, strict=True
+                chunk, ablated, whole or ablated, shifts, strict=True
             )
         ]
 
-    async def _pooled_shifts(self, found: Sequence[Output], whole: Sequence[Output]) -> list[float]:
-        """1 − cosine of the vectors of each text from two forward passes."""
-        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in (*found, *whole)]
+    async def _pooled_shifts(
+        self, ablated: Sequence[Output], whole: Sequence[Output]
+    ) -> list[float]:
+        """Compute 1 − cosine of each text's vectors with and without the ablation."""
+        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in (*ablated, *whole)]
         if self.finish:
             vectors = await asyncio.to_thread(self.finish, vectors)
-        pairs = zip(vectors[: len(found)], vectors[len(found) :], strict=True)
-        return [float(shift(one, other)) for one, other in pairs]
+        pairs = zip(vectors[: len(ablated)], vectors[len(ablated) :], strict=True)
+        return [float(shift(*pair)) for pair in pairs]
 
     def _of_target(self, output: Output, whole: Output) -> tuple[float | None, Floats | None]:
-        """Of two forward passes the mean log-probability's shift, and the first's own."""
+        """Return the shift of the mean log-probability by ablation, and the log-probabilities."""
         asked, target = self.selection.target, output.target
         if asked is None or target is None or target.logprobs is None:
             return None, None
@@ -163,19 +165,24 @@ class AttentionStream:
         return shifted, target.logprobs if asked.logprobs else None
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
-        for one in self.passes:
-            both = states.queries_and_keys(one)
-            task = MapsTask(*both, one.layer, one.heads, one.kind, values=one.values)
-            yield task, self.reduction(index, one)
+        for layer_pass in self.passes:
+            task = MapsTask(
+                *states.queries_and_keys(layer_pass),
+                layer_pass.layer,
+                layer_pass.heads,
+                layer_pass.kind,
+                values=layer_pass.values,
+            )
+            yield task, self.reduction(index, layer_pass)
 
-    def reduction(self, index: int, one: LayerPass) -> MapsReduction:
-        """What is taken from the maps of a pass over the text of that number."""
-        separators = self.texts[index].separators_of(one.kind)
+    def reduction(self, index: int, layer_pass: LayerPass) -> MapsReduction:
+        """Return the reduction of a pass's maps of the text with an index."""
+        separators = self.texts[index].separators_of(layer_pass.kind)
         convert = self.convert, self.convert_norms
-        return MapsReduction(self.selection, one, index, separators, *convert)
+        return MapsReduction(self.selection, layer_pass, index, separators, *convert)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
-        """What each job leaves; one group is computed while the one before it is taken."""
+        """Yield the result of each job, computing a group while the previous one is consumed."""
         groups = deque(_groups(jobs))
 
         def begin() -> asyncio.Task[list[TaskResult]] | None:
@@ -200,14 +207,14 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def _arrays(one: LayerPass) -> int:
-    """Arrays of a map's size that a pass leaves."""
-    return len(one.heads) * (2 if one.norms else 1)
+def _arrays(layer_pass: LayerPass) -> int:
+    """Return the number of arrays of a map's size that a pass computes."""
+    return len(layer_pass.heads) * (2 if layer_pass.norms else 1)
 
 
-def _check_layer(one: LayerPass, index: int, lengths: Lengths) -> None:
-    """Refuse a text, or a target, whose maps of one layer take too much memory."""
-    size = 4 * _arrays(one) * math.prod(lengths.shape(one.kind))
+def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
+    """Reject a text or a target whose maps of one layer take too much memory."""
+    size = 4 * _arrays(layer_pass) * math.prod(lengths.shape(layer_pass.kind))
     if size <= LAYER_BYTES:
         return
     source, target = f"inputs[{index}] has {lengths.source}", f"targets[{index}]"
@@ -217,14 +224,14 @@ def _check_layer(one: LayerPass, index: int, lengths: Lengths) -> None:
         "cross": f"{source} and {target} {lengths.target}",
     }
     raise ReplyTooLarge(
-        f"{described[one.kind]} tokens: the maps {'and norms ' if one.norms else ''}of "
-        f"{len(one.heads)} heads of one layer take {size} bytes, the limit is {LAYER_BYTES}; ask "
-        "for fewer heads without rollout, or for a shorter text"
+        f"{described[layer_pass.kind]} tokens: the maps {'and norms ' if layer_pass.norms else ''}"
+        f"of {len(layer_pass.heads)} heads of one layer take {size} bytes, the limit is "
+        f"{LAYER_BYTES}; ask for fewer heads without rollout, or for a shorter text"
     )
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Neighbours that have at most `COMPUTED_BYTES` of maps together, and leave `GROUP_BYTES`."""
+    """Group consecutive jobs by `COMPUTED_BYTES` before, and `GROUP_BYTES` after the reduction."""
     group: list[Job] = []
     size = left = 0
     for task, reduction in jobs:
@@ -241,7 +248,7 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 
 def _chunks(texts: Sequence[AttentionText]) -> Iterator[range]:
-    """Neighbours that have at most `CHUNK_TOKENS` together."""
+    """Group consecutive texts with at most `CHUNK_TOKENS` tokens together."""
     start = tokens = 0
     for index, text in enumerate(texts):
         own = sum(text.lengths)

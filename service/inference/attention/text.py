@@ -1,4 +1,4 @@
-"""A text of /attention, its target, and the states that their maps are computed from.
+"""Text of /attention, its target, and the states for the computation of their maps.
 
 Notation: S tokens of a text, T of its target, H hidden size, L layers of the encoder.
 """
@@ -24,35 +24,41 @@ class StateLayers:
     """Layers whose states are needed, ascending."""
 
     encoder: tuple[int, ...]
-    """Of the encoder's hidden states."""
+    """Indices of the encoder's hidden states."""
     decoder: tuple[int, ...]
-    """Of the decoder's hidden states."""
+    """Indices of the decoder's hidden states."""
     cross: tuple[int, ...]
-    """Of the query states of the decoder's cross-attention, whose keys are the encoder's last."""
+    """Layers of the query states of cross-attention, whose keys are the encoder's last state."""
     last: int
-    """L."""
+    """Index L of the encoder's last hidden state."""
 
     @classmethod
     def of(cls, passes: Sequence[LayerPass], last: int) -> StateLayers:
-        """Those that some passes need, of an encoder of so many layers."""
+        """Return the layers that passes need.
+
+        Args:
+            passes: passes over layers.
+            last: index of the encoder's last hidden state.
+
+        """
         encoder, decoder, cross = (
-            tuple(sorted({one.layer for one in passes if one.kind == kind}))
+            tuple(sorted({each.layer for each in passes if each.kind == kind}))
             for kind in ("encoder", "decoder", "cross")
         )
         return cls((*encoder, last) if cross else encoder, decoder, cross, last)
 
     @property
     def most(self) -> int:
-        """Most vectors that one token has."""
+        """Maximum number of state vectors of a token."""
         return max(len(self.encoder), len(self.decoder) + len(self.cross))
 
     def rows(self, text: AttentionText) -> int:
-        """Vectors of H that a text's states have."""
+        """Return the number of vectors of H features in a text's states."""
         source, target = text.lengths
         return len(self.encoder) * source + (len(self.decoder) + len(self.cross)) * target
 
     def states(self, output: Output) -> States:
-        """Those of a text."""
+        """Return the states of a text from its output."""
         target = output.target
         return States(
             dict(zip(self.encoder, output.hidden, strict=True)),
@@ -64,52 +70,53 @@ class StateLayers:
 
 @dataclass(frozen=True)
 class States:
-    """The states of one text by layer; `[S, H]` of the encoder, else `[T, H]`."""
+    """States of a text by layer: `[S, H]` for the encoder, else `[T, H]`."""
 
     encoder: dict[int, Floats]
     decoder: dict[int, Floats]
     cross: dict[int, Floats]
     last: int
 
-    def queries_and_keys(self, one: LayerPass) -> tuple[Floats, Floats]:
-        """What a layer's heads project: of self-attention one array twice."""
-        if one.kind == "cross":
-            return self.cross[one.layer], self.encoder[self.last]
-        own = self.encoder if one.kind == "encoder" else self.decoder
-        return own[one.layer], own[one.layer]
+    def queries_and_keys(self, layer_pass: LayerPass) -> tuple[Floats, Floats]:
+        """Return the states that a pass projects to queries and keys, equal for self-attention."""
+        layer = layer_pass.layer
+        if layer_pass.kind == "cross":
+            return self.cross[layer], self.encoder[self.last]
+        own = self.encoder if layer_pass.kind == "encoder" else self.decoder
+        return own[layer], own[layer]
 
 
 @dataclass(frozen=True)
 class AttentionTarget:
-    """What a decoder is to have written of a text."""
+    """Target of a text for a decoder."""
 
     text: TokenizedText
     separators: tuple[int, ...]
-    """Positions of separators among the tokens that it reads, of which the start token is first."""
+    """Positions of separators in the decoder's input, which begins with the start token."""
 
 
 @dataclass(frozen=True)
 class AttentionText:
-    """A text, and what the service knows of it."""
+    """Tokenised text, with its separators, pooling and target."""
 
     text: TokenizedText
     separators: tuple[int, ...]
-    """Positions of its separator tokens."""
+    """Positions of separator tokens."""
     pooling: Pooling
     target: AttentionTarget | None = None
 
     @property
     def lengths(self) -> Lengths:
-        """S and T."""
+        """Number of tokens S and T."""
         target = len(self.target.text.input_ids) if self.target else 0
         return Lengths(len(self.text.input_ids), target)
 
     def separators_of(self, kind: MapKind) -> tuple[int, ...]:
-        """Positions of separators among the keys of a map."""
+        """Return the positions of separators among the keys of a map."""
         return self.target.separators if self.target and kind == "decoder" else self.separators
 
     def task(self, layers: StateLayers, selection: AttentionSelection) -> TextTask:
-        """Its forward pass, with the selection's ablation."""
+        """Return the text's forward pass with the selection's ablation."""
         return TextTask(
             self.text.input_ids,
             self.text.segment_ids,
@@ -120,14 +127,14 @@ class AttentionText:
         )
 
     def whole_task(self) -> TextTask:
-        """Its forward pass without ablation: what the other one is compared with."""
+        """Return the text's forward pass without ablation, for comparison."""
         target = Target(self.target.text.input_ids, logprobs=True) if self.target else None
         return TextTask(
             self.text.input_ids, self.text.segment_ids, pooling=self.pooling, target=target
         )
 
     def _target(self, layers: StateLayers, selection: AttentionSelection) -> Target | None:
-        """What is asked of the decoder; None if nothing is."""
+        """Return the decoder's part of the forward pass; None if it is not needed."""
         asked = selection.target
         if self.target is None or asked is None:
             return None
@@ -150,13 +157,13 @@ def attention_texts(
     texts: Sequence[TokenizedText],
     targets: Sequence[TokenizedText],
 ) -> list[AttentionText]:
-    """The texts of a request with their targets.
+    """Return the texts of a request with their targets.
 
     Args:
-        manifest: of the model.
-        tokenizer: of the model, which knows what ends a text.
-        texts: at least one.
-        targets: one a text, or none.
+        manifest: manifest of the model.
+        tokenizer: tokenizer of the model, which knows its separators.
+        texts: tokenised texts, at least one.
+        targets: target of each text; empty without targets.
 
     """
     sentence, decoder = manifest.sentence, manifest.decoder

@@ -1,1 +1,1 @@
-"""Sparse vectors of any encoder: the [CLS] row of its attention, by word."""
+"""BM42: sparse vectors of any encoder, from the [CLS] row of its attention."""

@@ -1,4 +1,4 @@
-"""MurmurHash3 for 32 bits, x86 (Appleby 2011), as the indices of BM42 have it."""
+"""32-bit MurmurHash3, x86 (Appleby 2011), for the indices of BM42."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur3(data: bytes) -> int:
-    """The signed hash with the seed 0."""
+    """Return the signed hash with seed 0."""
     state = 0
     whole = len(data) - len(data) % 4
     for start in range(0, whole, 4):

@@ -1,7 +1,7 @@
-"""Stems of English words: Snowball's English stemmer, "Porter 2", as of its versions up to 2.
+"""English stemmer of Snowball, "Porter 2", in its versions up to 2.
 
-http://snowball.tartarus.org/algorithms/english/stemmer.html; R1 and R2 are its two regions: what
-follows the first consonant after a vowel, and the same within R1.
+http://snowball.tartarus.org/algorithms/english/stemmer.html. R1 is the region after the first
+consonant that follows a vowel, R2 is the same region within R1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHOLE: Mapping[str, str] = {
     **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
 }
 _FINISHED = re.compile(r"(inn|out|cann|herr|earr)ing|(proc|exc|succ)eed")
-"""Words that stay as they are once their plural is taken away."""
+"""Words that do not change further once their plural ending is removed."""
 _PREFIX = re.compile(r"gener|commun|arsen")
 _REGION = re.compile(r"[aeiouy][^aeiouy]")
 _VOWEL = re.compile(r"[aeiouy]")
@@ -61,7 +61,7 @@ _STEP_4 = re.compile(
 
 
 def stem(word: str) -> str:
-    """The stem of a word in small letters."""
+    """Return the stem of a lower-case word."""
     if len(word) <= 2:
         return word
     if word in _WHOLE:
@@ -79,16 +79,16 @@ def stem(word: str) -> str:
     word = re.sub(r"(?<=.[^aeiouy])[yY]$", "i", word)
     word = _replaced(word, _STEP_2, r1, r2)
     word = _replaced(word, _STEP_3, r1, r2)
-    found = _STEP_4.search(word)
-    if found and found.start() >= r2:
-        before = word[: found.start()]
-        word = before if found[0] != "ion" or before.endswith(("s", "t")) else word
+    suffix = _STEP_4.search(word)
+    if suffix and suffix.start() >= r2:
+        before = word[: suffix.start()]
+        word = before if suffix[0] != "ion" or before.endswith(("s", "t")) else word
     word = _without_end(word, r1, r2)
     return word.replace("Y", "y") if marked else word
 
 
 def _marked(word: str) -> str:
-    """The word with a capital for each y that is a consonant."""
+    """Return the word with a capital Y for each y that is a consonant."""
     letters = list(word)
     for i, letter in enumerate(letters):
         if letter == "y" and (i == 0 or letters[i - 1] in "aeiouy"):
@@ -102,11 +102,11 @@ def _after(word: str, start: int) -> int:
 
 
 def _without_plural(word: str) -> str:
-    found = _PLURALS.search(word)
-    if not found:
+    ending = _PLURALS.search(word)
+    if not ending:
         return word
-    before = word[: found.start()]
-    match found[0]:
+    before = word[: ending.start()]
+    match ending[0]:
         case "sses":
             return before + "ss"
         case "ied" | "ies":
@@ -117,12 +117,12 @@ def _without_plural(word: str) -> str:
 
 
 def _without_past(word: str, r1: int) -> str:
-    found = _PASTS.search(word)
-    if not found:
+    ending = _PASTS.search(word)
+    if not ending:
         return word
-    before = word[: found.start()]
-    if found[0].startswith("ee"):
-        return before + "ee" if found.start() >= r1 else word
+    before = word[: ending.start()]
+    if ending[0].startswith("ee"):
+        return before + "ee" if ending.start() >= r1 else word
     if not _VOWEL.search(before):
         return word
     if before.endswith(("at", "bl", "iz")):
@@ -133,8 +133,9 @@ def _without_past(word: str, r1: int) -> str:
 
 
 def _replaced(word: str, endings: Mapping[str, str], r1: int, r2: int) -> str:
-    """The word with its longest ending of these replaced, if that lies in its region."""
-    ending = max((each for each in endings if word.endswith(each)), key=len, default=None)
+    """Replace the longest matching ending of a word, if the ending lies in its region."""
+    matching = (ending for ending in endings if word.endswith(ending))
+    ending = max(matching, key=len, default=None)
     if ending is None:
         return word
     before = word[: len(word) - len(ending)]

@@ -1,4 +1,4 @@
-"""BM42 of an encoder's last layer, from the maps that any encoder has.
+"""BM42 vectors from the attention maps of an encoder's last layer.
 
 Notation: S tokens of one text, L layers, N heads.
 """
@@ -19,14 +19,14 @@ from service.inference.encoding import PreparedTexts
 from service.inference.tasks.task_heads import SparseVector
 
 INLINE_TOKENS = 64
-"""Tokens whose words are put together and stemmed on the event loop, which takes at most 1 ms."""
+"""Maximum number of tokens whose words are stemmed on the event loop, in at most 1 ms."""
 
 
 def check_word_pieces(inference: Inference) -> None:
-    """Refuse models whose tokens do not tell where an English word begins.
+    """Reject models whose tokens do not mark the beginning of English words.
 
     Raises:
-        NoTaskHead: the tokenizer is none of WordPieces.
+        NoTaskHead: the tokenizer is not a WordPiece tokenizer.
 
     """
     if not inference.tokenizer.word_pieces:
@@ -37,7 +37,7 @@ def check_word_pieces(inference: Inference) -> None:
 
 
 def last_layer(inference: Inference, prepared: PreparedTexts) -> AttentionStream:
-    """The attention of every text's first token in the last layer, `[S]`, the mean over heads."""
+    """Return a stream of the first token's attention in the last layer, `[S]`, mean over heads."""
     config = inference.config
     selection = AttentionSelection(
         layers=(config.num_hidden_layers - 1,),
@@ -54,7 +54,7 @@ def last_layer(inference: Inference, prepared: PreparedTexts) -> AttentionStream
 async def bm42_vectors(
     inference: Inference, prepared: PreparedTexts, stream: AttentionStream
 ) -> list[SparseVector]:
-    """The vector of each text, from its stream of `last_layer`.
+    """Compute the vector of each text from the stream of `last_layer`.
 
     Raises:
         Overloaded: the queue has no room, or the deadline cannot be met.
@@ -63,21 +63,21 @@ async def bm42_vectors(
     """
     special = inference.tokenizer.special_tokens
     async with contextlib.aclosing(stream.results()) as results:
-        found = [
+        rows = [
             (prepared.texts[maps.text].tokens, maps.weights)
             async for maps in results
             if isinstance(maps, LayerMaps) and maps.weights is not None
         ]
 
     def vectors() -> list[SparseVector]:
-        return [sparse_vector(tokens, looks, special) for tokens, looks in found]
+        return [sparse_vector(tokens, attention, special) for tokens, attention in rows]
 
-    if sum(len(tokens) for tokens, _ in found) <= INLINE_TOKENS:
+    if sum(len(tokens) for tokens, _ in rows) <= INLINE_TOKENS:
         return vectors()
     return await asyncio.to_thread(vectors)
 
 
 def _looks_of_first(weights: Floats) -> Floats:
-    """`[N, S, S]` → `[S]`."""
-    looks: Floats = weights[:, 0].mean(axis=0)
-    return looks
+    """Average the first token's attention over heads, `[N, S, S]` → `[S]`."""
+    attention: Floats = weights[:, 0].mean(axis=0)
+    return attention

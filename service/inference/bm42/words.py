@@ -1,8 +1,9 @@
-"""BM42: the words of a text, weighted by how much the [CLS] token looks at them.
+"""BM42 weights of the words in a text, by the attention of the [CLS] token.
 
 Vasnetsov 2024, https://qdrant.tech/articles/bm42/, with the indices and the scale of Qdrant's
-fastembed: sums over the pieces of a word, without special tokens, punctuation and stop words; the
-largest of all words with one stem; √(ln(1 + weight)) at the index |MurmurHash3(stem)|.
+fastembed. The weight of a word is the sum over its pieces, without special tokens, punctuation and
+stop words. The weight of a stem is the maximum over its words, stored as √(ln(1 + weight)) at the
+index |MurmurHash3(stem)|.
 
 Notation: S tokens of one text.
 """
@@ -30,42 +31,44 @@ these they this those through to too under until up ve very was wasn we were wer
 where which while who whom why will with won wouldn y you your yours yourself yourselves
 """
 STOP_WORDS = frozenset(_ENGLISH.split())
-"""NLTK's English ones, without those that have an apostrophe, which no word of WordPiece has."""
+"""English stop words of NLTK, without words with an apostrophe, which WordPiece splits."""
 _LEFT_OUT = STOP_WORDS.union(string.punctuation)
 PREFIX = "##"
-"""Of a piece that continues a word, in WordPiece's vocabularies."""
+"""Prefix of a piece that continues a word in WordPiece vocabularies."""
 
 
 def word_weights(
-    tokens: Sequence[str], looks: Floats, special: Collection[str]
+    tokens: Sequence[str], attention: Floats, special: Collection[str]
 ) -> Iterator[tuple[str, float]]:
-    """Each word and the sum over its pieces.
+    """Yield each word and the sum of the attention to its pieces.
 
     Args:
-        tokens: of a text, S WordPieces.
-        looks: `[S]`, how much [CLS] looks at each, in the mean over heads.
-        special: tokens that belong to no word.
+        tokens: S WordPieces of a text.
+        attention: attention of [CLS] to each token, `[S]`, mean over heads.
+        special: special tokens, which belong to no word.
 
     """
     word, weight = "", 0.0
-    for token, look in zip(tokens, looks.tolist(), strict=True):
+    for token, share in zip(tokens, attention.tolist(), strict=True):
         if token in special:
             continue
         if token.startswith(PREFIX):
             word += token.removeprefix(PREFIX)
-            weight += look
+            weight += share
             continue
         if word:
             yield word, weight
-        word, weight = token, look
+        word, weight = token, share
     if word:
         yield word, weight
 
 
-def sparse_vector(tokens: Sequence[str], looks: Floats, special: Collection[str]) -> SparseVector:
-    """The vector of one text; arguments as of `word_weights`."""
+def sparse_vector(
+    tokens: Sequence[str], attention: Floats, special: Collection[str]
+) -> SparseVector:
+    """Return the vector of a text; arguments as for `word_weights`."""
     largest: dict[str, float] = {}
-    for word, weight in word_weights(tokens, looks, special):
+    for word, weight in word_weights(tokens, attention, special):
         if word not in _LEFT_OUT:
             stemmed = stem(word)
             largest[stemmed] = max(weight, largest.get(stemmed, 0.0))

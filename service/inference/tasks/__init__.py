@@ -1,1 +1,1 @@
-"""What a model has beside vectors: labels, spans, late interaction."""
+"""Outputs of task heads: labels, spans, sparse vectors, late interaction."""

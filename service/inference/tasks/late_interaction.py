@@ -1,4 +1,4 @@
-"""MaxSim of a query and documents, as a late-interaction model scores them.
+"""MaxSim scores of documents for a query, by a late-interaction model.
 
 Notation: S tokens of one text, D features of a token's vector.
 """
@@ -22,39 +22,39 @@ from service.scheduler.submission import Caller
 
 @dataclass(frozen=True)
 class PreparedRanking:
-    """A tokenised query and documents, and how their tokens become vectors."""
+    """Tokenised query and documents, and the model's options of late interaction."""
 
     query: PreparedTexts
     documents: PreparedTexts
     late: LateInteraction
     features: int
-    """D."""
+    """Number D of features of a token's vector."""
     mean: bool
-    """Whether a score is divided by the number of the query's vectors."""
+    """Whether scores are divided by the number of the query's vectors."""
 
     @property
     def query_ids(self) -> Ids:
-        """Of the query and of what fills it up."""
+        """Token ids of the query, including its expansion tokens."""
         return self.late.filled_up(self.query.texts[0].input_ids)
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of all token vectors, which are in memory until the last is computed."""
+        """Bytes of all token vectors, which are in memory together."""
         tokens = sum(len(text.input_ids) for text in self.documents.texts) + len(self.query_ids)
         return 4 * self.features * tokens
 
     @property
     def timings(self) -> Timings:
-        """Of both tokenisations, one after the other."""
-        both = self.query.timings + self.documents.timings
-        both.tokens += self.late.missing(len(self.query.texts[0].input_ids))
-        return both
+        """Timings of both tokenisations, including the tokens of query expansion."""
+        timings = self.query.timings + self.documents.timings
+        timings.tokens += self.late.missing(len(self.query.texts[0].input_ids))
+        return timings
 
     def tasks(self) -> list[TextTask]:
-        """The query, then the documents."""
+        """Return the forward passes of the query and of each document, in this order."""
         text, ids = self.query.texts[0], self.query_ids
-        more = len(ids) - len(text.input_ids)
-        segments = np.pad(text.segment_ids, (0, more))
+        expansion = len(ids) - len(text.input_ids)
+        segments = np.pad(text.segment_ids, (0, expansion))
         unseen = self.late.unseen_of(len(text.input_ids))
         query = TextTask(ids, segments, scores=(len(ids), self.features), unseen=tuple(unseen))
         return [
@@ -70,14 +70,19 @@ class PreparedRanking:
         ]
 
     def scores(self, vectors: Sequence[Floats]) -> list[Floats]:
-        """`[1]` a document, of the vectors `[S, D]` of the query and the documents."""
+        """Compute the score `[1]` of each document.
+
+        Args:
+            vectors: token vectors `[S, D]` of the query, then of each document.
+
+        """
         query = self.late.kept(vectors[0], self.query_ids, "query")
         divisor = max(1, len(query)) if self.mean else 1
-        found = []
+        scores = []
         for text, own in zip(self.documents.texts, vectors[1:], strict=True):
             document = self.late.kept(own, text.input_ids, "document")
-            found.append(np.array([max_sim(query, document) / divisor], np.float32))
-        return found
+            scores.append(np.array([max_sim(query, document) / divisor], np.float32))
+        return scores
 
 
 async def prepare_ranking(
@@ -88,18 +93,18 @@ async def prepare_ranking(
     options: Options,
     caller: Caller,
 ) -> PreparedRanking:
-    """Tokenise a query and documents, each as its role asks.
+    """Tokenise a query and documents, with the prompt and length limit of each role.
 
     Args:
-        inference: of the model.
-        late: of the model.
-        query: what documents are scored for.
-        documents: at least one.
-        options: how both are cut.
-        caller: who asks.
+        inference: inference of the model.
+        late: late-interaction options of the model.
+        query: query that documents are scored against.
+        documents: documents, at least one.
+        options: options of truncation.
+        caller: client and deadline of the request.
 
     Raises:
-        Unprocessable: too many documents, or a text that does not fit the model.
+        Unprocessable: there are too many documents, or a text does not fit the model.
         EngineUnavailable: the engine has failed, or cannot be started.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
@@ -120,11 +125,11 @@ async def prepare_ranking(
 
 
 async def rank(ranking: PreparedRanking, timings: Timings) -> list[Floats]:
-    """The score `[1]` of each document: MaxSim, or its mean over the query's vectors.
+    """Compute the score `[1]` of each document: MaxSim, or its mean over the query's vectors.
 
     Args:
-        ranking: the texts.
-        timings: of the request, which what is computed adds to.
+        ranking: tokenised query and documents.
+        timings: timings of the request, to which the computation is added.
 
     Raises:
         NotVerified: vectors failed the artifact's verification.

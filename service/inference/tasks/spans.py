@@ -1,7 +1,7 @@
-"""Labels of tokens → labels of spans, as transformers' TokenClassificationPipeline groups them.
+"""Grouping of token labels into labelled spans, as in transformers' TokenClassificationPipeline.
 
-Labels may begin with B- or I- (Ramshaw & Marcus 1995, https://arxiv.org/abs/cmp-lg/9505040); one
-without counts as I-.
+Labels may begin with B- or I- (Ramshaw & Marcus 1995, https://arxiv.org/abs/cmp-lg/9505040); labels
+without a prefix count as I-.
 
 Notation: S tokens of one text, C labels.
 """
@@ -18,14 +18,15 @@ from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenizer import TokenizedText
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
-"""Every token with its label; neighbours of one label together; or neighbouring words, each with
-the label of its first token, of its tokens' mean, or of its surest token."""
+"""`none` labels every token, `simple` merges adjacent tokens with the same label. The others label
+words and merge them: by the first token, by the mean of the tokens, or by the highest-scoring
+token."""
 IGNORED = frozenset({"O"})
-"""Labels of what is outside of all spans."""
+"""Labels of tokens outside of spans."""
 
 
 class Span(NamedTuple):
-    """Characters of a text and their label."""
+    """Labelled characters of a text."""
 
     score: np.floating[Any]
     label: str
@@ -34,32 +35,32 @@ class Span(NamedTuple):
 
 
 class TokenLabels(NamedTuple):
-    """The logits of one text's tokens."""
+    """Logits of a text's tokens."""
 
     text: str
-    """The caller's."""
+    """Text of the request."""
     tokens: TokenizedText
     logits: Floats
-    """`[S, C]`."""
+    """Logits of each token, `[S, C]`."""
 
 
 class Grouping(NamedTuple):
-    """What becomes one span."""
+    """Options of grouping tokens into spans."""
 
     aggregation: Aggregation
     labels: Sequence[str]
     """Names of the C labels."""
     raw: bool = False
-    """Whether a token's score is its logit instead of its softmax; without aggregation only."""
+    """Whether a token's score is its logit in place of its softmax; for aggregation `none` only."""
 
 
 def spans(found: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Span]:
-    """The spans of one text in its order, without those of ignored labels.
+    """Return the spans of a text in order, without spans of ignored labels.
 
     Args:
-        found: the logits of its tokens.
-        grouping: what becomes one span.
-        subwords: which tokens continue a word.
+        found: logits of the text's tokens.
+        grouping: options of grouping.
+        subwords: rule for tokens that continue a word.
 
     """
     shares, offsets = _softmax(found.logits), found.tokens.offsets
@@ -76,8 +77,8 @@ def spans(found: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Sp
             surest = int(share.argmax())
             start, end = offsets[word[0]][0], offsets[word[-1]][1]
             units.append(Span(share[surest], grouping.labels[surest], start, end))
-    every = units if grouping.aggregation == "none" else _joined(units)
-    return [span for span in every if span.label not in IGNORED]
+    merged = units if grouping.aggregation == "none" else _joined(units)
+    return [span for span in merged if span.label not in IGNORED]
 
 
 def _softmax(logits: Floats) -> Floats:
@@ -86,7 +87,7 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _words(tokens: Iterable[int], continuing: Sequence[bool]) -> list[list[int]]:
-    """The tokens of each word."""
+    """Group tokens into words."""
     words: list[list[int]] = []
     for token in tokens:
         if words and continuing[token]:
@@ -97,7 +98,7 @@ def _words(tokens: Iterable[int], continuing: Sequence[bool]) -> list[list[int]]
 
 
 def _of_word(shares: Floats, aggregation: Aggregation) -> Floats:
-    """The label shares `[C]` of a word from those of its tokens."""
+    """Aggregate the label probabilities of a word's tokens `[tokens, C]` to `[C]`."""
     match aggregation:
         case "average":
             mean: Floats = shares.mean(axis=0)
@@ -108,7 +109,7 @@ def _of_word(shares: Floats, aggregation: Aggregation) -> Floats:
 
 
 def _joined(units: Iterable[Span]) -> Iterator[Span]:
-    """Neighbours of one label, up to one that begins anew."""
+    """Merge adjacent spans with the same label, up to a label that begins a new span."""
     groups: list[list[Span]] = []
     for unit in units:
         begins, tag = _tag(unit.label)
@@ -123,5 +124,5 @@ def _joined(units: Iterable[Span]) -> Iterator[Span]:
 
 
 def _tag(label: str) -> tuple[bool, str]:
-    """Whether a label begins a span, and its name without B- or I-."""
+    """Return whether a label begins a span, and its name without B- or I-."""
     return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label

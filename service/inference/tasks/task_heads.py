@@ -1,4 +1,4 @@
-"""Answers of an artifact's task head: scores of labels, and sparse vectors.
+"""Outputs of an artifact's task head: scores of labels, and sparse vectors.
 
 Notation: S tokens of one text, C labels, V words of the vocabulary.
 """
@@ -24,11 +24,11 @@ _NAMES: Mapping[TaskKind, str] = {
     "late_interaction": "token vectors",
 }
 INLINE_WEIGHTS = 2**16
-"""Weights that are looked through on the event loop, which takes some 30 µs."""
+"""Maximum number of weights that are scanned on the event loop, in about 30 µs."""
 
 
 class SparseVector(NamedTuple):
-    """The words of the vocabulary whose weight is not 0."""
+    """Sparse vector of the vocabulary words with non-zero weights."""
 
     indices: Ids
     """Token ids, ascending."""
@@ -36,15 +36,15 @@ class SparseVector(NamedTuple):
 
 
 def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: str) -> TaskConfig:
-    """The model's task head, which has to be of one of these kinds.
+    """Return the model's task head, if it is of an accepted kind.
 
     Args:
-        manifest: of the artifact.
-        kinds: that a route can answer with.
-        checkpoint: what to serve instead, for whoever is refused.
+        manifest: manifest of the artifact.
+        kinds: accepted kinds of task heads.
+        checkpoint: description of a suitable checkpoint, for the error message.
 
     Raises:
-        NoTaskHead: it has none, or another.
+        NoTaskHead: the model has no task head, or one of another kind.
 
     """
     task = manifest.task
@@ -55,7 +55,7 @@ def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: s
 
 
 async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]:
-    """What the task head answers to each text: logits `[C]` or `[S, C]`, or weights `[V]`.
+    """Compute the task head's output for each text: logits `[C]` or `[S, C]`, or weights `[V]`.
 
     Raises:
         NotVerified: vectors failed the artifact's verification.
@@ -74,7 +74,7 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
 
 
 def probabilities(logits: Floats) -> Floats:
-    """Softmax of several labels' logits `[C]`, sigmoid of one label's."""
+    """Convert logits `[C]` to probabilities: softmax of several labels, sigmoid of one."""
     wide = logits.astype(np.float64)
     if len(wide) == 1:
         small = np.exp(-np.abs(wide))
@@ -86,7 +86,7 @@ def probabilities(logits: Floats) -> Floats:
 
 
 async def sparse_vectors(weights: Sequence[Floats]) -> list[SparseVector]:
-    """The weights `[V]` of each text, without those that are 0; of several texts in a thread."""
+    """Convert weights `[V]` of each text to sparse vectors, in a thread if there are many."""
     if sum(map(len, weights)) <= INLINE_WEIGHTS:
         return _without_zeros(weights)
     return await asyncio.to_thread(_without_zeros, weights)
