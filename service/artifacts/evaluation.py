@@ -121,7 +121,7 @@ def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[
     return [Standing(correlation, rate) for correlation, rate in zip(ranked, rates, strict=True)]
 
 
-def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[str]:
+def standings(artifacts: Sequence[Artifact], compared: Sequence[Standing]) -> list[str]:
     """Return the lines of a table of artifacts, followed by their verdicts."""
     header = ("artifact", "precision", "Spearman", "texts/s", "× first", *USES)
     rows = [
@@ -133,7 +133,7 @@ def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[
             f"{standing.rate.ratio:.2f}",
             *words(artifact.manifest),
         )
-        for artifact, standing in zip(artifacts, found, strict=True)
+        for artifact, standing in zip(artifacts, compared, strict=True)
     ]
     return [*aligned([header, *rows]), *verdicts([artifact.manifest for artifact in artifacts])]
 
@@ -146,11 +146,13 @@ def words(manifest: Manifest) -> list[str]:
 
 def verdicts(manifests: Sequence[Manifest]) -> list[str]:
     """Return lines with the tolerances of each precision, and the failures of each artifact."""
-    bounds = dict.fromkeys(bounds_line(each.precision) for each in manifests if not each.foreign)
+    bounds = dict.fromkeys(
+        bounds_line(manifest.precision) for manifest in manifests if not manifest.foreign
+    )
     failed = [
-        f"FAILED, {each.precision}: {each.verification.failed}"
-        for each in manifests
-        if each.verification.failed
+        f"FAILED, {manifest.precision}: {manifest.verification.failed}"
+        for manifest in manifests
+        if manifest.verification.failed
     ]
     return [*bounds, *failed]
 

@@ -134,34 +134,35 @@ def candidates(provider: str, progress: Progress) -> Iterator[Precision]:
             yield precision
 
 
-def choose(found: Sequence[Candidate], progress: Progress) -> Candidate:
+def choose(measured: Sequence[Candidate], progress: Progress) -> Candidate:
     """Choose the fastest candidate that passed; a less exact one must be `WORTH_IT` times faster.
 
     If none passed, the first candidate is chosen.
 
     Args:
-        found: candidates by descending exactness; rates are relative to the first.
+        measured: candidates by descending exactness; rates are relative to the first.
         progress: function called with a line about the choice.
 
     """
-    passed = [candidate for candidate in found if candidate.passed]
+    passed = [candidate for candidate in measured if candidate.passed]
     if not passed:
-        progress(f"the vectors of no precision passed: {found[0].precision} is kept")
-        return found[0]
+        progress(f"the vectors of no precision passed: {measured[0].precision} is kept")
+        return measured[0]
     best = passed[0]
     for candidate in passed[1:]:
         if candidate.rate.ratio > WORTH_IT * best.rate.ratio:
             best = candidate
-    if best is found[0]:
+    if best is measured[0]:
         progress(f"chosen: {best.precision}; none that passed is {WORTH_IT:g} times as fast")
     else:
         progress(
-            f"chosen: {best.precision}, {best.rate.ratio:.2f} times {found[0].precision}, verified"
+            f"chosen: {best.precision}, {best.rate.ratio:.2f} times {measured[0].precision}, "
+            "verified"
         )
     return best
 
 
-def table(found: Sequence[Candidate]) -> list[str]:
+def table(measured: Sequence[Candidate]) -> list[str]:
     """Return the lines of a table of candidates, followed by their verdicts."""
     header = ["precision", "texts/s", "× fp32", *_QUALITY.values(), *USES]
     lines = [
@@ -172,21 +173,21 @@ def table(found: Sequence[Candidate]) -> list[str]:
             *_quality(candidate.artifact.manifest.verification),
             *words(candidate.artifact.manifest),
         ]
-        for candidate in found
+        for candidate in measured
     ]
-    if any(candidate.spearman is not None for candidate in found):
+    if any(candidate.spearman is not None for candidate in measured):
         header.append("Spearman")
-        for line, candidate in zip(lines, found, strict=True):
+        for line, candidate in zip(lines, measured, strict=True):
             line.append("" if candidate.spearman is None else f"{100 * candidate.spearman:.2f}")
     lost = [
         f"FAILED, {candidate.precision}: Spearman {100 * candidate.loss:.2f} below fp32's (at most "
         f"{100 * LARGEST_LOSS:g})"
-        for candidate in found
+        for candidate in measured
         if candidate.loss > LARGEST_LOSS
     ]
     return [
         *aligned([header, *lines]),
-        *verdicts([candidate.artifact.manifest for candidate in found]),
+        *verdicts([candidate.artifact.manifest for candidate in measured]),
         *lost,
     ]
 

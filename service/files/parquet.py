@@ -115,7 +115,7 @@ class Schema:
     """Columns of all inputs together, inferred while rows are read."""
 
     def __init__(self) -> None:
-        self.found: pa.Schema | None = None
+        self.columns: pa.Schema | None = None
         self.widened = False
         """Whether a later row has changed the type of a column."""
         self._last: Source | None = None
@@ -161,7 +161,7 @@ class Schema:
         """
         content = io.BytesIO()
         try:
-            pq.write_table((self.found or pa.schema([])).empty_table(), content)
+            pq.write_table((self.columns or pa.schema([])).empty_table(), content)
             pq.read_schema(content)
         except (pa.ArrowException, OSError) as error:
             raise InputFailure(
@@ -172,7 +172,7 @@ class Schema:
         """Return rows as a table of these columns."""
         if isinstance(source, ParquetRows):
             return source.table(rows)
-        schema = self.found or pa.schema([])
+        schema = self.columns or pa.schema([])
         values = pa.array(source.values(rows), pa.struct(list(schema)))
         return pa.Table.from_arrays(values.flatten(), schema=schema)
 
@@ -181,17 +181,17 @@ class Schema:
             return
         self._last = source
         schema = source.schema().remove_metadata()
-        if self.found is not None and not self.found.equals(schema):
+        if self.columns is not None and not self.columns.equals(schema):
             raise UsageError(f"{source.name} has other columns than the files before it")
-        self.found = schema
+        self.columns = schema
 
     def _unify(self, own: pa.Schema) -> None:
-        if self.found is not None:
-            both = pa.unify_schemas([self.found, own], promote_options="permissive")
-            parts = [*self.found, *own]
+        if self.columns is not None:
+            both = pa.unify_schemas([self.columns, own], promote_options="permissive")
+            parts = [*self.columns, *own]
             self.widened |= any(both.field(part.name).type != part.type for part in parts)
             own = both
-        self.found = own
+        self.columns = own
 
     def _unfit(self, source: Source, rows: Sequence[Row], error: Exception) -> InputFailure:
         return InputFailure(

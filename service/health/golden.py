@@ -45,13 +45,13 @@ class GoldenCheck:
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output))
-            found = keyed(output.hidden, maps, unit)
+            computed = keyed(output.hidden, maps, unit)
             if head and text.scores is not None and output.scores is not None:
-                expected[task_key(head)], found[task_key(head)] = text.scores, output.scores
+                expected[task_key(head)], computed[task_key(head)] = text.scores, output.scores
             if text.target:
                 expected |= text.target.keyed()
-                found |= self._of_target(engine, output)
-            comparison.add(expected, found, tolerances)
+                computed |= self._of_target(engine, output)
+            comparison.add(expected, computed, tolerances)
         if not exact:
             comparison = comparison.of(passed_uses(self._manifest))
         if not comparison.passed and engine.name != "fake":

@@ -106,10 +106,10 @@ class LiveVerification:
             self._busy = False
 
     def _differences(
-        self, tasks: Sequence[Task], expected: Sequence[Output], found: Sequence[Output]
+        self, tasks: Sequence[Task], expected: Sequence[Output], served: Sequence[Output]
     ) -> dict[Kind, Difference]:
         worst: dict[Kind, Difference] = {}
-        for task, reference_output, output in zip(tasks, expected, found, strict=True):
+        for task, reference_output, output in zip(tasks, expected, served, strict=True):
             for kind, reference, candidate in _pairs(task, reference_output, output):
                 if Key(kind).use in self._uses:
                     new = difference(reference, candidate, self._tolerances[kind])
@@ -117,39 +117,39 @@ class LiveVerification:
         return worst
 
     def _report(self, worst: dict[Kind, Difference]) -> None:
-        for kind, found in worst.items():
-            self._metrics.live_difference(kind, found.max_abs_diff)
-            if not found.passed:
+        for kind, largest in worst.items():
+            self._metrics.live_difference(kind, largest.max_abs_diff)
+            if not largest.passed:
                 problem = (
-                    f"live verification failed: {kind}, max abs diff {found.max_abs_diff:.1e}, "
-                    f"min cosine {found.min_cosine:.6f}"
+                    f"live verification failed: {kind}, max abs diff {largest.max_abs_diff:.1e}, "
+                    f"min cosine {largest.min_cosine:.6f}"
                 )
                 _log.error("%s%s", self._label, problem)
                 self.problem = self.problem or problem
 
 
-def _pairs(task: Task, expected: Output, found: Output) -> Iterator[tuple[Kind, Floats, Floats]]:
+def _pairs(task: Task, expected: Output, served: Output) -> Iterator[tuple[Kind, Floats, Floats]]:
     if isinstance(task, MapsTask):
         assert expected.maps is not None  # noqa: S101 - both batchers have checked their outputs
-        assert found.maps is not None  # noqa: S101
-        yield ATTENTION_OF[task.kind], expected.maps, found.maps
+        assert served.maps is not None  # noqa: S101
+        yield ATTENTION_OF[task.kind], expected.maps, served.maps
         return
-    for one, other in zip(expected.hidden, found.hidden, strict=True):
-        yield "hidden", one, other
-    if expected.pooled is not None and found.pooled is not None:
-        yield "pooled", l2_normalize(expected.pooled), l2_normalize(found.pooled)
-    if expected.scores is not None and found.scores is not None:
-        yield "task", expected.scores, found.scores
-    if expected.target is not None and found.target is not None:
-        yield from _target_pairs(expected.target, found.target)
+    for reference, candidate in zip(expected.hidden, served.hidden, strict=True):
+        yield "hidden", reference, candidate
+    if expected.pooled is not None and served.pooled is not None:
+        yield "pooled", l2_normalize(expected.pooled), l2_normalize(served.pooled)
+    if expected.scores is not None and served.scores is not None:
+        yield "task", expected.scores, served.scores
+    if expected.target is not None and served.target is not None:
+        yield from _target_pairs(expected.target, served.target)
 
 
 def _target_pairs(
-    expected: TargetOutput, found: TargetOutput
+    expected: TargetOutput, served: TargetOutput
 ) -> Iterator[tuple[Kind, Floats, Floats]]:
-    for one, other in zip(expected.hidden, found.hidden, strict=True):
-        yield "decoder_hidden", one, other
-    for one, other in zip(expected.cross, found.cross, strict=True):
-        yield "cross_queries", one, other
-    if expected.logprobs is not None and found.logprobs is not None:
-        yield "logprobs", expected.logprobs, found.logprobs
+    for reference, candidate in zip(expected.hidden, served.hidden, strict=True):
+        yield "decoder_hidden", reference, candidate
+    for reference, candidate in zip(expected.cross, served.cross, strict=True):
+        yield "cross_queries", reference, candidate
+    if expected.logprobs is not None and served.logprobs is not None:
+        yield "logprobs", expected.logprobs, served.logprobs

@@ -231,8 +231,8 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
     prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
     await body.cut(prepared.texts.texts, options)
     prepared.texts.recount()
-    each = sum(FORMS[name].feature_bytes for name in body.types)
-    size = round(each * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
+    feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
+    size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
     with reserve(request, size) as held:
         vectors = await prepared.vectors()
         timings = prepared.timings

@@ -125,9 +125,9 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     inference.require_options(options)
     prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
     as_base64 = body.encoding_format == "base64"
-    each = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
+    float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     features = inference.vectors.kept(options.pooling, options.dimensions)
-    size = each * floats(options, prepared.texts, inference.config.hidden_size, features)
+    size = float_bytes * floats(options, prepared.texts, inference.config.hidden_size, features)
     limit = state.settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     reserved = size + text_bytes(prepared.texts)
@@ -194,8 +194,8 @@ def floats(
     """Return the number of floats in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
     of_tokens = options.tokens + len(options.parts)
-    each = of_tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
-    return len(options.states) * each
+    of_state = of_tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
+    return len(options.states) * of_state
 
 
 def encode_json(

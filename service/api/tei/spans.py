@@ -52,11 +52,11 @@ def single_texts(inputs: Sequence[Input]) -> list[str]:
 
 def span_bytes(texts: Sequence[str], tokenized: Sequence[TokenizedText], task: TaskConfig) -> int:
     """Return the predicted bytes of the spans of all texts, and of their logits."""
-    each = SPAN_BYTES + 2 * max(map(len, task.labels)) + LOGIT_BYTES * task.outputs
+    token_bytes = SPAN_BYTES + 2 * max(map(len, task.labels)) + LOGIT_BYTES * task.outputs
     size = 0
     for text, tokens in zip(texts, tokenized, strict=True):
         shown = sum(end - start for start, end in tokens.offsets)  # byte tokens share it
-        size += each * len(tokens.input_ids) + CHARACTER_BYTES * max(shown, len(text))
+        size += token_bytes * len(tokens.input_ids) + CHARACTER_BYTES * max(shown, len(text))
     return size
 
 

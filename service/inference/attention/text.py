@@ -42,7 +42,7 @@ class StateLayers:
 
         """
         encoder, decoder, cross = (
-            tuple(sorted({each.layer for each in passes if each.kind == kind}))
+            tuple(sorted({one_pass.layer for one_pass in passes if one_pass.kind == kind}))
             for kind in ("encoder", "decoder", "cross")
         )
         return cls((*encoder, last) if cross else encoder, decoder, cross, last)

@@ -54,24 +54,24 @@ class Grouping(NamedTuple):
     """Whether a token's score is its logit in place of its softmax; for aggregation `none` only."""
 
 
-def spans(found: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Span]:
+def spans(labelled: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Span]:
     """Return the spans of a text in order, without spans of ignored labels.
 
     Args:
-        found: logits of the text's tokens.
+        labelled: logits of the text's tokens.
         grouping: options of grouping.
         subwords: rule for tokens that continue a word.
 
     """
-    shares, offsets = _softmax(found.logits), found.tokens.offsets
-    kept = [i for i, special in enumerate(found.tokens.special_tokens_mask) if not special]
+    shares, offsets = _softmax(labelled.logits), labelled.tokens.offsets
+    kept = [i for i, special in enumerate(labelled.tokens.special_tokens_mask) if not special]
     if grouping.aggregation in ("none", "simple"):
-        scores = found.logits if grouping.raw else shares
+        scores = labelled.logits if grouping.raw else shares
         best = shares.argmax(axis=-1).tolist()
         units = [Span(scores[i, best[i]], grouping.labels[best[i]], *offsets[i]) for i in kept]
     else:
         units = []
-        continuing = list(subwords.continuing(found.text, found.tokens.input_ids, offsets))
+        continuing = list(subwords.continuing(labelled.text, labelled.tokens.input_ids, offsets))
         for word in _words(kept, continuing):
             share = _of_word(shares[word], grouping.aggregation)
             surest = int(share.argmax())

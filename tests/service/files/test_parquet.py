@@ -129,7 +129,7 @@ def test_columns_are_of_all_rows(tmp_path: Path) -> None:
     schema.add(lines, first)
     schema.add(lines, second)
     kinds = {"n": pa.float64(), "a": pa.null(), "b": pa.list_(pa.string())}
-    assert schema.found == pa.schema(kinds)
+    assert schema.columns == pa.schema(kinds)
     assert schema.table(lines, first + second).to_pylist() == [
         {"n": 1.0, "a": None, "b": None},
         {"n": 1.5, "a": None, "b": ["x"]},
