@@ -71,7 +71,7 @@ def told(artifact: Artifact, progress: Progress) -> Artifact:
         progress(FOREIGN_WITH_MAPS if manifest.gives_maps else FOREIGN)
     elif manifest.verification.passed and manifest.verification.failed:
         (use,) = passed_uses(manifest)
-        progress(f"served for {use} alone, as the other failed: {manifest.verification.failed}")
+        progress(f"served for {use} only, as the other use failed: {manifest.verification.failed}")
     return artifact
 
 
@@ -111,8 +111,7 @@ def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
     if not verification.passed and not settings.allow_unverified:
         why = f": {verification.failed}" if verification.failed else ""
         raise VerificationError(
-            f"{artifact.folder} failed its verification{why}; "
-            "--allow-unverified serves it all the same"
+            f"{artifact.folder} failed its verification{why}; --allow-unverified serves it anyway"
         )
     return artifact
 

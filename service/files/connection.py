@@ -24,11 +24,11 @@ SAFETENSORS = "application/vnd.safetensors"
 
 
 class ServiceFailure(OSError):
-    """The service cannot be reached, or fails after all retries."""
+    """Failure of the service, or of the connection to it, after all retries."""
 
 
 class RefusedRequest(Exception):
-    """The service rejects a request permanently."""
+    """Permanent rejection of a request by the service."""
 
     def __init__(self, status: int, detail: str, fingerprint: str | None) -> None:
         super().__init__(detail)
@@ -122,7 +122,7 @@ class Connection:
             if left:
                 self.sleep(max(asked, wait * random.uniform(0.5, 1)))  # noqa: S311
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-        raise ServiceFailure(f"{problem} ({TRIES} tries); the same command goes on later")
+        raise ServiceFailure(f"{problem} ({TRIES} tries); the same command resumes the run later")
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float:
@@ -150,4 +150,4 @@ def _parsed(content: bytes, url: str) -> Any:
     try:
         return json.loads(content)
     except ValueError:
-        raise ServiceFailure(f"what {url} answers is not of a Headscope service") from None
+        raise ServiceFailure(f"the reply of {url} is not from a Headscope service") from None

@@ -91,7 +91,7 @@ class JsonLines(Source):
         except orjson.JSONDecodeError as error:
             return None, f"it is not JSON: {error.msg}"
         if not isinstance(value, dict):
-            return None, "it is no JSON object"
+            return None, "it is not a JSON object"
         if self.column not in value:
             return None, f"it has no {self.column!r}"
         if taken := sorted(self.reserved & value.keys()):

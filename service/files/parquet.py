@@ -38,9 +38,7 @@ class ParquetRows(Source):
                         text, problem = self._text(texts[place])
                         yield Row(number, text, problem, (batch, place))
         except pa.ArrowException as error:
-            raise InputFailure(
-                f"{self.name} is no Parquet file that can be read: {error}"
-            ) from None
+            raise InputFailure(f"{self.name} is not a readable Parquet file: {error}") from None
 
     def schema(self) -> pa.Schema:
         """Return the file's columns."""

@@ -145,7 +145,7 @@ class RemoteEncoder:
             if isinstance(error, UsageError):
                 raise
             url = self._connection.url
-            raise ServiceFailure(f"what {url} answers is not of a Headscope service") from error
+            raise ServiceFailure(f"the reply of {url} is not from a Headscope service") from error
 
     def _tokenizing(self, texts: Sequence[str]) -> dict[str, Any]:
         wanted = self._encoding

@@ -81,7 +81,7 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
                 _encode(options, surveyed, encoder, work)
             return _put_together(options, surveyed, work, say)
         except KeyboardInterrupt:
-            say(f"stopped; the same command goes on with {work.folder}")
+            say(f"stopped; the same command resumes {work.folder}")
             raise
 
 
@@ -203,6 +203,6 @@ def _disk_full(work: WorkFolder) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise OSError(
-            f"{work.folder} cannot be written: {error.strerror}; the same command goes on once "
-            "there is room"
+            f"cannot write to {work.folder}: {error.strerror}; the same command resumes the run "
+            "once there is room"
         ) from None

@@ -127,7 +127,7 @@ class WorkerHandle:
         self._missed += 1
         if self._missed >= (MISSED_BEATS if self.loaded else LOADING_BEATS):
             seconds = self._missed * BEAT_SECONDS
-            self._reason = f"worker {self.index} hangs: nothing was heard of it for {seconds:g} s"
+            self._reason = f"worker {self.index} hangs: no heartbeat for {seconds:g} s"
             self.kill()
         else:
             self._next_beat = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)

@@ -15,7 +15,7 @@ MOST_AT_ONCE = 64
 RETRY_SECONDS = 0.01
 EXHAUSTED_SECONDS = 1.0
 """Pause after the system had no descriptor or memory for a connection."""
-EXHAUSTED = "no connection can be accepted for now, and those that come wait: %s"
+EXHAUSTED = "cannot accept connections for now; new connections wait: %s"
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def _bound(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.soc
         try:
             listener.bind((address[0], chosen, *address[2:]))
         except OSError as error:
-            why = f"port {chosen} of {address[0]} cannot be had: {error.strerror}"
+            why = f"cannot bind port {chosen} of {address[0]}: {error.strerror}"
             raise OSError(error.errno, why) from None
         sockets.append(listener)
     return sockets

@@ -131,10 +131,10 @@ class Supervisor:
             else:
                 self._failed_starts += 1
                 if self._failed_starts == MOST_FAILED_STARTS:
-                    raise EngineUnavailable(f"no worker starts any more: {reason}")
+                    raise EngineUnavailable(f"workers repeatedly fail to start: {reason}")
             steady = time.monotonic() - worker.started > STEADY_SECONDS
             pause = 0.0 if steady else min(max(FIRST_PAUSE_SECONDS, 2 * pause), MOST_PAUSE_SECONDS)
-            _log.error("%s; it is started again in %g s", reason, pause)
+            _log.error("%s; restarting it in %g s", reason, pause)
             await asyncio.sleep(pause)
             worker = await self._launch(index, restarted=True)
 

@@ -20,8 +20,8 @@ PRECISION_OF_ARTIFACT = (
     "leave --precision or HEADSCOPE_PRECISION out"
 )
 SERVICE_LINK = (
-    "is Kubernetes' of a service called headscope, as are more: `enableServiceLinks: false` in the "
-    "pod's spec leaves them out"
+    "is set by Kubernetes for a service called headscope: disable such variables with "
+    "`enableServiceLinks: false` in the pod's spec"
 )
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 _SERVED = {"model", "artifact"}
@@ -83,5 +83,5 @@ class Variables(EnvSettingsSource):
                     return [f"{variable.upper()} {SERVICE_LINK}"]
                 (likely,) = difflib.get_close_matches(name, names, 1) or [""]
                 hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
-                messages.append(f"{variable.upper()} is no setting{hint}")
+                messages.append(f"{variable.upper()} is not a setting{hint}")
         return messages

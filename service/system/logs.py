@@ -140,7 +140,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
 def _message(record: logging.LogRecord) -> str:
     if _is_ours(record):
         return record.getMessage().strip()
-    return f"a message that is not shown, from {record.module}:{record.lineno}:{record.funcName}"
+    return f"message not shown, from {record.module}:{record.lineno}:{record.funcName}"
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -185,4 +185,4 @@ def _warned(
 
 
 def _uncaught(where: str, error: BaseException | None) -> None:
-    _log.critical("%s ended by an exception that nobody caught", where, exc_info=error)
+    _log.critical("%s ended by an uncaught exception", where, exc_info=error)

@@ -59,7 +59,7 @@ def lower_priority() -> None:
         niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + COMPUTING_NICENESS
         os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
     except OSError as error:
-        _log.warning("a thread that computes keeps the event loop's priority: %s", error)
+        _log.warning("cannot lower the priority of a thread that computes: %s", error)
 
 
 def in_lower_priority(call: Callable[[], T]) -> T:

@@ -65,7 +65,7 @@ class AllocatedDict(MmapedDict):
                 os.posix_fallocate(self._f.fileno(), 0, capacity)
         except OSError as error:
             if not self._full:
-                _log.error("further metrics are not counted, %s", no_room(self._fname, error))
+                _log.error("new metric series are not counted: %s", no_room(self._fname, error))
             self._full = True
             return False
         return True
@@ -87,12 +87,12 @@ def allocate(path: Path, size: int) -> None:
         scratch.rename(path)
     except OSError as error:
         scratch.unlink(missing_ok=True)
-        raise OSError(f"a worker cannot keep its metrics, {no_room(path, error)}") from None
+        raise OSError(f"a worker cannot store its metrics: {no_room(path, error)}") from None
 
 
 def no_room(path: str | Path, error: OSError) -> str:
     """Return the message that the file system of a path is full."""
-    return f"{os.fspath(Path(path).parent)} takes no more: {error.strerror}"
+    return f"cannot write to {os.fspath(Path(path).parent)}: {error.strerror}"
 
 
 def share(index: int) -> None:

@@ -44,7 +44,7 @@ class Exporter(OTLPSpanExporter):
         now = time.monotonic()
         if result is not SpanExportResult.SUCCESS and now - self._said >= QUIET_SECONDS:
             self._said = now
-            _log.warning("the collector takes no traces; they are lost until it does")
+            _log.warning("the trace collector accepts no spans; they are lost until it does")
         return result
 
 

@@ -337,7 +337,7 @@ async def test_a_worker_that_hangs_is_started_again(service: Workers) -> None:
     await asyncio.to_thread(service.wait_until_ready)
     assert other in service.children
     (line,) = service.log.splitlines()[said:]
-    assert " hangs: nothing was heard of it for 10 s; it is started again" in line
+    assert " hangs: no heartbeat for 10 s; restarting it" in line
 
 
 async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:

@@ -53,14 +53,14 @@ def _inputs(value: Any) -> list[str] | None:
             case _:
                 raise PydanticCustomError(
                     "inputs",
-                    "inputs[{index}] is not one text: no images are taken",
+                    "inputs[{index}] is not a single text: images are not supported",
                     {"index": index},
                 )
     return texts
 
 
 class CohereEmbedRequest(LenientRequest):
-    """`POST /v2/embed` and `POST /v1/embed`."""
+    """Request body of `POST /v2/embed` and `POST /v1/embed`."""
 
     texts: list[str] | None = Field(None, description="At most 96.")
     inputs: Annotated[

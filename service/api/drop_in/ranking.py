@@ -61,7 +61,7 @@ def ranker(inference: Inference) -> TaskConfig:
     task = required_task(inference.manifest, _KINDS, _RANKER)
     if task.kind == "sequence_classification" and task.outputs != 1:
         raise NoTaskHead(
-            f"{inference.manifest.model} has {task.outputs} labels and ranks nothing: "
+            f"{inference.manifest.model} has {task.outputs} labels and is not a reranker: "
             f"serve {_RANKER}, or ask /predict"
         )
     return task

@@ -25,7 +25,7 @@ _CUT = Options(truncate=True, naming="input[{}]")
 
 
 class ClassifyRequest(InfinityRequest):
-    """`POST /classify`."""
+    """Request body of `POST /classify`."""
 
     input: Texts = Field(description="Texts to classify; long texts are cut.")
     raw_scores: bool = Field(

@@ -48,7 +48,7 @@ def _listed(value: Any) -> Any:
 
 
 class InfinityEmbeddingsRequest(InfinityRequest):
-    """`POST /embeddings`."""
+    """Request body of `POST /embeddings`."""
 
     input: Annotated[Texts, BeforeValidator(_listed), WithJsonSchema({"anyOf": [_LIST, _TEXT]})] = (
         Field(description="A text or a list of texts; long texts are cut.")

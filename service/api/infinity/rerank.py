@@ -22,7 +22,7 @@ _CUT = Options(truncate=True, naming="documents[{}]")
 
 
 class InfinityRerankRequest(InfinityRequest):
-    """`POST /rerank` with `documents`."""
+    """Request body of `POST /rerank` with `documents`."""
 
     form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
 

@@ -26,7 +26,7 @@ router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
 
 class JinaRerankRequest(RankRequest):
-    """`POST /v1/rerank`."""
+    """Request body of `POST /v1/rerank`."""
 
     return_documents: bool = Field(True, description="Whether each result includes its document.")
 

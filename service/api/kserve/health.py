@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v2", tags=["kserve"])
 
 
 class NotReady(ServiceError):
-    """The service or a model is not ready; the protocol requires a status of 400 … 499."""
+    """Error of a service or model that is not ready; the protocol requires 400 … 499."""
 
     status, title, slug = 400, "Not ready", "not-ready"
 

@@ -180,7 +180,7 @@ async def _with_maps(
     selection: AttentionSelection,
 ) -> Response:
     if not maps.binary and any(output.binary for output in outputs):
-        raise Unprocessable("attention is wanted in the JSON: no other output can follow it")
+        raise Unprocessable("attention is requested in JSON: other outputs cannot be binary then")
     state = service_of(request)
     size = total([*outputs, maps])
     check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=True)

@@ -86,7 +86,7 @@ def model_of_path(request: Request, name: str) -> ServedModel:
     if not name:
         raise InvalidRequest("the path names no model: /v2/models/NAME")
     if request.path_params.get("version", VERSION) != VERSION:
-        raise UnknownModel(f"there is no such version; the only one of every model is {VERSION}")
+        raise UnknownModel(f"unknown version; every model has only version {VERSION}")
     model = service_of(request).models.named(name)
     answered_by(request, model)
     return model

@@ -58,4 +58,4 @@ def map_selection(body: InferRequest, inference: Inference) -> AttentionSelectio
 def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> None:
     for name in names:
         if name in given.model_fields_set:
-            raise Unprocessable(f"parameters.{name} is of the output {output}, not asked for")
+            raise Unprocessable(f"parameters.{name} applies to {output}, which is not requested")

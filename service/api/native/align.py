@@ -41,7 +41,7 @@ Pairs = Annotated[list[tuple[str, str]], PAIRS, pairs_schema("the tired animal",
 
 
 class AlignRequest(ModelRequest, StrictRequest):
-    """`POST /align`."""
+    """Request body of `POST /align`."""
 
     inputs: Pairs = Field(description="Pairs of a source and a target.")
     method: Method | None = Field(
@@ -152,14 +152,14 @@ def _check_fields(request: AlignRequest, method: Method) -> None:
     }
     for name, fits in others.items():
         if getattr(request, name) is not None and not fits:
-            raise Unprocessable(f"{name} is not of the method {method}: {_INSTEAD[name]}")
+            raise Unprocessable(f"{name} does not apply to method {method}: {_INSTEAD[name]}")
 
 
 _INSTEAD = {
     "layer": "`layers` are the decoder's",
-    "layers": "`layer` is the one whose vectors are compared",
-    "heads": "they are of cross",
-    "threshold": "it is of softmax",
+    "layers": "`layer` selects the vectors to compare",
+    "heads": "they are for cross",
+    "threshold": "it is for softmax",
 }
 
 

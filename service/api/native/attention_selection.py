@@ -20,7 +20,7 @@ from service.inference.tokenization.tokenizer import Options
 
 
 class AttentionRequest(TextRequest):
-    """`POST /attention`."""
+    """Request body of `POST /attention`."""
 
     targets: Targets = Field(
         None, description="Decoder output to score for each input: one text for each input."

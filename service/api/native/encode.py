@@ -67,7 +67,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
 class EncodeRequest(TextRequest):
-    """`POST /encode`."""
+    """Request body of `POST /encode`."""
 
     outputs: Annotated[
         list[Literal["tokens", "pooled"]],
@@ -182,8 +182,8 @@ def encode_options(
     )
     if options.parts and 0 in options.states:
         raise Unprocessable(
-            f"include: {options.parts[0]}: hidden state 0 is the embeddings, which no layer wrote; "
-            "ask for layers 1 … L"
+            f"include: {options.parts[0]}: hidden state 0 is the embeddings, which no layer "
+            "outputs; ask for layers 1 … L"
         )
     return options
 

@@ -70,7 +70,7 @@ Pairs = Annotated[
 
 
 class ExplainRequest(TextRequest):
-    """`POST /explain`."""
+    """Request body of `POST /explain`."""
 
     inputs: Pairs = Field(description="Pairs of texts; each text is encoded by itself.")
     include: (
@@ -162,8 +162,8 @@ async def explained_by_matches(
     given = (body.layer, body.pooling, body.spans, body.top)
     if body.include not in (None, ["matches"]) or given != (-1, None, None, None):
         raise Unprocessable(
-            "of this model there are matches alone, of its last layer: leave include, layer, "
-            "pooling, spans and top out"
+            "this model has only matches, of its last layer: leave out include, layer, pooling, "
+            "spans and top"
         )
     if wants_safetensors(request):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
@@ -222,11 +222,11 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
         raise Unprocessable(f"layer {body.layer} is not in {-states} … {states - 1}")
     if "matches" in include:
         raise Unprocessable(
-            "matches are of sparse encoders and late-interaction models; of vectors of texts there "
-            "are pairs, occlusion, decomposition and heads"
+            "matches are for sparse encoders and late-interaction models; this model has pairs, "
+            "occlusion, decomposition and heads"
         )
     if "occlusion" not in include and (body.spans, body.top) != (None, None):
-        raise Unprocessable('spans and top are of occlusion: add "occlusion" to include')
+        raise Unprocessable('spans and top apply to occlusion: add "occlusion" to include')
     return ExplainOptions(
         layer=body.layer % states,
         pooling=body.pooling,

@@ -59,7 +59,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
 class HeadScoresRequest(TextRequest):
-    """`POST /attention/scores`."""
+    """Request body of `POST /attention/scores`."""
 
     layer: int = Field(description="Layer 0 … L−1, negative from the end.")
     head: int = Field(description="Head 0 … N−1, negative from the end.")

@@ -25,7 +25,7 @@ router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
 
 class VerifyRequest(ModelRequest, StrictRequest):
-    """`POST /verify`."""
+    """Request body of `POST /verify`."""
 
     inputs: Inputs = Field(description="Texts or pairs to run through both engines.")
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")

@@ -47,7 +47,7 @@ async def model(model: str, request: Request) -> OpenAIModel:
     """Return a served model by its name or alias, which may contain slashes."""
     served = service_of(request).models.by_name.get(model)
     if served is None:
-        raise UnknownModel("there is no such model; GET /v1/models lists those that there are")
+        raise UnknownModel("unknown model; GET /v1/models lists the served models")
     return _described(model, served)
 
 

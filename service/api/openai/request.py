@@ -21,7 +21,7 @@ from service.inference.tokenization.tokenizer import Options
 
 
 class EmbeddingsRequest(VllmRequest):
-    """`POST /v1/embeddings`."""
+    """Request body of `POST /v1/embeddings`."""
 
     input: TextsOrIds = Field(
         description="A text, token ids as `--token-ids` allows, or a list of either."

@@ -26,7 +26,7 @@ LIST = ListForm(b"[", lambda _, vector: array_pieces(vector), lambda _: b"]")
 
 
 class EmbedAllRequest(TeiRequest):
-    """`POST /embed_all`."""
+    """Request body of `POST /embed_all`."""
 
     inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
     prompt_name: str | None = Field(
@@ -44,7 +44,7 @@ class EmbedAllRequest(TeiRequest):
 
 
 class EmbedRequest(EmbedAllRequest):
-    """`POST /embed`."""
+    """Request body of `POST /embed`."""
 
     normalize: bool = Field(True, description="Return unit vectors.")
     dimensions: int | None = Field(

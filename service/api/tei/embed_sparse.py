@@ -38,7 +38,7 @@ Vectors = tuple[list[SparseVector], Timings]
 
 
 class EmbedSparseRequest(TeiRequest):
-    """`POST /embed_sparse`."""
+    """Request body of `POST /embed_sparse`."""
 
     inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
     prompt_name: str | None = Field(

@@ -69,7 +69,7 @@ _SEQUENCE = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxIt
 
 
 class PredictRequest(TeiRequest):
-    """`POST /predict`."""
+    """Request body of `POST /predict`."""
 
     inputs: Annotated[
         PredictInputs,
@@ -138,7 +138,7 @@ async def _of_texts(
     body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
 ) -> Response:
     if body.aggregation is not None:
-        raise Unprocessable("aggregation is of the labels of tokens; this model labels whole texts")
+        raise Unprocessable("aggregation applies to token labels; this model labels whole texts")
     texts, caller = body.inputs.texts, caller_of(request)
     check_given(texts, "inputs")
     prepared = await inference.prepare(texts, body.options(request), caller, "encode")
@@ -158,7 +158,7 @@ async def _of_tokens(
 ) -> Response:
     aggregation = body.aggregation or "simple"
     if body.raw_scores and aggregation != "none":
-        raise Unprocessable('raw_scores are of single tokens: ask with "aggregation": "none"')
+        raise Unprocessable('raw_scores apply to single tokens: send "aggregation": "none"')
     texts, caller = single_texts(body.inputs.texts), caller_of(request)
     prepared = await inference.prepare(texts, body.options(request), caller, "encode")
     size = span_bytes(texts, prepared.texts, task)

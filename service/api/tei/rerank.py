@@ -25,7 +25,7 @@ RANK_BYTES = 56
 
 
 class RerankRequest(TeiRequest):
-    """`POST /rerank` with `texts`."""
+    """Request body of `POST /rerank` with `texts`."""
 
     form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
 

@@ -49,7 +49,7 @@ class SimilarityParameters(TeiRequest):
 
 
 class SimilarityRequest(LenientRequest):
-    """`POST /similarity`."""
+    """Request body of `POST /similarity`."""
 
     inputs: SimilarityInput
     parameters: SimilarityParameters | None = None

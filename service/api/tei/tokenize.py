@@ -50,7 +50,7 @@ _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 class TokenizeRequest(LenientRequest):
-    """`POST /tokenize`."""
+    """Request body of `POST /tokenize`."""
 
     inputs: Annotated[
         list[str],
@@ -68,7 +68,7 @@ class TokenizeRequest(LenientRequest):
 
 
 class DecodeRequest(LenientRequest):
-    """`POST /decode`."""
+    """Request body of `POST /decode`."""
 
     ids: Annotated[
         list[TokenIds],

@@ -27,7 +27,7 @@ TOKEN_BYTES = 24
 
 
 class VocabularyQuery(BaseModel):
-    """`GET /vocabulary`."""
+    """Query of `GET /vocabulary`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,7 +91,7 @@ def _known(asked: Sequence[int], size: int) -> Sequence[int]:
     for place, index in enumerate(asked):
         if not 0 <= index < size:
             raise Unprocessable(
-                f"index[{place}] is not in 0 … {size - 1}; those of method bm42 are hashes of "
+                f"index[{place}] is not in 0 … {size - 1}; indices of method bm42 are hashes of "
                 "stems, which have no vocabulary"
             )
     return asked or range(size)

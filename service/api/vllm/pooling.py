@@ -52,7 +52,7 @@ TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
 
 
 class PoolingRequest(VllmRequest):
-    """`POST /pooling`."""
+    """Request body of `POST /pooling`."""
 
     input: TextsOrIds = Field(
         description="A text, token ids of the model's own tokenizer, or a list of either."

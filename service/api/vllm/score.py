@@ -32,7 +32,7 @@ Side = str | list[str]
 
 
 class ScoreRequest(VllmRequest):
-    """`POST /score` and `/v1/score`."""
+    """Request body of `POST /score` and `/v1/score`."""
 
     text_1: Side | None = Field(None, description="A text, or as many texts as on the other side.")
     text_2: Side | None = Field(None, description="A text or a list of texts.")

@@ -184,7 +184,7 @@ def answered_by(request: Request, model: ServedModel) -> None:
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
-    """Add a header with the model's name, unless the model is the only one and was not misnamed."""
+    """Add a header with the model's name if there are several, or if the request names another."""
     if models.several_answer or asked not in (None, model.name):
         response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 

@@ -133,4 +133,4 @@ def test_an_artifact_that_passed_one_use_says_which(artifact: Artifact) -> None:
     manifest = artifact.manifest.model_copy(update={"verification": record})
     told(replace(artifact, manifest=manifest), lines.append)
     told(artifact, lines.append)
-    assert lines == [f"served for vectors alone, as the other failed: heads: {failed.failed}"]
+    assert lines == [f"served for vectors only, as the other use failed: heads: {failed.failed}"]

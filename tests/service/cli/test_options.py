@@ -84,7 +84,7 @@ def test_what_is_none_has_its_default_in_words() -> None:
         ({}, {"ALLOW_UNVERIFIED": "perhaps"}, "HEADSCOPE_ALLOW_UNVERIFIED=perhaps must be a"),
         ({"api_keys": "s3cret,,"}, {}, "--api-keys: a key is empty"),
         ({}, {"API_KEYS": "s3cret,,"}, "HEADSCOPE_API_KEYS: a key is empty"),
-        ({}, {"PROT": "s3cret"}, "HEADSCOPE_PROT is no setting: did you mean HEADSCOPE_PORT?"),
+        ({}, {"PROT": "s3cret"}, "HEADSCOPE_PROT is not a setting: did you mean HEADSCOPE_PORT?"),
         ({"port": "a"}, {"THREADS": "0"}, "=0 must be greater than 0; --port a must be a valid"),
     ],
 )

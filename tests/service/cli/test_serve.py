@@ -70,7 +70,7 @@ def test_a_misspelt_variable_is_one_line_too(
     monkeypatch.setenv("HEADSCOPE_API_KEY", "s3cret")
     assert main([command]) == 2
     line = one_line(capsys, command)
-    assert line.endswith("HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?")
+    assert line.endswith("HEADSCOPE_API_KEY is not a setting: did you mean HEADSCOPE_API_KEYS?")
     assert served == []
 
 

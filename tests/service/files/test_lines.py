@@ -39,7 +39,7 @@ def test_what_is_no_text_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("line", "problem"),
     [
         ("{", "it is not JSON: "),
-        ("[1]", "it is no JSON object"),
+        ("[1]", "it is not a JSON object"),
         ('{"body": "a"}', "it has no 'text'"),
         ('{"text": null}', "'text' is null, not a text"),
         ('{"text": ["a"]}', "'text' is a list, not a text"),

@@ -67,7 +67,7 @@ def test_other_columns(tmp_path: Path, table: dict[str, Any], problem: str) -> N
 def test_what_is_no_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(InputFailure, match=r"a\.parquet is no Parquet file"):
+    with pytest.raises(InputFailure, match=r"a\.parquet is not a readable Parquet file"):
         list(ParquetRows(path, "a.parquet", "text", NONE).rows())
 
 

@@ -185,7 +185,7 @@ def test_a_full_disk_is_one_line(
 
     with monkeypatch.context() as patched:
         patched.setattr("service.files.parts.settle", full)
-        with pytest.raises(OSError, match=r"No space left on device; the same command goes on"):
+        with pytest.raises(OSError, match=r"No space left on device; the same command resumes"):
             encode(rows, tmp_path / "out.npy")
     assert encode(rows, tmp_path / "out.npy") == 0
 

@@ -131,7 +131,7 @@ async def test_a_silent_worker_is_killed(loaded: bool, monkeypatch: pytest.Monke
         reason = await asyncio.wait_for(worker.ended(), 60)
         assert worker.process.returncode == -9
     beats = MISSED_BEATS if loaded else 20
-    assert reason == f"worker 7 hangs: nothing was heard of it for {beats * 0.01:g} s"
+    assert reason == f"worker 7 hangs: no heartbeat for {beats * 0.01:g} s"
 
 
 @pytest.mark.usefixtures("quick")

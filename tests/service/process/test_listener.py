@@ -56,7 +56,7 @@ def test_every_address_of_a_host_on_one_port() -> None:
     with bound("127.0.0.1", 0) as (listener,):
         listener.listen()
         taken = listener.getsockname()[1]
-        line = f"port {taken} of 127.0.0.1 cannot be had: Address already in use"
+        line = f"cannot bind port {taken} of 127.0.0.1: Address already in use"
         with pytest.raises(OSError, match=line) as refused, bound("127.0.0.1", 0, taken):
             pass
         assert refused.value.errno == errno.EADDRINUSE
@@ -105,7 +105,7 @@ async def test_without_descriptors_connections_wait(
         opened.close()
     (line,) = [line for line in log.text.splitlines() if " headscope: " in line]
     assert line.endswith(
-        "no connection can be accepted for now, and those that come wait: Too many open files"
+        "cannot accept connections for now; new connections wait: Too many open files"
     )
     for number, (client, taken) in enumerate(zip(clients, given, strict=True)):
         with client, taken:

@@ -27,11 +27,14 @@ def from_command_line(*arguments: str) -> Settings:
 @pytest.mark.parametrize(
     ("variable", "says"),
     [
-        ("HEADSCOPE_API_KEY", "HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?"),
-        ("headscope_max_lenght", "MAX_LENGHT is no setting: did you mean HEADSCOPE_MAX_LENGTH?"),
-        ("HEADSCOPE_", "HEADSCOPE_ is no setting"),
-        ("HEADSCOPE_XYZZY", "HEADSCOPE_XYZZY is no setting"),
-        ("HEADSCOPE_HEADSCOPE_PORT", "HEADSCOPE_HEADSCOPE_PORT is no setting"),
+        (
+            "HEADSCOPE_API_KEY",
+            "HEADSCOPE_API_KEY is not a setting: did you mean HEADSCOPE_API_KEYS?",
+        ),
+        ("headscope_max_lenght", "MAX_LENGHT is not a setting: did you mean HEADSCOPE_MAX_LENGTH?"),
+        ("HEADSCOPE_", "HEADSCOPE_ is not a setting"),
+        ("HEADSCOPE_XYZZY", "HEADSCOPE_XYZZY is not a setting"),
+        ("HEADSCOPE_HEADSCOPE_PORT", "HEADSCOPE_HEADSCOPE_PORT is not a setting"),
     ],
 )
 def test_a_variable_that_is_no_setting_is_refused(
@@ -77,7 +80,9 @@ def test_the_variables_of_a_service_of_kubernetes_are_told_once(
         monkeypatch.setenv(f"HEADSCOPE_{name}", value)
     with pytest.raises(ValueError, match="enableServiceLinks") as refused:
         Settings()
-    assert str(refused.value).startswith("HEADSCOPE_PORT_8000_TCP is Kubernetes' of a service")
+    assert str(refused.value).startswith(
+        "HEADSCOPE_PORT_8000_TCP is set by Kubernetes for a service"
+    )
     assert str(refused.value).count("HEADSCOPE_") == 1
 
 

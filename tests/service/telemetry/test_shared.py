@@ -131,10 +131,10 @@ def test_a_worker_that_is_started_again_goes_on(opened: Opened, tmp_path: Path) 
 
 @pytest.mark.usefixtures("full")
 def test_without_room_there_is_no_file_and_the_reason_is_said(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="cannot keep its metrics") as refused:
+    with pytest.raises(OSError, match="cannot store its metrics") as refused:
         AllocatedDict(str(tmp_path / "counter_0.db"))
     assert str(refused.value) == (
-        f"a worker cannot keep its metrics, {tmp_path} takes no more: No space left on device"
+        f"a worker cannot store its metrics: cannot write to {tmp_path}: No space left on device"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -156,7 +156,7 @@ def test_without_room_to_grow_what_was_counted_still_is(
     assert holes(path) == 0
     (line,) = log.text.splitlines()
     assert line.endswith(
-        f"further metrics are not counted, {tmp_path} takes no more: No space left on device"
+        f"new metric series are not counted: cannot write to {tmp_path}: No space left on device"
     )
 
 
@@ -169,10 +169,10 @@ def test_a_full_file_system_ends_no_process_by_a_signal(
         done = counting(folder)
     if not starts:
         assert done.returncode == 1
-        assert "a worker cannot keep its metrics" in done.stderr.splitlines()[-1]
+        assert "a worker cannot store its metrics" in done.stderr.splitlines()[-1]
         return
     assert done.returncode == 0, done.stderr
     told, counted = done.stdout.split("\n")[:2]
     assert told == "No space left on device"
     assert 100 < int(counted) < 3000
-    assert "further metrics are not counted" in done.stderr
+    assert "new metric series are not counted" in done.stderr

@@ -197,7 +197,7 @@ async def test_a_collector_that_is_down_costs_a_line(
     tracing.close()
     lines = [record for record in caplog.records if record.levelno >= logging.INFO]
     assert [(line.name, line.levelname) for line in lines] == [("headscope", "WARNING")]
-    assert "the collector takes no traces" in lines[0].message
+    assert "the trace collector accepts no spans" in lines[0].message
 
 
 async def test_a_collector_that_hangs_keeps_nobody(

@@ -139,7 +139,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
         ({"texts": None}, "either `texts` or `inputs` is needed"),
         ({"inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "either `texts` or"),
         ({"texts": None, "images": ["data:"]}, "images"),
-        ({"texts": None, "inputs": [{"content": [IMAGE]}]}, "inputs[0] is not one text"),
+        ({"texts": None, "inputs": [{"content": [IMAGE]}]}, "inputs[0] is not a single text"),
         ({"input_type": "image"}, "input_type: Input should be"),
         ({"embedding_types": ["int4"]}, "embedding_types.0: Input should be"),
         ({"embedding_types": []}, "embedding_types"),

@@ -72,7 +72,7 @@ async def test_a_model_that_ranks_nothing_is_a_400(artifact: Artifact) -> None:
     async with serving_task(artifact, LABELS) as client:
         response = await client.post("/rerank", json=BODY)
         assert (response.status_code, response.json().keys()) == (400, {"error"})
-        assert "3 labels and ranks nothing" in response.json()["error"]["message"]
+        assert "3 labels and is not a reranker" in response.json()["error"]["message"]
 
 
 async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:

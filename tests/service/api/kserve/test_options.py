@@ -51,7 +51,7 @@ def test_maps(inference: Inference) -> None:
 def test_parameters_of_outputs_that_are_not_wanted(
     inference: Inference, parameters: dict[str, Any]
 ) -> None:
-    with pytest.raises(Unprocessable, match="not asked for"):
+    with pytest.raises(Unprocessable, match="not requested"):
         map_selection(asked("pooled", **parameters), inference)
-    with pytest.raises(Unprocessable, match="not asked for"):
+    with pytest.raises(Unprocessable, match="not requested"):
         vector_options(asked("attention", dimensions=1), inference)

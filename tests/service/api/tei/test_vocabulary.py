@@ -40,8 +40,8 @@ async def test_what_is_no_index_is_teis_422(client: httpx.AsyncClient, query: st
     assert response.json().keys() == {"error", "error_type"}
     if query in ("index=30522", "index=-1"):
         assert response.json()["error"] == (
-            "index[1] is not in 0 … 30521; those of method bm42 are hashes of stems, which have no "
-            "vocabulary"
+            "index[1] is not in 0 … 30521; indices of method bm42 are hashes of stems, which have "
+            "no vocabulary"
         )
 
 

@@ -65,7 +65,7 @@ async def test_several_labels_score_nothing(artifact: Artifact) -> None:
     async with serving_task(artifact, LABELS) as client:
         refused = await client.post("/v1/score", json=BODY)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, 400)
-        assert "3 labels and ranks nothing" in refused.json()["error"]["message"]
+        assert "3 labels and is not a reranker" in refused.json()["error"]["message"]
 
 
 async def test_the_first_model_that_scores_answers(artifact: Artifact) -> None:
