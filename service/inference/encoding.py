@@ -92,7 +92,7 @@ class EncodeOptions:
     layers: tuple[int, ...] = ()
     """Hidden states to return, in the order of the reply."""
     ablated: Ablated = ()
-    """(layer, head) of each head whose output is set to zero."""
+    """Heads whose output is set to zero, as (layer, head)."""
 
     patches: tuple[HeadPatch, ...] = ()
     parts: tuple[PartName, ...] = ()

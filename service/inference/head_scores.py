@@ -26,8 +26,7 @@ class HeadSelection:
     part: MapPart
     """Queries and keys to return, without pooling."""
     ablated: Ablated = ()
-    """(layer, head) of each head whose output is set to zero; scores of an ablated head are still
-    computed."""
+    """Heads whose output is set to zero, as (layer, head); their own scores are still computed."""
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,8 @@ class Settings(ModelSettings):
     )
     auto_truncate: Annotated[bool, Shown(Group.LIMITS)] = Field(
         True,
-        description="Truncate long texts by default, for requests in the format of "
-        "text-embeddings-inference; other dialects have their own defaults.",
+        description="Truncate long texts if a request of the text-embeddings-inference dialect "
+        "does not set `truncate`; other dialects have their own defaults.",
     )
     token_ids: Annotated[Literal["refuse", "model", "cl100k"], Shown(Group.LIMITS)] = Field(
         "refuse",

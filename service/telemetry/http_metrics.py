@@ -54,7 +54,7 @@ class HttpMetrics:
         )
         self.in_flight = Gauge(
             "headscope_requests_in_flight",
-            "Requests whose reply is not complete, the one for the metrics included.",
+            "Requests whose reply is not complete, including the request for metrics.",
             registry=registry,
             multiprocess_mode="livesum",
         )
@@ -72,7 +72,7 @@ class HttpMetrics:
         )
         self.reply_prediction = Histogram(
             "headscope_reply_prediction_ratio",
-            "Bytes of a reply over those that were predicted and reserved before it was computed.",
+            "Ratio of the bytes of a reply to the bytes that were predicted and reserved.",
             ["route"],
             buckets=PREDICTION,
             registry=registry,
@@ -84,7 +84,7 @@ class HttpMetrics:
         )
         self.refusals = Counter(
             "headscope_refused",
-            "Requests refused: every error but failures of a request that was taken.",
+            "Rejected requests: all errors except failures of accepted requests.",
             ["route", "reason"],
             registry=registry,
         )

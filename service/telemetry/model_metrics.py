@@ -30,22 +30,20 @@ class ModelFamilies:
         self.tokens = counter("headscope_tokens", "Tokens computed, without padding.", _LANE)
         self.input_tokens = histogram(
             "headscope_input_tokens",
-            "Length of an input, special tokens included.",
+            "Tokens of an input, including special tokens.",
             _MODEL,
             buckets=INPUT_TOKENS,
         )
         self.notices = {
-            "truncated": counter(
-                "headscope_truncated_inputs", "Inputs that were cut to the most tokens.", _MODEL
-            ),
+            "truncated": counter("headscope_truncated_inputs", "Truncated inputs.", _MODEL),
             "prompt_missing": counter(
                 "headscope_prompt_missing_inputs",
-                "Inputs without a prompt, of a model that names prompts and no default.",
+                "Inputs without a prompt, for models with prompts but no default.",
                 _MODEL,
             ),
             "unknown_tokens": counter(
                 "headscope_unknown_token_inputs",
-                "Inputs in which more than a tenth of the tokens are the unknown token.",
+                "Inputs in which over a tenth of the tokens are the unknown token.",
                 _MODEL,
             ),
         }
@@ -58,7 +56,7 @@ class ModelFamilies:
         )
         self.queue_seconds = histogram(
             "headscope_queue_seconds",
-            "Time that a request waited for its first batch, or in vain until its deadline.",
+            "Time that a request waited for its first batch, or until it was dropped.",
             _LANE,
             buckets=SECONDS,
         )
@@ -73,47 +71,49 @@ class ModelFamilies:
         )
         self.queue_refused = counter(
             "headscope_queue_refused",
-            "Requests that a queue did not take, or that waited in it in vain.",
+            "Requests that a queue rejected, or dropped after a wait.",
             [*_LANE, "reason"],
         )
         self.queue_tokens = summed("headscope_queue_tokens", "Tokens waiting.", _LANE)
         self.queue_texts = summed("headscope_queue_texts", "Texts and maps waiting.", _LANE)
         self.queue_tokens_limit = summed(
-            "headscope_queue_tokens_limit", "Most tokens that may wait.", _LANE
+            "headscope_queue_tokens_limit", "Maximum number of waiting tokens.", _LANE
         )
         self.queue_texts_limit = summed(
-            "headscope_queue_texts_limit", "Most texts that may wait.", _LANE
+            "headscope_queue_texts_limit", "Maximum number of waiting texts.", _LANE
         )
         self.batch_tokens_limit = most(
-            "headscope_batch_tokens_limit", "Most tokens of a batch.", _MODEL
+            "headscope_batch_tokens_limit", "Maximum tokens of a batch.", _MODEL
         )
         self.input_tokens_limit = most(
-            "headscope_input_tokens_limit", "Most tokens of an input.", _MODEL
+            "headscope_input_tokens_limit", "Maximum tokens of an input.", _MODEL
         )
         self.engine_calls_limit = summed(
-            "headscope_engine_calls_limit", "Batches that engines compute at once.", _MODEL
+            "headscope_engine_calls_limit",
+            "Maximum number of concurrent batches of an engine.",
+            _MODEL,
         )
         self.degraded = most(
             "headscope_degraded",
-            "1 while a model's own engine has failed and another serves in its place.",
+            "1 while a stand-in serves in place of a model's failed engine.",
             _MODEL,
         )
         self.engine_restarts = counter(
-            "headscope_engine_restarts", "Engines started again after they had failed.", _MODEL
+            "headscope_engine_restarts", "Restarts of failed engines.", _MODEL
         )
         self.verified_batches = counter(
             "headscope_verified_batches",
-            "Batches that PyTorch computed again.",
+            "Batches that PyTorch computed again for comparison.",
             [*_MODEL, "result"],
         )
         self.live_max_abs_diff = most(
             "headscope_live_max_abs_diff",
-            "Largest difference to PyTorch of any batch that it computed again.",
+            "Largest difference from PyTorch in live verification.",
             [*_MODEL, "kind"],
         )
         self.engine_info = most(
             "headscope_engine_info",
-            "1, with a model's own engine and the provider that is really in use.",
+            "1, labelled with a model's engine and the provider in use.",
             ["engine", "provider", "precision", *_MODEL],
         )
 

@@ -37,9 +37,13 @@ class ServiceProcesses(Collector):
         for name, what, value in (
             ("virtual_memory_bytes", "Virtual memory.", virtual),
             ("resident_memory_bytes", "Resident memory; a shared page counts once.", resident),
-            ("start_time_seconds", "When the service started, since the epoch.", self._started()),
+            (
+                "start_time_seconds",
+                "Start of the service as Unix time.",
+                self._started(),
+            ),
             ("open_fds", "Open file descriptors.", open_files),
-            ("max_fds", "Most open file descriptors that all processes may have.", most_files),
+            ("max_fds", "Maximum number of open file descriptors of all processes.", most_files),
         ):
             yield GaugeMetricFamily(f"process_{name}", what, value)
         seconds = self._cpu_seconds()

@@ -21,44 +21,42 @@ class ServiceMetrics:
         least = partial(Gauge, registry=registry, multiprocess_mode="livemin")
         self.build_info = Gauge(
             "headscope_build_info",
-            "1, with the versions of Headscope and of Python.",
+            "1, labelled with the versions of Headscope and Python.",
             ["version", "python"],
             registry=registry,
             multiprocess_mode="livemax",
         )
-        self.ready = least(
-            "headscope_ready", "1 while nothing is known for which readiness would fail."
-        )
+        self.ready = least("headscope_ready", "1 unless readiness is known to fail.")
         self.connections = summed("headscope_connections", "Open connections of clients.")
         self.body_bytes = summed(
-            "headscope_body_bytes_in_flight", "Bytes of requests' bodies that are in memory."
+            "headscope_body_bytes_in_flight", "Bytes of request bodies in memory."
         )
         self.reply_bytes = summed(
-            "headscope_reply_bytes_in_flight", "Bytes of replies that are in memory or reserved."
+            "headscope_reply_bytes_in_flight", "Bytes of replies in memory or reserved."
         )
         self.body_bytes_limit = summed(
-            "headscope_body_bytes_in_flight_limit", "Most bytes of bodies in flight."
+            "headscope_body_bytes_in_flight_limit", "Maximum bytes of request bodies in flight."
         )
         self.reply_bytes_limit = summed(
-            "headscope_reply_bytes_in_flight_limit", "Most bytes of replies in flight."
+            "headscope_reply_bytes_in_flight_limit", "Maximum bytes of replies in flight."
         )
         self.request_seconds_limit = least(
-            "headscope_request_seconds_limit", "Time until the reply to a request has begun."
+            "headscope_request_seconds_limit", "Maximum time until a reply begins."
         )
         self.queue_seconds_limit = least(
-            "headscope_queue_seconds_limit", "Most time that a request may wait."
+            "headscope_queue_seconds_limit", "Maximum wait of a request in a queue."
         )
         self.queue_seconds_target = least(
-            "headscope_queue_seconds_target", "Wait that only bursts may exceed."
+            "headscope_queue_seconds_target", "Target wait, exceeded only by bursts."
         )
         self.memory_available = least(
             "headscope_memory_available_bytes",
-            "Bytes that processes can still take, of the machine or of the container's limit.",
+            "Bytes available to processes, by the machine or the container's limit.",
         )
-        self.workers = summed("headscope_workers", "Processes that serve.")
+        self.workers = summed("headscope_workers", "Number of serving processes.")
         self.worker_restarts = Counter(
             "headscope_worker_restarts",
-            "Workers that were started again because they had ended.",
+            "Restarts of ended workers.",
             registry=registry,
         )
         self.workers.set(1)

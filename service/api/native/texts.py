@@ -158,7 +158,7 @@ class Header:
     model: str
     backend: str
     fields: Mapping[str, list[int]]
-    """`layers` and `heads` of /attention."""
+    """Further fields: `layers` of /encode, `layers` and `heads` of /attention."""
     notices: Notices = NO_NOTICES
 
     @property

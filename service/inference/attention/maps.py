@@ -68,7 +68,7 @@ class TextSummary:
     rollout: Floats | None
     """Attention rollout, `[S, S]`."""
     pooled_shift: float | None
-    """1 − cosine of the pooled vectors with and without the ablation."""
+    """Value of 1 − cosine between the pooled vectors with and without the ablation."""
     logprob_shift: float | None = None
     """Change of the target tokens' mean log-probability by the ablation."""
     logprobs: Floats | None = None

@@ -55,7 +55,7 @@ class AttentionSelection:
     top_k: int | None
     """Number of largest weights of each query to keep; None for all weights."""
     ablated: Ablated
-    """(layer, head) of each head of the encoder whose output is set to zero."""
+    """Heads of the encoder whose output is set to zero, as (layer, head)."""
     target: TargetSelection | None = None
     """Selection for the decoder, if texts have targets."""
     norms: bool = False

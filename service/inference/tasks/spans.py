@@ -18,9 +18,8 @@ from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenizer import TokenizedText
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
-"""`none` labels every token, `simple` merges adjacent tokens with the same label. The others label
-words and merge them: by the first token, by the mean of the tokens, or by the highest-scoring
-token."""
+"""Units of labelling: every token; adjacent tokens with the same label; or adjacent words, each
+with the label of its first token, of the mean of its tokens, or of its highest-scoring token."""
 IGNORED = frozenset({"O"})
 """Labels of tokens outside of spans."""
 

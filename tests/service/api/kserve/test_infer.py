@@ -124,13 +124,13 @@ async def test_names_versions_and_ids(client: httpx.AsyncClient, artifact: Artif
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"parameters": {"layers": [0]}}, "parameters.layers is of the output attention"),
+    ({"parameters": {"layers": [0]}}, "parameters.layers applies to attention"),
     ({"outputs": wanted("tokens"), "parameters": {"pooling": "cls"}}, "pooled or embeddings"),
     ({"outputs": wanted("pooled", "pooled")}, "twice"),
     ({"outputs": wanted("logits")}, "outputs.0.name"),
     ({"outputs": wanted("attention"), "parameters": {"heads": 9}}, "heads: 9"),
     ({"outputs": wanted("attention"), "parameters": {"heads": "1, x"}}, "heads"),
-    ({"outputs": [*wanted("pooled"), *wanted("attention", binary=False)]}, "in the JSON"),
+    ({"outputs": [*wanted("pooled"), *wanted("attention", binary=False)]}, "in JSON"),
     ({"parameters": {"layer": 7}}, "layer 7"),
     ({"parameters": {"priority": 1}}, "parameters.priority"),
     ({"parameters": {"truncate": 1}}, "parameters.truncate"),
