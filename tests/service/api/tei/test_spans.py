@@ -57,7 +57,7 @@ async def test_texts_have_lists_of_spans(artifact: Artifact) -> None:
     [
         (TOKENS, {"inputs": ["a", "b"]}, "inputs[0] is a pair"),
         (TOKENS, {"inputs": [["a"], ["b", "c"]]}, "inputs[1] is a pair"),
-        (TOKENS, {"inputs": "a", "raw_scores": True}, 'ask with "aggregation": "none"'),
+        (TOKENS, {"inputs": "a", "raw_scores": True}, 'send "aggregation": "none"'),
         (TOKENS, {"inputs": "a", "aggregation": "last"}, "aggregation: "),
         (LABELS, {"inputs": "a", "aggregation": "none"}, "this model labels whole texts"),
     ],
