@@ -107,7 +107,7 @@ def service() -> Iterator[Workers]:
         yield service
         assert service.stop() == 0
         said = service.log.splitlines()
-        assert all("it is started again" in line for line in said)
+        assert all("restarting it" in line for line in said)
 
 
 def restarts(found: dict[str, float]) -> float:
@@ -377,12 +377,12 @@ async def wait_without_descriptors(service: Workers) -> None:
     process.rlimit(psutil.RLIMIT_NOFILE, (3, before[1]))
     async with connected(service.port, 30) as connections:
         asked = [asyncio.create_task(connection.ask(LIVE)) for connection in connections]
-        await until(lambda: "no connection can be accepted" in service.log)
+        await until(lambda: "cannot accept connections" in service.log)
         process.rlimit(psutil.RLIMIT_NOFILE, before)
         replies = await asyncio.gather(*asked)
     assert {reply.status for reply in replies} == {200}
     (line,) = service.log.splitlines()
-    assert line.endswith("and those that come wait: Too many open files")
+    assert line.endswith("new connections wait: Too many open files")
 
 
 async def stopped_under_load(service: Workers, number: signal.Signals) -> int:

@@ -45,7 +45,7 @@ def test_a_variable_that_is_no_setting_is_refused(
         with pytest.raises(ValueError, match=re.escape(says)) as refused:
             read()
         assert "c4n4ry" not in str(refused.value)
-    if says.endswith("no setting"):
+    if says.endswith("not a setting"):
         assert "did you mean" not in str(refused.value)
 
 
