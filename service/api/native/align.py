@@ -105,10 +105,10 @@ async def align(body: AlignRequest, request: Request) -> Response:
         if cross:
             alignments = await cross.results()
         else:
-            found = await align_vectors(inference, prepared, options)
+            alignments = await align_vectors(inference, prepared, options)
         release = held.pop_all().close
     timings = prepared.texts.timings
-    return PartsResponse(Reply([reply.pieces(found)], JSON, timings, release=release))
+    return PartsResponse(Reply([reply.pieces(alignments)], JSON, timings, release=release))
 
 
 def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:

@@ -75,7 +75,7 @@ class AlignmentReply:
             "words": {"source": _words(pair.source), "target": _words(pair.target)},
             "alignments": list_pieces(
                 {"source": i, "target": j, "score": score}
-                for (i, j), score in zip(links, found.scores, strict=True)
+                for (i, j), score in zip(links, alignment.scores, strict=True)
             ),
             "pharaoh": _pharaoh(links),
             "truncated": {"source": cut[0], "target": cut[1]},

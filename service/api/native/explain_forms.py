@@ -97,7 +97,7 @@ def _pair_pieces(
 
 
 def explain_safetensors(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
     """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 

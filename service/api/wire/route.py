@@ -275,10 +275,7 @@ class PartsResponse(Response):
 
 
 def timing_headers(timings: Timings) -> dict[str, str]:
-    """Return the headers of a reply's notices, and of each step's time in whole milliseconds.
-
-    The headers of the times have text-embeddings-inference's names.
-    """
+    """Return the headers of notices and, as text-embeddings-inference names them, times in ms."""
     return timings.notices.headers() | {
         "x-tokenization-time": str(round(1000 * timings.tokenization_seconds)),
         "x-queue-time": str(round(1000 * timings.queue_seconds)),
@@ -288,13 +285,13 @@ def timing_headers(timings: Timings) -> dict[str, str]:
 
 
 async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:
-    """What is sent of a part: itself, or what its pieces are joined to."""
+    """Yield a part as it is sent: itself, or its pieces joined to larger ones."""
+    turns: Turns = scope["app"].state.service.turns
     if isinstance(part, bytes | memoryview):
         yield part
-        return
-    turns: Turns = scope["app"].state.service.turns
-    async for one in turns.written(part):
-        yield one
+    else:
+        async for piece in turns.written(part):
+            yield piece
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:
