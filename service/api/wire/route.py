@@ -258,10 +258,9 @@ class PartsResponse(Response):
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
             await send(start)
-            *body, last = written
-            for part in body:
+            for part in written[:-1]:
                 await _send(send, part)
-            await _send(send, last, more=rest is not None)
+            await _send(send, written[-1], more=rest is not None)
             if rest is not None:
                 async for one in rest:
                     async for part in _written(scope, one):
