@@ -285,10 +285,10 @@ def timing_headers(timings: Timings) -> dict[str, str]:
 
 async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:
     """Yield a part as it is sent: itself, or its pieces joined to larger ones."""
-    turns: Turns = scope["app"].state.service.turns
     if isinstance(part, bytes | memoryview):
         yield part
     else:
+        turns: Turns = scope["app"].state.service.turns
         async for piece in turns.written(part):
             yield piece
 
