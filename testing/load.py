@@ -48,7 +48,7 @@ class Job:
     patience_seconds: float = 30.0
     """A request that takes longer hangs."""
     address: str = "127.0.0.1"
-    """Address of this machine that the connections come from: clients are told apart by theirs."""
+    """Local address of the connections, by which the service distinguishes clients."""
     resend: bool = False
     """Whether to resend a request, once, whose connection ended before its reply began: a server
     may close an idle connection."""

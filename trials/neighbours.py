@@ -35,7 +35,7 @@ BINARY = {"accept": "application/vnd.safetensors"}
 SLOW_BYTES, SLOW_SECONDS = 2**16, 0.1
 MEMORY_SECONDS = 60
 ADDRESS = "127.0.0.2"
-"""Of the other client."""
+"""Address of the other client."""
 Beside = Callable[[Service], AbstractAsyncContextManager[None]]
 
 

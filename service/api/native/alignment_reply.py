@@ -46,7 +46,7 @@ class AlignmentReply:
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
 
     def pieces(self, found: Sequence[WordAlignment]) -> Unwritten:
-        """It in JSON."""
+        """Write the reply as JSON."""
         prepared = self.prepared
         names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
         head = names | notice_field(prepared.texts.timings.notices) | {"results": []}
