@@ -27,6 +27,7 @@ from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import finished, poolings_of, reductions_of, tasks_of
 from service.inference.notices import Notices
 from service.inference.timings import Timings
+from service.inference.tokenization.backlog import Kind
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
@@ -71,6 +72,7 @@ class Inference:
         """Cost of a decomposition by engine, once it is measured: see `explanation.part_cost`."""
         self._allow_unverified = allow_unverified
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
+        self._tokenizing.measure()
 
     async def prepare(
         self,
@@ -102,9 +104,12 @@ class Inference:
         if lane == "attention":
             self._require_own_maps()
         began, scheduler = time.monotonic(), await self.engines.get(engine)
-        scheduler.check_room(lane, caller)
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
+        demand = self._tokenizing.demand(inputs, options, caller, beside)
+        caller = scheduler.hold_place(lane, demand)
+        texts = await self._tokenizing.tokenize(inputs, options, caller, beside)
         lengths = [len(text.input_ids) for text in texts]
+        if caller.place:
+            caller.place.keep(max(0, caller.place.tokens - sum(lengths)))
         lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
         notices = Notices.of(texts, lacking)
         self.engines.observer.tokenized(lengths, notices.counts())
@@ -124,7 +129,7 @@ class Inference:
         """
         began, caller = time.monotonic(), prepared.caller
         found = await self._tokenizing.tokenize_targets(
-            targets, options, caller.finish_by, prepared.characters
+            targets, options, caller, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in found)
         seconds, notices = time.monotonic() - began, Notices.of(found)
@@ -138,9 +143,10 @@ class Inference:
         caller: Caller,
         *,
         any_length: bool = False,
+        kind: Kind = "texts",
     ) -> list[Found]:
         """Run work of the tokenizer alone on a request's inputs; see `Tokenizing.run`."""
-        return await self._tokenizing.run(inputs, work, caller.finish_by, any_length=any_length)
+        return await self._tokenizing.run(inputs, work, caller, any_length=any_length, kind=kind)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.
@@ -287,7 +293,7 @@ class Inference:
             ServiceError: an engine is not there, or failed.
 
         """
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
+        texts = await self._tokenizing.tokenize(inputs, options, caller)
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:

@@ -13,6 +13,8 @@ from service.errors import DeadlinePassed, Overloaded, Unprocessable
 from service.scheduler.lanes import Lane
 from service.scheduler.submission import Caller
 
+MORE_TOKENS = 1.25
+"""Texts that were admitted by an estimate of their tokens may have so many times more."""
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
 """The bound for which a request was not admitted, or given up before any of it was computed."""
 
@@ -56,11 +58,29 @@ class Demand:
     caller: Caller
     texts: int
     tokens: int
+    tokenizing_seconds: float | None = None
+    """Time until its texts are tokenised; None once they are, and the tokens are exact."""
+    admitted: bool = False
+    """Whether it was admitted when its place was held: only its deadline is checked again, by what
+    batches took meanwhile."""
 
     @property
     def ahead(self) -> int:
         """Tokens that have to be computed after these before the deadline, and wait nowhere yet."""
         return self.caller.promise.needed if self.caller.promise else 0
+
+    @classmethod
+    def of_tokenized(cls, caller: Caller, texts: int, tokens: int) -> Demand:
+        """Return the demand of texts to be queued, which leave the place that was held for them."""
+        place, demand = caller.place, cls(caller, texts, tokens)
+        if place is None:
+            return demand
+        admitted = tokens + demand.ahead <= MORE_TOKENS * place.tokens
+        if caller.promise:
+            place.end()  # all that follows is promised
+        else:
+            place.keep(tokens)
+        return cls(caller, texts, tokens, admitted=admitted)
 
 
 @dataclass(frozen=True)
@@ -90,10 +110,11 @@ def forecast(
     """
     most = limits.max_batch_tokens
     last_batch = min(demand.tokens, most)
-    before = lane.map_tokens + lane.texts.tokens_before(demand.caller.client)
-    before_last = lane.map_tokens + lane.texts.tokens_before(
-        demand.caller.client, demand.tokens - last_batch
-    )
+    client = demand.caller.client
+    before = lane.map_tokens + lane.texts.tokens_before(client)
+    before_last = lane.map_tokens + lane.texts.tokens_before(client, demand.tokens - last_batch)
+    if not demand.admitted:  # the places beside its own came later, or are queued by now
+        before_last += lane.places.before(client, demand.tokens)
     shared = [other for other in others if other is not lane and other.queued_tokens]
     share = lane.share / (lane.share + sum(other.share for other in shared))
     elsewhere = sum(other.pace.predict(other.queued_tokens, most) for other in shared)
@@ -105,7 +126,7 @@ def forecast(
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
     ahead = demand.ahead
-    ahead += lane.promises.before(demand.caller.client, ahead)
+    ahead += lane.promises.before(client, ahead)
     rest = lane.text_pace.predict(ahead, most) / share / workers.threads
     return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most), rest)
 
@@ -129,18 +150,24 @@ def check_admission(
     left = demand.caller.finish_by - now
     if left <= 0:
         return Refusal("deadline", deadline_passed(retry_after(expected.wait)))
+    expected_seconds = (expected.total + expected.rest) * lane.margin.factor
+    total = expected_seconds + (demand.tokenizing_seconds or 0.0)
+    if demand.admitted:
+        return _too_late(lane, total, left) if total > left else None
+    held_tokens = lane.queued_tokens + lane.places.tokens
     bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
-        ("tokens", demand.tokens, lane.queued_tokens, limits.max_queue_tokens),
+        ("tokens", demand.tokens, held_tokens, limits.max_queue_tokens),
         ("texts", demand.texts, lane.queued_texts, limits.max_queue_texts),
     )
+    exact = demand.tokenizing_seconds is None
     for unit, size, _, limit in bounds:
-        if 2 * size > limit:
+        if 2 * size > limit and exact:
             raise Unprocessable(
                 f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
                 "send it in parts"
             )
     for unit, size, held, limit in bounds:
-        if 2 * size > limit - held:
+        if 2 * min(size, limit // 2) > limit - held:
             why = f"the queue holds {held} of {limit} {unit}"
             if 2 * size > 2:
                 why += f", and a request takes at most half of the rest: this one has {size}"
@@ -151,15 +178,16 @@ def check_admission(
     if expected.wait > allowed:
         why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
         return _refused("wait", why, expected.wait)
-    total = (expected.total + expected.rest) * lane.margin.factor
-    if total > left:
-        lane.margin.relax()
-        if not lane.queued_tokens:
-            lane.pace.relax()
-            lane.text_pace.relax()
-        why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
-        return _refused("deadline", why, total - left)
-    return None
+    return _too_late(lane, total, left) if total > left else None
+
+
+def _too_late(lane: Lane, total: float, left: float) -> Refusal:
+    lane.margin.relax()
+    if not lane.queued_tokens:
+        lane.pace.relax()
+        lane.text_pace.relax()
+    why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
+    return _refused("deadline", why, total - left)
 
 
 def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:

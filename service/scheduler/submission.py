@@ -13,6 +13,7 @@ from typing import Any
 from service.engines.contract import Output, Task
 from service.errors import ServiceError
 from service.scheduler.promises import Promise
+from service.system.budget import Reservation
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Caller:
     """`time.monotonic()` of the request's deadline."""
     promise: Promise | None = None
     """All that the request will submit, for which there has to be time."""
+    place: Promise | None = None
+    """Tokens of its texts that were admitted before they were tokenised; see `hold_place`."""
+    reservation: Reservation | None = None
+    """Memory of the request; None where nothing is bounded, as for the service's own texts."""
 
 
 ANYBODY = Caller()
@@ -84,6 +89,11 @@ class Submission:
     def due(self) -> float:
         """`time.monotonic()` at which it is given up."""
         return self.caller.finish_by if self.begun else self.start_by
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was queued."""
+        return time.monotonic() - self.queued_at
 
     def answer(self, index: int, done: TaskResult) -> None:
         """One of the texts is computed."""

@@ -150,7 +150,7 @@ class Settings(ModelSettings):
         description="Most bytes that replies hold in memory together; beyond it, 429.",
     )
     max_queue_tokens: Annotated[int, Shown(Group.LIMITS, "TOKENS")] = Field(
-        262144,
+        2**20,
         gt=0,
         description="Most tokens waiting in a lane; beyond it, 429. A request takes at most half "
         "of what is free.",

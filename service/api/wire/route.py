@@ -83,7 +83,7 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
-            content = await read_json(await request.body())
+            content = await read_json(await body_of(request), request.state.reservation)
             schema = schema_of(content, schemas)
             request.state.error_form = schema.error_form
             body = validated(schema, content)
@@ -93,6 +93,12 @@ class JsonRoute(APIRoute):
             )
 
         return handle
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a request, which can be read once: nobody keeps its bytes."""
+    body: bytes = (await request.receive())["body"]
+    return body
 
 
 async def answered(
@@ -193,7 +199,8 @@ def caller_of(request: Request) -> Caller:
         if not _MILLISECONDS.fullmatch(asked):
             raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
-    return Caller(request.state.client, request.state.received + seconds)
+    state = request.state
+    return Caller(state.client, state.received + seconds, reservation=state.reservation)
 
 
 def wants_safetensors(request: Request) -> bool:

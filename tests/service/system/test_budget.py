@@ -19,9 +19,9 @@ from service.api.native.attention import STREAM_BYTES
 from service.api.native.texts import text_bytes
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
-from service.http.budget import RELEASE_BYTES, ByteBudget, releasing
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.serving.state import state_of
+from service.system.budget import RELEASE_BYTES, ByteBudget, releasing
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -73,7 +73,7 @@ def test_one_alone_always_may() -> None:
 @pytest.mark.anyio
 async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[int] = []
-    monkeypatch.setattr("service.http.budget.RELEASE_SECONDS", 0.01)
+    monkeypatch.setattr("service.system.budget.RELEASE_SECONDS", 0.01)
     monkeypatch.setattr(
         "service.system.resources.release_memory", lambda: released.append(budget.returned)
     )
