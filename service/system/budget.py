@@ -12,10 +12,9 @@ from service.system import resources
 
 RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
 """How often freed memory goes back to the system, if bodies and replies have held so much since."""
-SMALL_BYTES = 2**16
-"""Bytes of a small share, which is taken beyond the limit where large ones have filled it."""
-SMALL_PART = 16
-"""Small shares may exceed the limit by the limit divided by this number."""
+SMALL_PART, BEYOND_PART = 2**13, 16
+"""A share is small up to the limit divided by the first, 64 KiB by default: where large ones fill
+the budget, small ones may exceed the limit by the limit divided by the second."""
 WEIGHT = 0.2
 """Weight of the last holder in the mean time of holding."""
 
@@ -45,7 +44,8 @@ class ByteBudget:
             Overloaded: the other holders leave too little.
 
         """
-        most = self.limit + (self.limit // SMALL_PART if size <= SMALL_BYTES else 0)
+        small = own + size <= self.limit // SMALL_PART
+        most = self.limit + (self.limit // BEYOND_PART if small else 0)
         alone = self.held <= own or self.requests == 1
         if self.held + size > most and not alone:
             excess = self.held + size - self.limit
@@ -61,7 +61,7 @@ class ByteBudget:
         """Return bytes that were taken, and were held for so many seconds."""
         self.held -= size
         self.returned += size
-        if size > SMALL_BYTES and seconds:
+        if seconds and size > self.limit // SMALL_PART:
             self._seconds += WEIGHT * (seconds - self._seconds)
 
     @contextlib.contextmanager

@@ -20,7 +20,7 @@ MAX_VALUES = 2**16
 """Values of a body, those inside of others counted too; a request has a few thousand."""
 INLINE_BYTES = 2**16
 """A body up to this size is parsed on the event loop, in 2 ms at most; a larger one in a thread."""
-VALUE_BYTES, WIDEST_BYTES = 80, 4
+VALUE_BYTES, WIDEST_BYTES = 120, 4
 """Bytes of memory of a value beside its characters, and most bytes of a character."""
 BLOCK_BYTES = 2**20
 """Bytes of a body that are looked at in one go."""
