@@ -44,6 +44,11 @@ class Caller:
     reservation: Reservation | None = None
     """Memory of the request; None where nothing is bounded, as for the service's own texts."""
 
+    def correct_place(self, tokens: int) -> None:
+        """Give back what was held for more tokens than the texts turned out to have."""
+        if self.place and self.place.tokens > tokens:
+            self.place.keep(self.place.tokens - tokens)
+
 
 ANYBODY = Caller()
 

@@ -113,7 +113,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         return written
 
     counting = threading.Lock()
-    parts = await inference.tokenizer_work(
+    parts = await inference.tokenizing.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
     request.state.reservation.shrink(most)
@@ -142,7 +142,7 @@ async def decode(body: DecodeRequest, request: Request) -> Response:
             one(f"ids[{n}]", ids, skip_special_tokens=skip) for n, ids in enumerate(some, first)
         ]
 
-    texts = await inference.tokenizer_work(body.ids, work, caller_of(request))
+    texts = await inference.tokenizing.run(body.ids, work, caller_of(request))
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
     with reserve(request, size) as held:
         tokens = sum(len(given.ids) for given in body.ids)

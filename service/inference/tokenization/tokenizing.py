@@ -110,7 +110,7 @@ class Tokenizing:
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
             return Demand(caller, 0, 0)
-        most, each = self._most_tokens(options), self._tokens_per_character
+        most, each = self._limit(options), self._tokens_per_character
         tokens = round(sum(min(most, each * size + 2) for size in sizes))
         read = sum(self._read(inputs, sizes, options))
         return Demand(caller, len(sizes), tokens, self._backlog.seconds(caller.client, read))
@@ -219,6 +219,11 @@ class Tokenizing:
             reservation.shrink(most - sum(text.nbytes for text in texts))
         return texts
 
+    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
+        """Return the most tokens that the longest of some inputs may have."""
+        longest = MOST_TOKENS_PER_CHARACTER * max(map(_size, inputs), default=0) + SPECIAL_TOKENS
+        return min(longest, self._limit(options))
+
     async def _run(self, asked: TokenizerWork[Given, Found]) -> list[Found]:
         """Hold the memory that slices of long inputs take, for as long as the work lasts."""
         reservation = asked.caller.reservation
@@ -233,11 +238,11 @@ class Tokenizing:
 
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
         """Return the most bytes of memory that tokenised texts of so many characters hold."""
-        most, each = self._most_tokens(options), MOST_TOKENS_PER_CHARACTER
+        most, each = self._limit(options), MOST_TOKENS_PER_CHARACTER
         tokens = sum(min(most, each * size + SPECIAL_TOKENS) for size in sizes)
         return TOKEN_BYTES * tokens + TEXT_BYTES * len(sizes)
 
-    def _most_tokens(self, options: Options) -> int:
+    def _limit(self, options: Options) -> int:
         return options.max_tokens or self.tokenizer.limits.max_tokens
 
     def _read(
@@ -249,7 +254,7 @@ class Tokenizing:
         """
         if not options.truncate:
             return sizes
-        most = EXCERPT_CHARACTERS * self._most_tokens(options)
+        most = EXCERPT_CHARACTERS * self._limit(options)
         return [
             min(size, most if isinstance(given, str) else MOST_CHARACTERS)
             for given, size in zip(inputs, sizes, strict=True)

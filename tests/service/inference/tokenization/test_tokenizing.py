@@ -223,7 +223,7 @@ async def test_a_long_text_holds_what_the_tokenizer_takes_to_read_it() -> None:
 async def test_it_is_measured_before_the_first_request(artifact: Artifact) -> None:
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
         (model,) = client.app.state.service.models
-        one = model.inference._tokenizing
+        one = model.inference.tokenizing
     assert one._backlog.seconds("", 10**6, "texts") > 0
     assert one._backlog.seconds("", 10**6, "pieces") > 0
     assert one._tokens_per_character != 0.25
