@@ -14,7 +14,7 @@ from service.scheduler.lanes import Lane
 from service.scheduler.submission import Caller
 
 MORE_TOKENS = 1.25
-"""Texts that were admitted by an estimate of their tokens may have so many times more."""
+"""Factor by which texts may exceed the estimate of their tokens, and still count as admitted."""
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
 """The bound for which a request was not admitted, or given up before any of it was computed."""
 

@@ -118,7 +118,7 @@ class Settings(ModelSettings):
         int | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
     ] = Field(None, gt=0, description="Most characters of one input that is not cut.")
     max_request_characters: Annotated[
-        int | None, Shown(Group.LIMITS, "CHARACTERS", "16 for each token that it may have")
+        int | None, Shown(Group.LIMITS, "CHARACTERS", "4 for each token that it may have")
     ] = Field(None, gt=0, description="Most characters of a request's inputs that are not cut.")
     max_client_batch_size: Annotated[int, Shown(Group.LIMITS, "INPUTS")] = Field(
         512, gt=0, description="Most inputs of one request."
@@ -147,7 +147,7 @@ class Settings(ModelSettings):
     max_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         512 * 2**20,
         gt=0,
-        description="Most bytes that replies hold in memory together; beyond it, 429.",
+        description="Most bytes that requests and replies hold in memory together; beyond it, 429.",
     )
     max_queue_tokens: Annotated[int, Shown(Group.LIMITS, "TOKENS")] = Field(
         2**20,

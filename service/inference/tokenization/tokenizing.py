@@ -30,7 +30,7 @@ INLINE_CHARACTERS = 512
 """One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
 thread and back costs 0.1 ms of processor time. Longer ones and lists go to a thread."""
 CHARACTERS_PER_TOKEN = 4
-"""A request may have so many for each token that it may have."""
+"""Maximum number of characters of a request for each token that it may have."""
 MOST_TOKENS_PER_CHARACTER, SPECIAL_TOKENS = 4, 8
 """Upper bounds of a text's tokens: a character's bytes, and the tokens around the text."""
 WORKING_BYTES = 600
@@ -237,7 +237,7 @@ class Tokenizing:
         return found
 
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
-        """Return the most bytes of memory that tokenised texts of so many characters hold."""
+        """Return the most bytes of memory that texts hold once tokenised, by their characters."""
         most, each = self._limit(options), MOST_TOKENS_PER_CHARACTER
         tokens = sum(min(most, each * size + SPECIAL_TOKENS) for size in sizes)
         return TOKEN_BYTES * tokens + TEXT_BYTES * len(sizes)
