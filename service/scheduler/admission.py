@@ -102,7 +102,7 @@ def forecast(
     shared = [other for other in others if other is not lane and other.queued_tokens]
     share = lane.share / (lane.share + sum(other.share for other in shared))
     elsewhere = sum(other.seconds(other.texts.tokens, most) for other in shared)
-    running = 0.0 if workers.idle else lane.text_pace.seconds
+    running = 0.0 if workers.idle else lane.batch_seconds
 
     def until(tokens: int) -> float:
         """Return the seconds until all maps, and some tokens of texts behind them, have begun."""
@@ -162,8 +162,7 @@ def check_admission(
     if total > left:
         lane.margin.relax()
         if not lane.queued_tokens and expected.ahead == demand.ahead:
-            lane.text_pace.relax()
-            lane.map_pace.relax()
+            lane.relax()
         why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
         return _refused("deadline", why, _late(lane, demand, expected, total - left, now))
     return None

@@ -14,7 +14,7 @@ from typing import Literal
 from service.engines.contract import TextTask
 from service.scheduler.congestion import Congestion
 from service.scheduler.fairness import FairQueue
-from service.scheduler.pace import Margin, Pace
+from service.scheduler.pace import RELAXING, WEIGHT, Margin, Pace
 from service.scheduler.promises import Promises
 from service.scheduler.submission import Entry, Submission
 
@@ -39,6 +39,8 @@ class Lane:
     """Pace of batches of texts, in whose tokens decompositions and promised work are counted."""
     map_pace: Pace = field(default_factory=Pace)
     """Pace of batches of `maps`."""
+    batch_seconds: float = 0.0
+    """Mean seconds of a batch of any kind; 0 before the first."""
     margin: Margin = field(default_factory=Margin)
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
@@ -57,19 +59,32 @@ class Lane:
         for pace, measured in ((self.text_pace, texts), (self.map_pace, maps)):
             for tokens, seconds in measured:
                 pace.account(tokens, seconds)
+        for _, seconds in texts:
+            self._average(seconds)
 
     def account(self, entries: Sequence[Entry], seconds: float) -> None:
         """Take the seconds of a batch that was computed, for the next forecasts."""
+        self._average(seconds)
         tokens = sum(entry.task.tokens for entry in entries)
         if entries[0].number < 0:
             self.map_pace.account(tokens, seconds)
         elif all(isinstance(entry.task, TextTask) for entry in entries):
             self.text_pace.account(tokens, seconds)
 
+    def relax(self) -> None:
+        """Trust the forecasts a little less, as no batch comes to correct them."""
+        self.text_pace.relax()
+        self.map_pace.relax()
+        self.batch_seconds *= 1 - RELAXING
+
     def seconds(self, text_tokens: int, max_batch_tokens: int) -> float:
         """Return the forecast of a worker's seconds for all maps and some tokens of texts."""
         maps = self.map_pace.predict(self.map_tokens, max_batch_tokens)
         return maps + self.text_pace.predict(text_tokens, max_batch_tokens)
+
+    def _average(self, seconds: float) -> None:
+        weight = WEIGHT if self.batch_seconds else 1.0
+        self.batch_seconds += weight * (seconds - self.batch_seconds)
 
     @property
     def queued_tokens(self) -> int:

@@ -38,12 +38,9 @@ class Pace:
         self._sizes: dict[int, _Size] = {}
         self._points: list[tuple[float, float]] = []
         """Tokens and seconds of each size; both ascending."""
-        self.seconds = 0.0
-        """Mean seconds of a batch of any size; 0 before the first."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took a worker so long."""
-        self.seconds += (WEIGHT if self._sizes else 1.0) * (seconds - self.seconds)
         size = self._sizes.setdefault((tokens - 1).bit_length(), _Size())
         size.batches += 1
         weight = max(WEIGHT, 1 / size.batches)
@@ -56,7 +53,6 @@ class Pace:
 
     def relax(self) -> None:
         """Nobody comes to show that the predictions are right: trust them a little less."""
-        self.seconds *= 1 - RELAXING
         for size in self._sizes.values():
             size.seconds *= 1 - RELAXING
         self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]

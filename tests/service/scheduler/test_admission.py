@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.engines.contract import MapsTask, Output, Task
+from model.artifact.decomposition import DecompositionStep
+from service.engines.contract import DecomposeTask, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import (
     EngineUnavailable,
@@ -22,7 +24,7 @@ from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.pace import Pace
 from service.scheduler.promises import Promise
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import ANYBODY, Caller
+from service.scheduler.submission import ANYBODY, Caller, Submission
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -236,6 +238,18 @@ async def test_the_pace_of_texts_knows_no_maps() -> None:
         assert len(lane.map_pace._points) == 1
 
 
+async def test_a_running_batch_is_forecast_by_batches_of_every_kind() -> None:
+    """Measured texts of any size would otherwise stand for decompositions and maps."""
+    lane = Lane("attention", 1.0)
+    lane.expect([(1, 0.2), (512, 102.4)], [(512, 1.0)])
+    assert lane.batch_seconds == pytest.approx(0.9 * 0.2 + 0.1 * 102.4)
+    task = DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 256)
+    (entry,) = Submission([task], itertools.count(), ANYBODY).entries
+    before = lane.batch_seconds
+    lane.account([entry], 0.0)
+    assert lane.batch_seconds == pytest.approx(0.9 * before)
+
+
 def tenth_a_token() -> Pace:
     """Return 0.1 seconds for each token."""
     pace = Pace()
@@ -258,7 +272,7 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         await until(lambda: engine.batches)
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
-        running = lane.text_pace.seconds  # of the batch that has to end first
+        running = lane.batch_seconds = 0.64  # of the batch that has to end first
         waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
         await until(lambda: lane.queued_tokens == 15)
         soon = Caller(finish_by=clock.now + 1)
@@ -415,5 +429,6 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
 
 def test_the_batch_that_runs_has_to_end_first() -> None:
     lane = Queued("encode", 3.0, 0)
+    lane.batch_seconds = 3.0
     found = forecast(lane, Demand(ANYBODY, 1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
-    assert found.wait == lane.text_pace.seconds / 2
+    assert found.wait == 1.5
