@@ -49,12 +49,12 @@ def test_killed_while_it_computes(engine: TorchEngine) -> None:
 
 
 def test_hung(engine: TorchEngine) -> None:
-    engine._timeout_seconds = 0.2
-    os.kill(pid_of(engine), signal.SIGSTOP)
+    engine._timeout_seconds, pid = 0.2, pid_of(engine)
+    os.kill(pid, signal.SIGSTOP)
     with pytest.raises(EngineTimeout, match=r"within 0\.2 s"):
         engine.run([text(5)])
     assert not engine.alive
-    assert gone(pid_of(engine))
+    assert gone(pid)
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
@@ -97,7 +97,8 @@ async def test_over_http_a_dead_process_is_started_again(
         first = await client.post("/encode", json=BODY)
         assert first.json()["backend"] == "torch"
         engine = await torch_engine(client)
-        os.kill(pid_of(engine), signal.SIGKILL)
+        killed = pid_of(engine)
+        os.kill(killed, signal.SIGKILL)
         await until(lambda: not engine.alive)
         for _ in range(2):
             with pytest.raises(EngineUnavailable, match="has ended"):
@@ -105,7 +106,7 @@ async def test_over_http_a_dead_process_is_started_again(
         second = await client.post("/encode", json=BODY)
         assert second.content == first.content, second.text
         replacement = pid_of(await torch_engine(client))
-        assert replacement != pid_of(engine)
+        assert replacement != killed
 
         os.kill(replacement, signal.SIGSTOP)  # it takes the next request, and then dies
         asked = {"inputs": "a", "backend": "torch", "layers": [0]}

@@ -7,10 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from service.api.native.attention_forms import JsonWriter
 from service.api.native.attention_layout import json_bytes, part_tensors, tensor_specs
-from service.api.native.targets import AimedTexts
-from service.api.native.texts import Header
+from service.api.wire.json_pieces import array_pieces
 from service.inference.attention.map_parts import MapPart
 from service.inference.attention.selection import Lengths, TargetSelection
 from tests.service import plain
@@ -97,7 +95,6 @@ def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
     top_k: int, sharpness: float
 ) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
-    size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
+    size = sum(len(b"".join(array_pieces(array))) for array in plain.largest(maps, top_k))
     asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
     assert 0.6 < size / json_bytes(asked, [Lengths(512)]) <= 1

@@ -40,8 +40,8 @@ async def test_matches_sum_to_max_sim(late_artifact: Artifact, late_checkpoint: 
         response = await client.post("/explain", json={"inputs": inputs})
         binary = {"accept": SAFETENSORS}
         refused: list[tuple[dict[str, Any], dict[str, str], str]] = [
-            ({"include": ["pairs"]}, {}, "matches alone"),
-            ({"layer": 0}, {}, "matches alone"),
+            ({"include": ["pairs"]}, {}, "only matches"),
+            ({"layer": 0}, {}, "only matches"),
             ({"prompt_name": "query"}, {}, "prompt_name is not for this model"),
             ({}, binary, "matches are JSON"),
         ]
