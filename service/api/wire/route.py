@@ -258,11 +258,11 @@ class PartsResponse(Response):
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
             await send(start)
-            for part in written[:-1]:
-                await _send(send, part)
-            await _send(send, written[-1], more=rest is not None)
+            for left, part in zip(reversed(range(len(written))), written, strict=True):
+                await _send(send, part, more=left > 0 or rest is not None)
             if rest is not None:
                 async for one in rest:
+                    part = b""  # an item without pieces has no part
                     async for part in _written(scope, one):
                         await _send(send, part)
                     del one, part

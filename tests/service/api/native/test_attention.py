@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,11 +18,12 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.native.attention import WHOLE_BYTES
-from service.api.wire.media import SAFETENSORS
+from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.route import PartsResponse, Reply
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.http.turns import Turns
 from service.inference.timings import Timings
 from service.serving.state import state_of
 from tests.service import plain
@@ -309,6 +311,23 @@ async def test_a_failure_before_the_first_byte_is_a_problem(
         engine.answer = lambda _: None
         response = await client.post("/attention", json={"inputs": inputs}, headers=headers)
         assert response.status_code == 200
+
+
+async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
+    async def rest() -> AsyncGenerator[Part | Unwritten]:
+        for item in (iter([]), b"more", iter([])):
+            yield item
+
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Turns())))
+    response = PartsResponse(Reply([b"first"], JSON, Timings(1, 0.0, 0.0), rest()))
+    scope = {"type": "http", "state": {}, "app": service}
+    await response(scope, None, send)  # type: ignore[arg-type]
+    assert sent == [b"", b"first", b"more", b""]
 
 
 @pytest.mark.parametrize("fails_after", [0, 1, 2, 3])
