@@ -16,7 +16,6 @@ from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
 from service.http import middleware
-from service.http.budget import ByteBudget, releasing
 from service.inference.tokenization.cl100k import Cl100k
 from service.serving.banner import banner
 from service.serving.models import Models, aliases_of, names_of
@@ -25,6 +24,7 @@ from service.serving.state import ServiceState
 from service.serving.twins import twins_of
 from service.settings import Settings
 from service.system import machine
+from service.system.budget import ByteBudget, releasing
 from service.system.distribution import TRACING, require, version
 from service.telemetry.access import AccessLog
 from service.telemetry.metrics import Metrics
@@ -97,7 +97,12 @@ def create_app(
     if settings.api_keys is not None or settings.keys_file is not None:
         describe_keys(app)
     middleware.install(
-        app, settings, state.metrics.http, state.bodies, observers, dialects.error_response
+        app,
+        settings,
+        state.metrics.http,
+        (state.bodies, state.replies),
+        observers,
+        dialects.error_response,
     )
     state.metrics.http.routes = RouteTemplates(app.router.routes)
     return app

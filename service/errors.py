@@ -8,6 +8,7 @@
     ├── RequestTimeout           408     Validation   the client is slow
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
+    ├── RequestTooLarge          413     Validation   its work would take too much memory
     ├── UnsupportedMediaType     415     Validation
     ├── MisdirectedRequest       421     Validation   for a host that is not the service's
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
@@ -113,6 +114,12 @@ class ReplyTooLarge(ServiceError):
     """The reply that was asked for would exceed the limit."""
 
     status, title, slug, error_type = 413, "Reply too large", "reply-too-large", "Validation"
+
+
+class RequestTooLarge(ServiceError):
+    """The request alone would take more memory than all requests may."""
+
+    status, title, slug, error_type = 413, "Request too large", "request-too-large", "Validation"
 
 
 class UnsupportedMediaType(ServiceError):

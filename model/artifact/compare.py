@@ -5,7 +5,7 @@ numpy only; all checks run before a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -272,13 +272,13 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
 
 
 def keyed(
-    hidden: Sequence[Floats], maps: Floats, unit: Callable[[Floats], Floats]
+    hidden: Sequence[Floats], maps: Iterable[Floats], unit: Callable[[Floats], Floats]
 ) -> dict[Key, Floats]:
     """Return one text's tensors by key.
 
     Args:
         hidden: L + 1 hidden states `[S, H]`.
-        maps: `[L, N, S, S]`.
+        maps: `[N, S, S]` of each layer.
         unit: function from the last hidden state to the text's unit vector, as `TextVectors.unit`.
 
     """
@@ -286,8 +286,8 @@ def keyed(
     return tensors | keyed_maps("attention", maps) | {Key("pooled"): unit(hidden[-1])}
 
 
-def keyed_maps(kind: Kind, maps: Floats) -> dict[Key, Floats]:
-    """Return maps `[L, N, T, S]` of one kind by key."""
+def keyed_maps(kind: Kind, maps: Iterable[Floats]) -> dict[Key, Floats]:
+    """Return the maps `[N, T, S]` of each layer, all of one kind, by key."""
     return {
         Key(kind, layer, head): weights
         for layer, heads in enumerate(maps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.types import Message, Receive, Scope
 
 from service.errors import BodyTooLarge, RequestTimeout
-from service.http.budget import ByteBudget
+from service.system.budget import ByteBudget
 
 
 @dataclass(frozen=True)

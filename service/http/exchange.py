@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody
-from service.http.budget import ByteBudget
 from service.system import logs
+from service.system.budget import ByteBudget, Reservation
 from service.telemetry.http_metrics import Exchanged, HttpMetrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
@@ -44,7 +44,7 @@ class ExchangeMiddleware:
         app: ASGIApp,
         metrics: HttpMetrics,
         limits: BodyLimits,
-        bodies: ByteBudget,
+        budgets: tuple[ByteBudget, ByteBudget],
         admission: Admission,
         error_response: ErrorResponse,
     ) -> None:
@@ -54,7 +54,7 @@ class ExchangeMiddleware:
             app: answers requests whose body is complete.
             metrics: of requests, refusals and clients that left.
             limits: bounds on one body.
-            bodies: bytes of all bodies in flight.
+            budgets: bytes of all bodies in flight, and bytes of all requests and replies.
             admission: lets requests in before their bodies are read.
             error_response: the form of an error.
 
@@ -64,7 +64,7 @@ class ExchangeMiddleware:
         self.limits = limits
         self.admission = admission
         self.error_response = error_response
-        self.budget = bodies
+        self.bodies, self.requests = budgets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -94,13 +94,17 @@ class ExchangeMiddleware:
             self.metrics.answered(exchange.summary())
 
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
-        body = RequestBody(self.limits, self.budget)
+        body = RequestBody(self.limits, self.bodies)
+        reservation = Reservation(self.requests)
+        exchange.scope["state"]["reservation"] = reservation
         try:
             exchange.scope["state"]["client"] = self.admission.client(exchange.scope)
             content = await body.read(exchange.scope, receive)
             exchange.received = time.perf_counter()
             exchange.scope["state"]["received"] = time.monotonic()
-            answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
+            replayed = ReplayedBody(content)
+            del content  # its reader keeps it for as long as it needs it
+            answer = self.app(exchange.scope, replayed, exchange.send)
             ended = await _until_disconnect(answer, receive, lambda: exchange.complete)
             exchange.client_left = not ended
         except ClientLeft:
@@ -109,7 +113,8 @@ class ExchangeMiddleware:
             await self._refuse(exchange, receive, error)
         finally:
             exchange.received_bytes = body.size
-            self.budget.give_back(body.size)
+            self.bodies.give_back(body.size)
+            reservation.release()
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
         self.metrics.refused(exchange.scope, error)

@@ -9,7 +9,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from service.http.admission import Admission
 from service.http.body import BodyLimits
-from service.http.budget import ByteBudget
 from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
 from service.http.key_file import KeyFile
@@ -17,6 +16,7 @@ from service.http.keys import ApiKeys
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.notices import HEADERS
 from service.settings import Settings
+from service.system.budget import ByteBudget
 from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.requests import ObservationMiddleware, RequestObserver
 
@@ -50,11 +50,21 @@ def install(
     app: FastAPI,
     settings: Settings,
     metrics: HttpMetrics,
-    bodies: ByteBudget,
+    budgets: tuple[ByteBudget, ByteBudget],
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
 ) -> None:
-    """Stand around an application's routes; preflight requests of other origins need no key."""
+    """Stand around an application's routes; preflight requests of other origins need no key.
+
+    Args:
+        app: the application.
+        settings: of the service.
+        metrics: of requests.
+        budgets: bytes of all bodies in flight, and of all requests and replies.
+        observers: of every request.
+        error_response: the form of an error.
+
+    """
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     hosts = allowed_hosts(settings.allowed_hosts, settings.host)
     file = KeyFile(settings.keys_file) if settings.keys_file else None
@@ -63,7 +73,7 @@ def install(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
-        bodies=bodies,
+        budgets=budgets,
         admission=Admission(hosts, keys, settings.metrics_port),
         error_response=error_response,
     )

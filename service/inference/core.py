@@ -29,9 +29,9 @@ from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.inference.tokenization.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
+from service.inference.tokenization.tokenizing import RequestLimits, Tokenizing
 from service.inference.uses import check_use
-from service.inference.verification import compare_engines
+from service.inference.verification import compare_engines, reserve
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 
@@ -70,7 +70,8 @@ class Inference:
         self.part_costs: dict[str, float] = {}
         """Cost of a decomposition by engine, once it is measured: see `explanation.part_cost`."""
         self._allow_unverified = allow_unverified
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
+        self.tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
+        self.tokenizing.measure()
 
     async def prepare(
         self,
@@ -102,9 +103,11 @@ class Inference:
         if lane == "attention":
             self._require_own_maps()
         began, scheduler = time.monotonic(), await self.engines.get(engine)
-        scheduler.check_room(lane, caller)
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
+        demand = self.tokenizing.demand(inputs, options, caller, beside)
+        caller = scheduler.hold_place(lane, demand)
+        texts = await self.tokenizing.tokenize(inputs, options, caller, beside)
         lengths = [len(text.input_ids) for text in texts]
+        caller.correct_place(sum(lengths))
         lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
         notices = Notices.of(texts, lacking)
         self.engines.observer.tokenized(lengths, notices.counts())
@@ -123,24 +126,13 @@ class Inference:
 
         """
         began, caller = time.monotonic(), prepared.caller
-        found = await self._tokenizing.tokenize_targets(
-            targets, options, caller.finish_by, prepared.characters
+        found = await self.tokenizing.tokenize_targets(
+            targets, options, caller, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in found)
         seconds, notices = time.monotonic() - began, Notices.of(found)
         more = Timings(tokens, began, seconds, notices=notices)
         return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
-
-    async def tokenizer_work(
-        self,
-        inputs: Sequence[Given],
-        work: Work[Given, Found],
-        caller: Caller,
-        *,
-        any_length: bool = False,
-    ) -> list[Found]:
-        """Run work of the tokenizer alone on a request's inputs; see `Tokenizing.run`."""
-        return await self._tokenizing.run(inputs, work, caller.finish_by, any_length=any_length)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.
@@ -283,16 +275,16 @@ class Inference:
         """The same texts through PyTorch and ONNX: every hidden state, every map, pooled.
 
         Raises:
-            EngineTimeout: the deadline came first.
-            ServiceError: an engine is not there, or failed.
+            ServiceError: an engine is not there, or failed, or the deadline came first.
 
         """
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
+        reserve(caller.reservation, self.manifest, self.tokenizing.most_tokens(inputs, options))
+        texts = await self.tokenizing.tokenize(inputs, options, caller)
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Let running work finish; returns whether it has."""
-        self._tokenizing.close()
+        self.tokenizing.close()
         return self.engines.close()
 
     def _require_own_maps(self) -> None:

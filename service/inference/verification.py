@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from model.artifact.compare import Comparison, Key, keyed, task_key
 from model.artifact.manifest import Manifest
 from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout
@@ -20,6 +19,10 @@ from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
+from service.system.budget import Reservation
+
+COPIES = 3
+"""Copies of a text's states and maps: of each engine, and in PyTorch's process."""
 
 
 async def compare_engines(
@@ -48,6 +51,34 @@ async def compare_engines(
             return await _compare(engines, texts, manifest, vectors, caller)
     except TimeoutError:
         raise EngineTimeout("the deadline came before all of it was verified") from None
+
+
+def reserve(reservation: Reservation | None, manifest: Manifest, tokens: int) -> None:
+    """Hold the memory that the comparison of a text takes, before the text is tokenised.
+
+    Args:
+        reservation: of the request; None where nothing is bounded.
+        manifest: of the artifact.
+        tokens: the most tokens of a text.
+
+    Raises:
+        RequestTooLarge: the request alone takes more than all may.
+        Overloaded: the other requests leave too little.
+
+    """
+    if reservation is None:
+        return
+    size = _state_bytes(manifest.config, tokens)
+    if manifest.decoder is not None:
+        size += 2 * _state_bytes(manifest.decoder.layers, tokens)  # its own, and cross maps
+    reservation.grow(COPIES * size)
+
+
+def _state_bytes(config: EncoderConfig, tokens: int) -> int:
+    """Return the bytes of all hidden states and all maps of a text."""
+    layers = config.num_hidden_layers
+    maps = layers * config.num_attention_heads * tokens**2
+    return 4 * (maps + (layers + 1) * config.hidden_size * tokens)
 
 
 async def _compare(
@@ -89,7 +120,7 @@ async def _everything(
     hidden = result.output.hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
-    maps = np.stack([item.output.maps for item in results])
+    maps = [item.output.maps for item in results]
     scores = {task_key(head): result.output.scores} if head else {}
     tensors = keyed(hidden, maps, vectors.unit) | scores
     if decoder is not None:

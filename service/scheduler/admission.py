@@ -13,6 +13,8 @@ from service.errors import DeadlinePassed, Overloaded, Unprocessable
 from service.scheduler.lanes import Lane
 from service.scheduler.submission import Caller
 
+MORE_TOKENS = 1.25
+"""Factor by which texts may exceed the estimate of their tokens, and still count as admitted."""
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
 """The bound for which a request was not admitted, or given up before any of it was computed."""
 
@@ -56,6 +58,11 @@ class Demand:
     caller: Caller
     texts: int
     tokens: int
+    tokenizing_seconds: float | None = None
+    """Time until its texts are tokenised; None once they are, and the tokens are exact."""
+    admitted: bool = False
+    """Whether it was admitted when its place was held: only its deadline is checked again, by what
+    batches took meanwhile."""
 
     @property
     def ahead(self) -> int:
@@ -66,6 +73,19 @@ class Demand:
     def writing_seconds(self) -> float:
         """Seconds between the last token and the deadline."""
         return self.caller.promise.writing_seconds if self.caller.promise else 0.0
+
+    @classmethod
+    def of_tokenized(cls, caller: Caller, texts: int, tokens: int) -> Demand:
+        """Return the demand of texts to be queued, which leave the place that was held for them."""
+        place, demand = caller.place, cls(caller, texts, tokens)
+        if place is None:
+            return demand
+        admitted = tokens + demand.ahead <= MORE_TOKENS * place.tokens
+        if caller.promise:
+            place.end()  # all that follows is promised
+        else:
+            place.keep(tokens)
+        return cls(caller, texts, tokens, admitted=admitted)
 
 
 @dataclass(frozen=True)
@@ -97,8 +117,11 @@ def forecast(
     """
     most = limits.max_batch_tokens
     last_batch = min(demand.tokens, most)
-    before = lane.texts.tokens_before(demand.caller.client)
-    before_last = lane.texts.tokens_before(demand.caller.client, demand.tokens - last_batch)
+    client = demand.caller.client
+    before = lane.texts.tokens_before(client)
+    before_last = lane.texts.tokens_before(client, demand.tokens - last_batch)
+    if not demand.admitted:  # other places that are open were taken later
+        before_last += lane.places.before(client, demand.tokens)
     shared = [other for other in others if other is not lane and other.queued_tokens]
     share = lane.share / (lane.share + sum(other.share for other in shared))
     elsewhere = sum(other.seconds(other.texts.tokens, most) for other in shared)
@@ -110,7 +133,7 @@ def forecast(
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
     ahead = demand.ahead
-    ahead += lane.promises.before(demand.caller.client, ahead)
+    ahead += lane.promises.before(client, ahead)
     rest = lane.text_pace.predict(ahead, most) / share / workers.threads
     total = until(before_last) + lane.text_pace.predict(last_batch, most)
     return Forecast(until(before), total, ahead, rest)
@@ -135,37 +158,58 @@ def check_admission(
     left = demand.caller.finish_by - now
     if left <= 0:
         return Refusal("deadline", deadline_passed(retry_after(expected.wait)))
+    refusal = None if demand.admitted else _check_queue(lane, demand, expected, limits, now)
+    return refusal or _check_deadline(lane, demand, expected, now)
+
+
+def _check_queue(
+    lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits, now: float
+) -> Refusal | None:
+    """Return the refusal of a request for which the queue has no room; None if it has.
+
+    Raises:
+        Unprocessable: the request alone exceeds a bound.
+
+    """
+    held_tokens = lane.queued_tokens + lane.places.tokens
     bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
-        ("tokens", demand.tokens, lane.queued_tokens, limits.max_queue_tokens),
+        ("tokens", demand.tokens, held_tokens, limits.max_queue_tokens),
         ("texts", demand.texts, lane.queued_texts, limits.max_queue_texts),
     )
+    exact = demand.tokenizing_seconds is None
     for unit, size, _, limit in bounds:
-        if 2 * size > limit:
+        if 2 * size > limit and exact:
             raise Unprocessable(
                 f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
                 "send it in parts"
             )
     for unit, size, held, limit in bounds:
-        if 2 * size > limit - held:
+        if 2 * min(size, limit // 2) > limit - held:
             why = f"the queue holds {held} of {limit} {unit}"
             if 2 * size > 2:
                 why += f", and a request takes at most half of the rest: this one has {size}"
             return _refused(unit, why, expected.wait)
-    patience = min(left, limits.queue_seconds)
+    patience = min(demand.caller.finish_by - now, limits.queue_seconds)
     lane.congestion.observe(expected.wait, now)
     allowed = lane.congestion.most_seconds(patience)
     if expected.wait > allowed:
         why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
         return _refused("wait", why, expected.wait)
-    left -= demand.writing_seconds
-    total = expected.total * lane.margin.factor + expected.rest
-    if total > left:
-        lane.margin.relax()
-        if not lane.queued_tokens and expected.ahead == demand.ahead:
-            lane.relax()
-        why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
-        return _refused("deadline", why, _late(lane, demand, expected, total - left, now))
     return None
+
+
+def _check_deadline(lane: Lane, demand: Demand, expected: Forecast, now: float) -> Refusal | None:
+    """Return the refusal of a request that would end after its deadline; None if it would not."""
+    left = demand.caller.finish_by - now - demand.writing_seconds
+    total = expected.total * lane.margin.factor + expected.rest
+    total += demand.tokenizing_seconds or 0.0
+    if total <= left:
+        return None
+    lane.margin.relax()
+    if not lane.queued_tokens and expected.ahead == demand.ahead:
+        lane.relax()
+    why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
+    return _refused("deadline", why, _late(lane, demand, expected, total - left, now))
 
 
 def _late(lane: Lane, demand: Demand, expected: Forecast, seconds: float, now: float) -> float:

@@ -47,6 +47,8 @@ class Lane:
     """Busy seconds so far, divided by the share; the lane with less goes first."""
     promises: Promises = field(default_factory=Promises)
     """What requests that were admitted will still submit."""
+    places: Promises = field(default_factory=Promises)
+    """Tokens of texts that were admitted and are being tokenised."""
     texts: FairQueue = field(default_factory=FairQueue)
     """What waits in turn."""
     maps: OrderedDict[int, Entry] = field(default_factory=OrderedDict)

@@ -57,6 +57,11 @@ class Promises:
         """Add the promise of a client's request that was admitted."""
         self._open.append(_Open(client, promise, finish_by))
 
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of all promises."""
+        return sum(each.promise.tokens for each in self._open)
+
     def before(self, client: str, tokens: int) -> int:
         """Return the tokens reserved by other requests that are scheduled before this one's last.
 

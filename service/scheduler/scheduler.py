@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from service.engines.contract import Engine, LayerTask, MapsTask, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
@@ -27,6 +28,7 @@ from service.scheduler.admission import (
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.observer import Observer
+from service.scheduler.promises import Promise
 from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult
 
 _log = logging.getLogger("headscope")
@@ -80,14 +82,21 @@ class Scheduler:
             return f"the {name} engine hangs: {self._late()}"
         return ""
 
-    def check_room(self, lane_name: LaneName, caller: Caller) -> None:
-        """Refuse, before it costs anything, a request that even with one text is not admitted.
+    def hold_place(self, lane_name: LaneName, demand: Demand) -> Caller:
+        """Admit texts that are yet to be tokenised, and return their caller with a place for them.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
-        self._admit(self.lanes[lane_name], Demand(caller, 0, 0), lambda _: None)
+        lane, caller = self.lanes[lane_name], demand.caller
+        if not demand.tokens or not caller.reservation:
+            self._admit(lane, demand, lambda _: None)
+            return caller
+        place = Promise(demand.tokens)
+        self._admit(lane, demand, lambda _: lane.places.add(caller.client, place))
+        caller.reservation.on_release(place.end)
+        return replace(caller, place=place)
 
     async def submit(
         self,
@@ -128,11 +137,15 @@ class Scheduler:
         tokens = sum(task.tokens for task in tasks)
         if caller.promise:
             caller.promise.keep(tokens)
-        self._admit(lane, Demand(caller, len(tasks), tokens), push)
+        self._admit(lane, Demand.of_tokenized(caller, len(tasks), tokens), push)
         caller.submitted_to(self.engine.name)
-        results = await self._answered(lane, submission)
+        try:
+            results = await self._answered(lane, submission)
+        except EngineTimeout:  # it would have taken longer still
+            lane.margin.account(submission.predicted_seconds, submission.seconds)
+            raise
         self._observer.waited(lane_name, min(result.queue_seconds for result in results))
-        lane.margin.account(submission.predicted_seconds, time.monotonic() - submission.queued_at)
+        lane.margin.account(submission.predicted_seconds, submission.seconds)
         return results
 
     async def resume(
@@ -161,13 +174,16 @@ class Scheduler:
         numbers = self._map_numbers if continues else self._numbers
         submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True
+        tokens = sum(task.tokens for task in tasks)
+        if caller.place and not continues:
+            caller.place.keep(tokens)
         with self._lock:
             if self._closed:
                 raise self._stopped()
             self._dispatcher.push(lane, submission)
         results = await self._answered(lane, submission)
         if caller.promise:
-            caller.promise.keep(sum(task.tokens for task in tasks))
+            caller.promise.keep(tokens)
         return results
 
     def seconds_alone(self, lane_name: LaneName, tokens: int) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from service.engines.contract import Output, Task
 from service.errors import ServiceError
 from service.scheduler.promises import Promise
+from service.system.budget import Reservation
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,15 @@ class Caller:
     """All that the request will submit, for which there has to be time."""
     submitted_to: Callable[[str], None] = field(default=_ignore, compare=False, repr=False)
     """Called with the name of the engine whose queue takes tasks of the request."""
+    place: Promise | None = None
+    """Tokens of its texts that were admitted before they were tokenised; see `hold_place`."""
+    reservation: Reservation | None = None
+    """Memory of the request; None where nothing is bounded, as for the service's own texts."""
+
+    def correct_place(self, tokens: int) -> None:
+        """Give back what was held for more tokens than the texts turned out to have."""
+        if self.place and self.place.tokens > tokens:
+            self.place.keep(self.place.tokens - tokens)
 
 
 ANYBODY = Caller()
@@ -90,6 +100,11 @@ class Submission:
     def due(self) -> float:
         """`time.monotonic()` at which it is given up."""
         return self.caller.finish_by if self.begun else self.start_by
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was queued."""
+        return time.monotonic() - self.queued_at
 
     def answer(self, index: int, done: TaskResult) -> None:
         """One of the texts is computed."""

@@ -9,11 +9,11 @@ from fastapi import FastAPI
 
 from service.health.peers import Peers
 from service.health.readiness import Readiness
-from service.http.budget import ByteBudget
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.serving.models import Models
 from service.settings import Settings
+from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
 
 

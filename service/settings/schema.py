@@ -117,7 +117,7 @@ class Settings(ModelSettings):
         int | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
     ] = Field(None, gt=0, description="Maximum characters of an input without truncation.")
     max_request_characters: Annotated[
-        int | None, Shown(Group.LIMITS, "CHARACTERS", "16 for each token that it may have")
+        int | None, Shown(Group.LIMITS, "CHARACTERS", "4 for each token that it may have")
     ] = Field(None, gt=0, description="Maximum characters of all inputs without truncation.")
     max_client_batch_size: Annotated[int, Shown(Group.LIMITS, "INPUTS")] = Field(
         512, gt=0, description="Maximum inputs of a request."
@@ -146,10 +146,10 @@ class Settings(ModelSettings):
     max_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         512 * 2**20,
         gt=0,
-        description="Maximum bytes of all replies in memory; beyond it, 429.",
+        description="Maximum bytes of all requests and replies in memory; beyond it, 429.",
     )
     max_queue_tokens: Annotated[int, Shown(Group.LIMITS, "TOKENS")] = Field(
-        262144,
+        2**20,
         gt=0,
         description="Maximum tokens waiting in a lane; beyond it, 429. A request may take at most "
         "half of the free capacity.",

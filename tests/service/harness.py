@@ -29,7 +29,7 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.fake import FakeEngine
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText, places_of
 from service.process.listener import bound
 from service.process.server import Server
 from service.scheduler.admission import BatchLimits
@@ -166,7 +166,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
         tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
         input_ids=rng.integers(0, 30522, length),
         segment_ids=rng.integers(0, 2, length),
-        offsets=[(n, n + 1) for n in range(length)],
+        places=places_of([(n, n + 1) for n in range(length)]),
         truncated=length == 1,
         prompt_tokens=0,
         special_tokens_mask=[0] * length,

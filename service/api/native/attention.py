@@ -28,10 +28,10 @@ from service.api.wire.route import (
     wants_safetensors,
 )
 from service.errors import Unprocessable
-from service.http.budget import ByteBudget
 from service.inference.attention.maps import LayerMaps
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
+from service.system.budget import ByteBudget
 
 WHOLE_BYTES = 2**20
 """Maximum bytes of a reply that is complete before it is sent; larger replies are streamed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from service.api.tei.errors import ERRORS
 from service.api.wire.media import Part
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.timings import Timings
-from service.inference.tokenization.inputs import TokenIds
+from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
@@ -94,21 +95,28 @@ class SimpleToken(BaseModel):
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """Return the tokens of each text after its prompt, without a limit of length."""
     check_given(body.inputs, "inputs")
-    inference, began = model_of(request).inference, time.monotonic()
+    inference, caller, began = model_of(request).inference, caller_of(request), time.monotonic()
     limit = service_of(request).settings.max_response_bytes
+    most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
+    request.state.reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
     def work(texts: Sequence[str], _first: int) -> list[bytes]:
         nonlocal tokens, size
         special, written = body.add_special_tokens, []
         for spelling in inference.tokenizer.spell(texts, body.prompt_name, special_tokens=special):
-            tokens += len(spelling.ids)
-            size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
-            check_size(size, limit, "send fewer or shorter texts", binary=True)
+            with counting:
+                tokens += len(spelling.ids)
+                size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
+                check_size(size, limit, "send fewer or shorter texts", binary=True)
             written.append(_pieces_json(spelling))
         return written
 
-    parts = await inference.tokenizer_work(body.inputs, work, caller_of(request), any_length=True)
+    counting = threading.Lock()
+    parts = await inference.tokenizing.run(
+        body.inputs, work, caller, any_length=True, kind="pieces"
+    )
+    request.state.reservation.shrink(most)
     with reserve(request, size) as held:
         timings = Timings(tokens, began, time.monotonic() - began)
         first, *others = parts
@@ -118,10 +126,8 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
 
 def _pieces_json(spelling: Spelling) -> bytes:
     """Serialise the tokens of a text in steps, so that other threads run between."""
-    pieces = spelling.pieces()
-    starts = range(0, len(pieces), PIECES_PER_STEP)
-    steps = [orjson.dumps(pieces[start : start + PIECES_PER_STEP])[1:-1] for start in starts]
-    return b"[" + b",".join(steps) + b"]"
+    steps = spelling.steps(PIECES_PER_STEP)
+    return b"[" + b",".join(orjson.dumps(pieces)[1:-1] for pieces in steps) + b"]"
 
 
 @router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})
@@ -137,7 +143,7 @@ async def decode(body: DecodeRequest, request: Request) -> Response:
             for index, ids in enumerate(batch, first)
         ]
 
-    texts = await inference.tokenizer_work(body.ids, work, caller_of(request))
+    texts = await inference.tokenizing.run(body.ids, work, caller_of(request))
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
     with reserve(request, size) as held:
         tokens = sum(len(given.ids) for given in body.ids)

@@ -89,7 +89,7 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
-            content = await read_json(await request.body())
+            content = await read_json(await body_of(request), request.state.reservation)
             schema = schema_of(content, schemas)
             request.state.error_form = schema.error_form
             body = validated(schema, content)
@@ -99,6 +99,12 @@ class JsonRoute(APIRoute):
             )
 
         return handle
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a request, which can be read once: nobody keeps its bytes."""
+    body: bytes = (await request.receive())["body"]
+    return body
 
 
 async def answered(
@@ -208,8 +214,13 @@ def caller_of(request: Request) -> Caller:
     def submitted_to(engine: str) -> None:
         request.state.fingerprint = model_of(request).fingerprint_header(engine)
 
-    finish_by = request.state.received + seconds
-    return Caller(request.state.client, finish_by, submitted_to=submitted_to)
+    state = request.state
+    return Caller(
+        state.client,
+        state.received + seconds,
+        submitted_to=submitted_to,
+        reservation=state.reservation,
+    )
 
 
 def wants_safetensors(request: Request) -> bool:

@@ -14,11 +14,14 @@ import orjson
 from starlette.requests import Request
 
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
+from service.system.budget import Reservation
 
 MAX_VALUES = 2**16
 """Maximum number of values in a body, including nested values; a request has a few thousand."""
 INLINE_BYTES = 2**16
 """Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others use threads."""
+VALUE_BYTES, WIDEST_BYTES = 120, 4
+"""Memory of a parsed value beside its characters, and maximum memory of a character, in bytes."""
 BLOCK_BYTES = 2**20
 """Bytes of a body that are scanned at a time."""
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
@@ -41,17 +44,34 @@ def check_media_type(request: Request) -> None:
         raise UnsupportedMediaType("compressed bodies are not taken")
 
 
-async def read_json(body: bytes) -> Any:
+async def read_json(body: bytes, reservation: Reservation) -> Any:
     """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
+
+    Args:
+        body: of a request.
+        reservation: of the request; takes what the values of the body may hold.
 
     Raises:
         InvalidRequest: the body is not JSON.
         Unprocessable: the body has too many values.
+        RequestTooLarge: the values may take more memory than all requests may.
+        Overloaded: the other requests leave too little memory.
 
     """
+    reservation.grow(parsed_bytes(body))
     if len(body) <= INLINE_BYTES:
         return _parse(body)
     return await asyncio.to_thread(_parse_bounded, body)
+
+
+def parsed_bytes(body: bytes) -> int:
+    """Most bytes of memory that the values of a body take.
+
+    A text takes as many bytes a character as its widest one needs.
+    """
+    wide = not body.isascii() or b"\\u" in body
+    values = min(1 + sum(map(body.count, _BEFORE_VALUES)), MAX_VALUES)
+    return VALUE_BYTES * values + (WIDEST_BYTES if wide else 1) * len(body)
 
 
 def _parse_bounded(body: bytes) -> Any:

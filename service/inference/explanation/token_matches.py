@@ -210,6 +210,6 @@ def _filled_up(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedT
         tokens=[*query.tokens, *(name or "" for name in names)],
         input_ids=ids,
         segment_ids=np.pad(query.segment_ids, (0, more)),
-        offsets=[*query.offsets, *[(0, 0)] * more],
+        places=np.pad(query.places, ((0, more), (0, 0))),
         special_tokens_mask=[*query.special_tokens_mask, *[1] * more],
     )

@@ -17,6 +17,7 @@ from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt, NotCut
 from service.inference.tokenization.inputs import Text
+from service.inference.tokenization.tokenized import SharedNames
 
 
 class CuttingTokenizer:
@@ -34,6 +35,7 @@ class CuttingTokenizer:
         beyond = self.whole.token_to_id(BEYOND)
         self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
         """Ids that the model knows: all below."""
+        self.names = SharedNames(self.whole.get_vocab_size())
         self.unknown_ids = unknown_ids(self.whole)
         self._unknown = np.array(sorted(self.unknown_ids), np.int64)
         self._cutters: dict[tuple[Direction, int], Cutter] = {}

@@ -90,15 +90,16 @@ class IdReader:
         opening, closing = self._opening, self._closing
         found = [*opening, *own, *closing]
         input_ids = np.array(found, np.int64)
+        names = [self._tokenizer.whole.id_to_token(token) or "" for token in found]
         segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
         return TokenizedText(
-            tokens=[self._tokenizer.whole.id_to_token(token) or "" for token in found],
+            tokens=self._tokenizer.names.share(names),
             input_ids=input_ids,
             segment_ids=np.array(segments, np.int64),
-            offsets=[(0, 0)] * len(found),
+            places=np.zeros((len(found), 2), np.int32),
             truncated=truncated,
             prompt_tokens=0,
-            special_tokens_mask=[*[1] * len(opening), *[0] * len(own), *[1] * len(closing)],
+            special_tokens_mask=bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]),
             unknown=self._tokenizer.is_unknown(input_ids),
         )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
+
+from service.engines.contract import Ids
+from service.inference.tokenization.tokenized import Places, places_of
 
 _FIRST_OF_LENGTH = (0x80, 0x800, 0x10000)
 """The first code points that take 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
@@ -29,35 +32,45 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A text after its prompt, and its encoding."""
+    """A text after its prompt, and its S tokens as arrays: lists take ten times the memory."""
 
     text: str
-    encoding: Encoding
-    ids: Sequence[int]
-    """Of the tokens."""
-    characters: int
-    """Of all pieces: some may stand for the same ones."""
+    ids: Ids
+    """`[S]`."""
+    places: Places
+    """`[S, 2]`: start and end of each token in code points."""
+    special: Mapping[int, str]
+    """Names of the tokens that the tokenizer put around the text, by their index."""
 
     @classmethod
     def of(cls, text: str, encoding: Encoding, ids: Sequence[int]) -> Spelling:
-        """A text's."""
-        return cls(text, encoding, ids, sum(end - start for start, end in encoding.offsets))
+        """Return the spelling of a text, which keeps nothing of its encoding."""
+        places, special = places_of(encoding.offsets), {}
+        indices = [n for n, special in enumerate(encoding.special_tokens_mask) if special]
+        if indices:
+            tokens = encoding.tokens
+            special = {index: tokens[index] for index in indices}
+        return cls(text, np.array(ids, np.int64), places, special)
 
-    def pieces(self) -> list[Piece]:
-        """The tokens, in order."""
-        encoding, at = self.encoding, _byte_offsets(self.text).tolist()
-        return [
-            Piece(token_id, token, special=True, start=None, stop=None)
-            if special
-            else Piece(token_id, self.text[start:end], special=False, start=at[start], stop=at[end])
-            for token_id, token, special, (start, end) in zip(
-                self.ids,
-                encoding.tokens,
-                encoding.special_tokens_mask,
-                encoding.offsets,
-                strict=True,
-            )
-        ]
+    @property
+    def characters(self) -> int:
+        """Number of characters of all pieces: some may stand for the same ones."""
+        return int((self.places[:, 1] - self.places[:, 0]).sum())
+
+    def steps(self, size: int) -> Iterator[list[Piece]]:
+        """Yield the tokens in order, at most `size` at a time."""
+        at = _byte_offsets(self.text)
+        for first in range(0, len(self.ids), size):
+            part = slice(first, first + size)
+            places = self.places[part]
+            columns = (self.ids[part], *places.T, *at[places].T)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            yield [self._piece(index, *row) for index, row in enumerate(rows, first)]
+
+    def _piece(self, index: int, token_id: int, start: int, end: int, *at: int) -> Piece:
+        if (name := self.special.get(index)) is not None:
+            return Piece(token_id, name, special=True, start=None, stop=None)
+        return Piece(token_id, self.text[start:end], special=False, start=at[0], stop=at[1])
 
 
 def _byte_offsets(text: str) -> NDArray[np.int64]:

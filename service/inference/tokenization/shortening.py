@@ -34,7 +34,7 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
     excess = len(text.input_ids) - max_tokens
     if excess <= 0:
         return text
-    special = np.array(text.special_tokens_mask, bool)
+    special = np.array([*text.special_tokens_mask], bool)
     parts = _parts(special)
     if max_tokens <= int(special.sum()):
         raise InputTooLong(
@@ -49,8 +49,8 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
         tokens=[text.tokens[index] for index in kept],
         input_ids=text.input_ids[kept],
         segment_ids=text.segment_ids[kept],
-        offsets=[text.offsets[index] for index in kept],
-        special_tokens_mask=[text.special_tokens_mask[index] for index in kept],
+        places=text.places[kept],
+        special_tokens_mask=bytes(text.special_tokens_mask[index] for index in kept),
         truncated=True,
         unknown=text.unknown[kept],
     )

@@ -27,6 +27,7 @@ from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenized import (
     TokenizedText as TokenizedText,  # noqa: PLC0414 - its users read it here
 )
+from service.inference.tokenization.tokenized import places_of
 
 
 @dataclass(frozen=True)
@@ -269,12 +270,12 @@ def _tokenized(
     unknown = tokenizer.is_unknown(input_ids)
     unknown[:prompt_tokens] = False
     return TokenizedText(
-        tokens=encoding.tokens,
+        tokens=tokenizer.names.share(encoding.tokens),
         input_ids=input_ids,
         segment_ids=np.array(encoding.type_ids, np.int64),
-        offsets=offsets,
+        places=places_of(offsets),
         truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
-        special_tokens_mask=special,
+        special_tokens_mask=bytes(special),
         unknown=unknown,
     )

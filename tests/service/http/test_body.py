@@ -20,9 +20,9 @@ HEADERS = {"content-type": "application/json"}
 
 def held(app: Any) -> int:
     layer = app.middleware_stack
-    while not hasattr(layer, "budget"):
+    while not hasattr(layer, "bodies"):
         layer = layer.app
-    return int(layer.budget.held)
+    return int(layer.bodies.held)
 
 
 @pytest.fixture

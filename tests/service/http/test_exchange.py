@@ -19,10 +19,10 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.http.admission import Admission
 from service.http.body import BodyLimits
-from service.http.budget import ByteBudget
 from service.http.exchange import ENDINGS, ExchangeMiddleware
 from service.serving.state import state_of
 from service.settings import Settings
+from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
 from tests.service.harness import CONFIG, GatedEngine, assert_problem, listening, serving, until
 from tests.service.logged import logged
@@ -143,9 +143,9 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     async def unused(*message: Any) -> Any:
         sent.append(message)
 
-    limits, bodies = BodyLimits(1000, 60), ByteBudget(1000, "bodies")
+    limits, budgets = BodyLimits(1000, 60), (ByteBudget(1000, "bodies"), ByteBudget(1000))
     layer = ExchangeMiddleware(
-        unused, Metrics().http, limits, bodies, Ending(None, None), error_response
+        unused, Metrics().http, limits, budgets, Ending(None, None), error_response
     )
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):

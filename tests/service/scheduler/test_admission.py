@@ -284,7 +284,7 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             await batcher.submit("encode", [text(8)])
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
-            batcher.check_room("encode", ANYBODY)
+            batcher.hold_place("encode", Demand(ANYBODY, 0, 0))
         assert recorder.refusals == [("encode", "wait")] * 3
         engine.let_through()
         await asyncio.gather(plug, waiting, other)

@@ -16,13 +16,15 @@ from service.inference.alignment.word_alignments import WordAlignment
 from service.inference.alignment.words import AlignedText, aligned_text
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText, places_of
 
 
 def characters(text: str) -> tuple[AlignedText, TokenizedText]:
     """Return a text with one token for each character."""
     ids, offsets = np.ones(len(text), np.int64), [(i, i + 1) for i in range(len(text))]
-    found = TokenizedText([*text], ids, 0 * ids, offsets, False, 0, [0] * len(text), ids < 0)
+    found = TokenizedText(
+        [*text], ids, 0 * ids, places_of(offsets), False, 0, [0] * len(text), ids < 0
+    )
     return aligned_text(text, found, "punctuation"), found
 
 

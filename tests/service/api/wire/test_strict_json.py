@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import orjson
@@ -10,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.wire import strict_json
-from service.api.wire.strict_json import INLINE_BYTES, MAX_VALUES, count_values, read_json
-from service.errors import InvalidRequest, Unprocessable
+from service.api.wire.strict_json import (
+    INLINE_BYTES,
+    MAX_VALUES,
+    count_values,
+    parsed_bytes,
+    read_json,
+)
+from service.errors import InvalidRequest, Overloaded, RequestTooLarge, Unprocessable
+from service.system.budget import ByteBudget, Reservation
 
 pytestmark = pytest.mark.anyio
 TEXTS = st.text(st.sampled_from('ab"\\,[{]}: é😀'), max_size=12)
@@ -47,32 +56,83 @@ LARGE: dict[str, bytes] = {
 }
 
 
+def unbounded() -> Reservation:
+    return Reservation(ByteBudget(2**40))
+
+
 @pytest.mark.parametrize("name", LARGE)
 async def test_nothing_is_built_of_too_many_values(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strict_json.orjson, "loads", None)  # any parsing fails
     with pytest.raises(Unprocessable, match="more than 65536 values"):
-        await read_json(LARGE[name])
+        await read_json(LARGE[name], unbounded())
 
 
 @pytest.mark.parametrize(
     "text", ["," * 3_000_000, '"' * 1_000_000, "\\" * 1_000_001, '\\"[' * 500_000]
 )
 async def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
-    assert await read_json(orjson.dumps({"inputs": text})) == {"inputs": text}
+    assert await read_json(orjson.dumps({"inputs": text}), unbounded()) == {"inputs": text}
 
 
 async def test_the_bound_is_exact() -> None:
     list_itself = 1
     most = orjson.dumps([10**8] * (MAX_VALUES - list_itself))
     assert len(most) > INLINE_BYTES
-    assert len(await read_json(most)) == MAX_VALUES - list_itself
+    assert len(await read_json(most, unbounded())) == MAX_VALUES - list_itself
     with pytest.raises(Unprocessable):
-        await read_json(orjson.dumps([10**8] * MAX_VALUES))
+        await read_json(orjson.dumps([10**8] * MAX_VALUES), unbounded())
 
 
 async def test_what_is_no_json_is_refused_at_any_size() -> None:
     for body in (b"{", b'{"inputs": "' + b"a" * 10**6, b'"' + b"a" * 10**6 + b'\xff"'):
         with pytest.raises(InvalidRequest):
-            await read_json(body)
+            await read_json(body, unbounded())
+
+
+# ── what its values may hold ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("large", [True, False])
+async def test_memory_is_held_before_anything_is_built(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"inputs": "' + b"a" * (10**6 if large else 10) + b'"}'
+    monkeypatch.setattr(strict_json.orjson, "loads", None)  # whoever parses fails
+    reservation = Reservation(ByteBudget(len(body)))
+    with pytest.raises(RequestTooLarge, match="more than"):
+        await read_json(body, reservation)
+    budget = ByteBudget(2 * len(body))
+    other, reservation = Reservation(budget), Reservation(budget)
+    other.grow(2 * len(body))
+    with pytest.raises(Overloaded if large else RequestTooLarge):
+        await read_json(body, reservation)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["a" * 1000] * 500,
+        ["aa"] * 5000,
+        [[]] * 5000,
+        [{}] * 5000,
+        list(range(1000, 6000)),
+        ["é" * 300] * 100,
+        ["a" * 300 + "\U0001f600"] * 100,
+        [{"text": "a b"}] * 1000,
+    ],
+)
+def test_values_hold_no_more_than_is_reserved(value: Any) -> None:
+    for body in (orjson.dumps(value), json.dumps(value).encode()):
+        assert memory_of(orjson.loads(body)) <= parsed_bytes(body)
+
+
+def memory_of(value: Any) -> int:
+    """Bytes of a value and of all values inside."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        size += sum(memory_of(one) for one in value.values())
+    if isinstance(value, list):
+        size += sum(memory_of(one) for one in value)
+    return size

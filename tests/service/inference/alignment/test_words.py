@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.inference.alignment.words import AlignedText, Split, aligned_text, split_words
+from service.inference.tokenization.tokenized import places_of
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
 
@@ -104,7 +105,7 @@ def test_a_token_of_several_words_and_tokens_of_none(tokenizer: TextTokenizer) -
     made = replace(
         found,
         tokens=["<s>", "p", "\u2581", "東京", "は", "!", "</s>"],
-        offsets=[(0, 0), (0, 0), (0, 1), (1, 3), (3, 4), (3, 5), (0, 0)],
+        places=places_of([(0, 0), (0, 0), (0, 1), (1, 3), (3, 4), (3, 5), (0, 0)]),
         special_tokens_mask=[1, 1, 0, 0, 0, 0, 1],
     )
     one = aligned_text(" 東京は!", made, "punctuation")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from service.inference.explanation.spans import Span, spans_of, split_sentences
+from service.inference.tokenization.tokenized import places_of
 from tests.service.harness import tokenized
 
 
@@ -41,7 +42,7 @@ def test_spans_hold_the_tokens_of_their_characters() -> None:
     text = "A dog's life. Good"
     offsets = [(0, 0), (0, 1), (2, 5), (5, 7), (8, 12), (12, 13), (14, 16), (0, 0)]
     special = [1, 0, 0, 0, 0, 0, 0, 1]
-    cut = replace(tokenized(8), offsets=offsets, special_tokens_mask=special)
+    cut = replace(tokenized(8), places=places_of(offsets), special_tokens_mask=special)
     assert spans_of("sentences", text, cut) == [
         Span(0, 13, (1, 2, 3, 4, 5)),
         Span(14, 18, (6,)),
@@ -56,5 +57,5 @@ def test_spans_hold_the_tokens_of_their_characters() -> None:
     assert spans_of("tokens", text, cut) == [
         Span(start, end, (n,)) for n, (start, end) in enumerate(offsets)
     ]
-    shorter = replace(cut, offsets=[*offsets[:6], (0, 0), (0, 0)])
+    shorter = replace(cut, places=places_of([*offsets[:6], (0, 0), (0, 0)]))
     assert spans_of("sentences", text, shorter) == [Span(0, 13, (1, 2, 3, 4, 5))]

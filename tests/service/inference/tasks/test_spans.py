@@ -94,6 +94,6 @@ def test_raw_scores_are_logits(tokenizers: Tokenizers) -> None:
         Grouping("none", ["X", "Y", "Z"], raw=True),
         tokenizers.ours.subwords,
     )
-    kept = np.array(tokens.special_tokens_mask) == 0
+    kept = np.array([*tokens.special_tokens_mask]) == 0
     np.testing.assert_array_equal([s.score for s in found], logits[kept].max(axis=-1))
     assert [s.label for s in found] == ["XYZ"[i] for i in logits[kept].argmax(axis=-1)]

@@ -42,7 +42,7 @@ def test_ids_with_and_without_special_tokens_are_the_same_text(
     found = reader.complete("input[0]", given, None, "right")
     assert found.input_ids.tolist() == whole["input_ids"]
     assert found.segment_ids.tolist() == whole["token_type_ids"]
-    assert found.special_tokens_mask == whole["special_tokens_mask"]
+    assert list(found.special_tokens_mask) == whole["special_tokens_mask"]
     assert found.tokens == reference.convert_ids_to_tokens(whole["input_ids"])
     assert not found.truncated
 

@@ -17,7 +17,8 @@ def test_pieces_are_the_bytes_of_the_text(text: str) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     encoding = tokenizer.encode(text)
     spelling = Spelling.of(text, encoding, encoding.ids)
-    pieces = spelling.pieces()
+    pieces = [piece for step in spelling.steps(2) for piece in step]
+    assert pieces == [piece for step in spelling.steps(100) for piece in step]
     assert [piece.text for piece in pieces] == text.split()
     assert spelling.characters == len("".join(text.split()))
     for piece in pieces:

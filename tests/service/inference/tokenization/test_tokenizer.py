@@ -67,7 +67,7 @@ def assert_equal(found: TokenizedText, wanted: dict[str, list[Any]], reference: 
     assert found.offsets == [tuple(pair) for pair in wanted["offset_mapping"]]
     assert found.tokens == reference.convert_ids_to_tokens(wanted["input_ids"])
     assert found.input_ids.dtype == found.segment_ids.dtype == np.int64
-    assert found.special_tokens_mask == wanted["special_tokens_mask"]
+    assert list(found.special_tokens_mask) == wanted["special_tokens_mask"]
     assert found.prompt_tokens == 0
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-from math import inf
 from typing import Any
 
 import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.errors import DeadlinePassed, Unprocessable
-from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
+from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 from service.inference.tokenization.tokenizing import (
     INLINE_CHARACTERS,
-    SLICE_CHARACTERS,
+    TOKEN_BYTES,
+    WORKING_BYTES,
     RequestLimits,
     Tokenizing,
 )
+from service.scheduler.submission import ANYBODY, Caller
+from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import serving, tokenized, until
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +52,7 @@ async def test_only_one_short_text_is_tokenised_on_the_event_loop(
 
     monkeypatch.setattr(TextTokenizer, "tokenize", note)
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        threads.clear()  # of the measurement at start
         reply = await client.post("/encode", json={"inputs": inputs, "truncate": True})
     assert reply.status_code == 200
     assert {thread == threading.get_ident() for thread in threads} == {on_the_loop}
@@ -60,6 +63,8 @@ async def test_only_one_short_text_is_tokenised_on_the_event_loop(
 
 class Steps:
     """Tokenizer whose slices run one at a time, when the test releases them."""
+
+    limits = Limits(max_tokens=512, max_characters=10**6)
 
     def __init__(self) -> None:
         self.slices: list[list[str]] = []
@@ -73,7 +78,9 @@ class Steps:
 
 def tokenizing(steps: Steps, **limits: int) -> Tokenizing:
     found = {"max_inputs": 100, "max_characters": 10**6, **limits}
-    return Tokenizing(steps, RequestLimits(**found), 2)  # type: ignore[arg-type]
+    one = Tokenizing(steps, RequestLimits(**found), 2)  # type: ignore[arg-type]
+    one._backlog = Backlog(1)
+    return one
 
 
 LONG = "a" * (SLICE_CHARACTERS // 2 + 1)
@@ -82,7 +89,7 @@ LONG = "a" * (SLICE_CHARACTERS // 2 + 1)
 async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
     steps = Steps()
     running = asyncio.create_task(
-        tokenizing(steps).tokenize([LONG] * 3 + ["a"] * 5, Options(), inf)
+        tokenizing(steps).tokenize([LONG] * 3 + ["a"] * 5, Options(), ANYBODY)
     )
     for count in (1, 2, 3):
         await until(lambda count=count: len(steps.slices) == count)
@@ -96,9 +103,9 @@ async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
 async def test_a_request_of_many_slices_keeps_no_other_waiting() -> None:
     steps = Steps()
     one = tokenizing(steps)
-    many = [asyncio.create_task(one.tokenize([LONG] * 40, Options(), inf)) for _ in range(3)]
+    many = [asyncio.create_task(one.tokenize([LONG] * 40, Options(), ANYBODY)) for _ in range(3)]
     await until(lambda: len(steps.slices) >= 1)
-    other = asyncio.create_task(one.tokenize(["b", "c"], Options(), inf))
+    other = asyncio.create_task(one.tokenize(["b", "c"], Options(), ANYBODY))
     await asyncio.sleep(0)
     for _ in range(8):
         steps.gate.release()
@@ -114,11 +121,11 @@ async def test_a_request_of_many_slices_keeps_no_other_waiting() -> None:
 async def test_it_ends_at_the_deadline_and_when_its_caller_leaves() -> None:
     steps = Steps()
     one = tokenizing(steps)
-    late = one.tokenize([LONG] * 3, Options(), time.monotonic() - 1)
+    late = one.tokenize([LONG] * 3, Options(), Caller(finish_by=0.0))
     with pytest.raises(DeadlinePassed, match="0 of 3 inputs"):
         await late
     assert steps.slices == []
-    leaves = asyncio.create_task(one.tokenize([LONG] * 3, Options(), inf))
+    leaves = asyncio.create_task(one.tokenize([LONG] * 3, Options(), ANYBODY))
     await until(lambda: steps.slices)
     leaves.cancel()
     steps.gate.release(10)
@@ -130,7 +137,7 @@ async def test_it_ends_at_the_deadline_and_when_its_caller_leaves() -> None:
 async def test_closing_waits_for_one_slice_at_most() -> None:
     steps = Steps()
     one = tokenizing(steps)
-    waiting = [asyncio.create_task(one.tokenize([LONG] * 9, Options(), inf)) for _ in range(9)]
+    waiting = [asyncio.create_task(one.tokenize([LONG] * 9, Options(), ANYBODY)) for _ in range(9)]
     await until(lambda: steps.slices)
     steps.gate.release(100)
     one.close()
@@ -148,7 +155,7 @@ async def test_a_request_is_bounded_in_inputs_and_characters() -> None:
         (["a" * 7] * 3, "21 ch"),
     ):
         with pytest.raises(Unprocessable, match=says):
-            await one.tokenize(inputs, Options(), inf)
+            await one.tokenize(inputs, Options(), ANYBODY)
     assert steps.slices == []
 
 
@@ -156,8 +163,76 @@ async def test_its_threads_give_way_to_the_event_loop() -> None:
     class Nice(Steps):
         def tokenize(self, *_: Any) -> list[TokenizedText]:
             self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-            return []
+            return [tokenized(1)] * 2
 
     steps = Nice()
-    await tokenizing(steps).tokenize(["a", "b"], Options(), inf)
+    await tokenizing(steps).tokenize(["a", "b"], Options(), ANYBODY)
     assert steps.niceness > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+# ── what it may hold ───────────────────────────────────────────────────────────────────────
+
+
+async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after() -> None:
+    steps, budget = Steps(), ByteBudget(2**20)
+    one, reservation = tokenizing(steps), Reservation(budget)
+    caller = Caller(reservation=reservation)
+    running = asyncio.create_task(one.tokenize(["a" * 600] * 3, Options(), caller))
+    await until(lambda: steps.slices)
+    most = one.most_bytes([600] * 3, Options())
+    assert budget.held == most > 3 * 512 * TOKEN_BYTES
+    steps.gate.release()
+    texts = await running
+    assert budget.held == sum(text.nbytes for text in texts) < most / 5
+    reservation.release()
+    assert budget.held == 0
+    one.close()
+
+
+async def test_what_does_not_fit_into_memory_is_refused_before_it_is_tokenised() -> None:
+    steps = Steps()
+    one, most = tokenizing(steps), tokenizing(steps).most_bytes([600] * 9, Options())
+    alone = Caller(reservation=Reservation(ByteBudget(most - 1)))
+    with pytest.raises(RequestTooLarge, match=rf"{most} bytes of memory, more than {most - 1} "):
+        await one.tokenize(["a" * 600] * 9, Options(), alone)
+    budget = ByteBudget(2 * most - 1)
+    reservation = Reservation(budget)
+    reservation.grow(most)
+    with pytest.raises(Overloaded, match=f"hold {most} of {2 * most - 1} bytes"):
+        await one.tokenize(["a" * 600] * 9, Options(), Caller(reservation=Reservation(budget)))
+    assert steps.slices == []
+
+
+async def test_a_long_text_holds_what_the_tokenizer_takes_to_read_it() -> None:
+    steps, budget = Steps(), ByteBudget(2**30)
+    one, read = tokenizing(steps), 2 * SLICE_CHARACTERS
+    caller = Caller(reservation=Reservation(budget))
+
+    def work(texts: Any, first: int) -> list[int]:
+        return [budget.held for _ in texts]
+
+    (held,) = await one.run(["a" * read], work, caller)
+    assert held == WORKING_BYTES * (read - SLICE_CHARACTERS)
+    assert budget.held == 0
+    one.close()
+
+
+# ── forecasts ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_it_is_measured_before_the_first_request(artifact: Artifact) -> None:
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        (model,) = client.app.state.service.models
+        one = model.inference.tokenizing
+    assert one._backlog.seconds("", 10**6, "texts") > 0
+    assert one._backlog.seconds("", 10**6, "pieces") > 0
+    assert one._tokens_per_character != 0.25
+
+
+async def test_a_demand_is_expected_by_characters_and_cut_as_the_texts_will_be() -> None:
+    one = tokenizing(Steps())
+    one._backlog.expect("texts", 1000, 1.0)
+    demand = one.demand(["a" * 1000, "a" * 50_000], Options(truncate=True), ANYBODY)
+    assert (demand.texts, demand.tokens) == (2, 252 + 512)
+    assert demand.tokenizing_seconds == pytest.approx(1.0 + 8 * 512 / 1000)
+    assert one.demand(["short"], Options(), ANYBODY).tokens == 0
