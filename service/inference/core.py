@@ -31,7 +31,7 @@ from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.tokenizing import RequestLimits, Tokenizing
 from service.inference.uses import check_use
-from service.inference.verification import compare_engines, reserve
+from service.inference.verification import check_time, compare_engines, reserve
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 
@@ -272,12 +272,15 @@ class Inference:
         return stream
 
     async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
-        """The same texts through PyTorch and ONNX: every hidden state, every map, pooled.
+        """Compare every hidden state, map and pooled vector of PyTorch with those of ONNX.
 
         Raises:
-            ServiceError: an engine is not there, or failed, or the deadline came first.
+            Overloaded: there is not enough memory or time.
+            ServiceError: an engine is not available, or failed, or the deadline passed.
 
         """
+        demand = self.tokenizing.demand(inputs, options, caller)
+        await check_time(self.engines, self.manifest, demand)
         reserve(caller.reservation, self.manifest, self.tokenizing.most_tokens(inputs, options))
         texts = await self.tokenizing.tokenize(inputs, options, caller)
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)

@@ -14,9 +14,10 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
-from service.errors import EngineTimeout
+from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.admission import Demand, retry_after
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 from service.system.budget import Reservation
@@ -72,6 +73,31 @@ def reserve(reservation: Reservation | None, manifest: Manifest, tokens: int) ->
     if manifest.decoder is not None:
         size += 2 * _state_bytes(manifest.decoder.layers, tokens)  # its own, and cross maps
     reservation.grow(COPIES * size)
+
+
+async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand) -> None:
+    """Refuse a request that cannot be verified by its deadline, before it is tokenised.
+
+    Both engines use all cores, so their seconds add up. They are those of full batches: texts are
+    compared one after another, which takes no less.
+
+    Raises:
+        Overloaded: the engines would take longer, even if they had nothing else to do.
+        ServiceError: an engine is not available.
+
+    """
+    seconds, left = 0.0, demand.caller.finish_by - time.monotonic()
+    for name in ("onnx", "torch"):
+        scheduler = await engines.get(name)
+        map_tokens = demand.tokens * manifest.config.num_hidden_layers
+        seconds += scheduler.seconds_alone("attention", demand.tokens, map_tokens)
+        if seconds > left:
+            raise Overloaded(
+                f"to verify it takes {seconds:.1f} s or more, and {left:.1f} s are left of its "
+                "time: send fewer or shorter texts",
+                retry_after_seconds=retry_after(seconds - left),
+                reason="queue_deadline",
+            )
 
 
 def _state_bytes(config: EncoderConfig, tokens: int) -> int:

@@ -186,10 +186,19 @@ class Scheduler:
             caller.promise.keep(tokens)
         return results
 
-    def seconds_alone(self, lane_name: LaneName, tokens: int) -> float:
-        """Return the seconds that texts of `tokens` tokens take while nothing else is computed."""
+    def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
+        """Return the forecast of the seconds that a request takes while nothing else is computed.
+
+        Args:
+            lane_name: its lane.
+            tokens: tokens of its texts.
+            map_tokens: tokens of all layers whose maps it asks for.
+
+        """
+        lane, most = self.lanes[lane_name], self._limits.max_batch_tokens
         with self._lock:
-            seconds = self.lanes[lane_name].text_pace.predict(tokens, self._limits.max_batch_tokens)
+            seconds = lane.text_pace.predict(tokens, most)
+            seconds += lane.map_pace.predict(map_tokens, most)
         return seconds / self._dispatcher.workers.threads
 
     def fail_overdue(self) -> None:

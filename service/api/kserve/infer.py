@@ -15,7 +15,7 @@ from starlette.responses import Response
 from service.api.drop_in.reserved import INLINE_BYTES, reserve
 from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
-from service.api.kserve.inputs import LENGTH_HEADER, read_request
+from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
 from service.api.kserve.models import MODEL, VERSION, VERSIONED, model_of_path
 from service.api.kserve.options import map_selection, vector_options
 from service.api.kserve.outputs import (
@@ -124,12 +124,13 @@ class Answering:
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
-    return await answered(request, model_of_path(request, model), model, lambda: _infer(request))
+    chosen = model_of_path(request, model)
+    asked = await read_request(request, service_of(request).settings.max_client_batch_size)
+    return await answered(request, chosen, model, lambda: _infer(request, asked))
 
 
-async def _infer(request: Request) -> Response:
-    chosen, state, caller = model_of(request), service_of(request), caller_of(request)
-    asked = await read_request(request, state.settings.max_client_batch_size)
+async def _infer(request: Request, asked: InferInputs) -> Response:
+    chosen, caller = model_of(request), caller_of(request)
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
     if given.timeout is not None:
