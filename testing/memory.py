@@ -18,8 +18,12 @@ def memory_bytes(process: int | Literal["self"], name: Literal["VmRSS", "VmHWM"]
 
 def family_bytes(process: int, name: Literal["VmRSS", "VmHWM"]) -> int:
     """Return the sum of `memory_bytes` over a process and all of its descendants."""
-    root = psutil.Process(process)
-    return sum(memory_bytes(one.pid, name) for one in (root, *root.children(recursive=True)))
+    return sum(memory_bytes(member, name) for member in family(process))
+
+
+def family(process: int) -> list[int]:
+    """Return the ids of a process and all of its descendants."""
+    return [process, *(child.pid for child in psutil.Process(process).children(recursive=True))]
 
 
 def forget_peak(process: int) -> None:

@@ -18,19 +18,25 @@ from testing.load import Job
 from trials.gates import Gate, Scale, at_most, exactly, main
 from trials.overload import Probes, p99, probing
 from trials.servers import Service, serve
+from trials.task_models import TASK_MODEL, TaskClass, with_task_model
 
 RATE = 10.0
 """Single texts a second."""
 SINGLE = [
     ("/encode", {"inputs": f"a short text, number {n}", "outputs": ["pooled"]}) for n in range(50)
 ]
+MOST_BYTES = 512 * 2**20
+"""Default of `--max-bytes-in-flight`: memory of requests beyond what the service has at work."""
 MAP_WORDS = "the water runs down the hill and " * 34 + "on and"
 """240 words, 242 tokens: their maps are 55 MB of JSON."""
 GERMAN = "das Wasser läuft den Hügel hinab und " * 4
 PAIR = ["the water runs down the hill and " * 4, GERMAN]
 WORDS = "the water runs down the hill and " * 36
 """250 words, more tokens than a text may have."""
+LONG = (WORDS * 4)[:3760]
+"""Longest text of which a list of 512 fits into a body of 2 MB."""
 CUT = {"truncate": True, "outputs": ["pooled"]}
+TASK = {"truncate": True, "model": TASK_MODEL}
 BINARY = {"accept": "application/vnd.safetensors"}
 SLOW_BYTES, SLOW_SECONDS = 2**16, 0.1
 MEMORY_SECONDS = 60
@@ -41,12 +47,14 @@ Beside = Callable[[Service], AbstractAsyncContextManager[None]]
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One kind of other client."""
+    """Kind of other client."""
 
     name: str
     beside: Beside
     fresh: bool = False
     """Whether it is the first client of a service that has just started."""
+    task: TaskClass | None = None
+    """Task head of that service's model; None for the default model."""
 
 
 def sending(
@@ -103,6 +111,7 @@ explaining = sending(
     {"inputs": [[WORDS, WORDS]], "include": ["occlusion"], "truncate": True},
     connections=8,
 )
+CONNECTIONS = 64
 NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour(
         "lists of 512 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 512, **CUT})
@@ -123,14 +132,42 @@ NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour(
         "every map as JSON, 32 connections", sending("/attention", {"inputs": MAP_WORDS}, {}, 32)
     ),
-    Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, 64)),
+    Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, CONNECTIONS)),
     Neighbour("8 connections of /explain, warm", explaining),
     Neighbour("8 connections of /explain, cold", explaining, fresh=True),
+    Neighbour(
+        "512 texts of 3,760 characters to /tokenize, 64 connections",
+        sending("/tokenize", {"inputs": [LONG] * 512}, {}, CONNECTIONS),
+    ),
+    Neighbour(
+        "500,000 exclamation marks to /tokenize, 64 connections",
+        sending("/tokenize", {"inputs": "!" * 500_000}, {}, CONNECTIONS),
+    ),
+    Neighbour(
+        "512 texts of 3,760 characters to /encode, 64 connections",
+        sending("/encode", {"inputs": [LONG] * 512, **CUT}, {}, CONNECTIONS),
+    ),
+    Neighbour(
+        "512 texts of 3,760 characters to /verify, 64 connections",
+        sending("/verify", {"inputs": [LONG] * 512, "truncate": True}, {}, CONNECTIONS),
+    ),
+    Neighbour(
+        "512 texts of 3,760 characters to /rerank, 64 connections",
+        sending("/rerank", {"query": "water", "texts": [LONG] * 512, **TASK}, {}, CONNECTIONS),
+        fresh=True,
+        task="ForSequenceClassification",
+    ),
+    Neighbour(
+        "32 texts of 3,760 characters to /embed_sparse, 64 connections",
+        sending("/embed_sparse", {"inputs": [LONG] * 32, **TASK}, {}, CONNECTIONS),
+        fresh=True,
+        task="ForMaskedLM",
+    ),
 )
 
 
 async def singles(service: Service, seconds: int) -> tuple[set[str], float]:
-    """How single texts ended, and the p99 of their latency in ms."""
+    """Return the outcomes of single texts, and the p99 of their latency in ms."""
     job = Job(service.port, list(SINGLE), rate=RATE, count=round(RATE * seconds))
     result = await asyncio.to_thread(generate, job)
     return set(result.outcomes), p99(result.latencies_ms)
@@ -165,10 +202,14 @@ async def trial(scale: Scale) -> list[Gate]:
         for neighbour in NEIGHBOURS[scale.of(0, 1) :: scale.of(1, 5)]:
             probes = Probes()
             async with contextlib.AsyncExitStack() as stack:
-                asked = await stack.enter_async_context(serve()) if neighbour.fresh else service
+                asked = service
+                if neighbour.fresh:
+                    asked = await stack.enter_async_context(with_task_model(neighbour.task))
+                asked.forget_peak()
                 await stack.enter_async_context(probing(asked, probes))
                 await stack.enter_async_context(neighbour.beside(asked))
                 outcomes, beside = await singles(asked, seconds)
+                peak = asked.peak_bytes()
             name = f"beside {neighbour.name}"
             allowed = min(1000.0, 10 * alone) * scale.slack
             gates += [
@@ -181,6 +222,7 @@ async def trial(scale: Scale) -> list[Gate]:
                     max(probes.latencies_ms),
                     " ms",
                 ),
+                at_most(f"{name}: peak of memory", before + MOST_BYTES, peak, " bytes"),
             ]
         await asyncio.sleep(scale.of(MEMORY_SECONDS, 0))
         growth = service.resident_bytes() / before

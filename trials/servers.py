@@ -10,7 +10,7 @@ from typing import Any
 
 from testing import metrics, process
 from testing.client import ask
-from testing.memory import family_bytes
+from testing.memory import family, family_bytes, forget_peak
 from testing.process import free_port
 from trials.stub import Stub
 
@@ -36,6 +36,15 @@ class Service(process.Service):
     def resident_bytes(self) -> int:
         """Return the resident memory of the process and its descendants."""
         return family_bytes(self.process.pid, "VmRSS")
+
+    def forget_peak(self) -> None:
+        """Measure the peak of memory from now on."""
+        for member in family(self.process.pid):
+            forget_peak(member)
+
+    def peak_bytes(self) -> int:
+        """Return the sum of the peaks of resident memory of the process and its descendants."""
+        return family_bytes(self.process.pid, "VmHWM")
 
     async def end(self, seconds: float = process.STOP_SECONDS) -> int:
         """Wait for the process to end, and return the exit code.
