@@ -7,6 +7,7 @@ gigabytes, and blocks all threads meanwhile. Values are therefore counted before
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from service.system.budget import Reservation
 MAX_VALUES = 2**16
 """Maximum number of values in a body, including nested values; a request has a few thousand."""
 INLINE_BYTES = 2**16
-"""Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others use threads."""
+"""Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others in a thread."""
 VALUE_BYTES, WIDEST_BYTES = 120, 4
 """Memory of a parsed value beside its characters, and maximum memory of a character, in bytes."""
 BLOCK_BYTES = 2**20
@@ -27,6 +28,9 @@ BLOCK_BYTES = 2**20
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _BEFORE_VALUES = b",[{"
 """Bytes before a value: all values but the first follow a comma, or open a list or an object."""
+_LARGE_BODIES = ThreadPoolExecutor(1, "json")
+"""Large bodies are parsed one after another: each holds Python's global lock for milliseconds, and
+the event loop would wait for as many as are parsed at a time."""
 _COUNTED = np.isin(np.arange(256), [*_BEFORE_VALUES])
 
 
@@ -48,8 +52,8 @@ async def read_json(body: bytes, reservation: Reservation) -> Any:
     """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
 
     Args:
-        body: of a request.
-        reservation: of the request; takes what the values of the body may hold.
+        body: body of a request.
+        reservation: memory of the request, which grows by the memory of the body's values.
 
     Raises:
         InvalidRequest: the body is not JSON.
@@ -58,14 +62,18 @@ async def read_json(body: bytes, reservation: Reservation) -> Any:
         Overloaded: the other requests leave too little memory.
 
     """
-    reservation.grow(parsed_bytes(body))
     if len(body) <= INLINE_BYTES:
+        reservation.grow(parsed_bytes(body))
         return _parse(body)
-    return await asyncio.to_thread(_parse_bounded, body)
+    reservation.grow(len(body))  # where there is no room, a body costs no more than its reading
+    loop = asyncio.get_running_loop()
+    size = await loop.run_in_executor(_LARGE_BODIES, parsed_bytes, body)
+    reservation.grow(size - len(body))
+    return await loop.run_in_executor(_LARGE_BODIES, _parse_bounded, body)
 
 
 def parsed_bytes(body: bytes) -> int:
-    """Most bytes of memory that the values of a body take.
+    """Return the maximum bytes of memory that the values of a body take, at least the body's own.
 
     A text takes as many bytes a character as its widest one needs.
     """
