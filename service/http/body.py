@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.types import Message, Receive, Scope
 
 from service.errors import BodyTooLarge, RequestTimeout
+from service.http.turns import TURN_BYTES, Turns
 from service.system.budget import ByteBudget
 
 
@@ -48,14 +49,17 @@ class RequestBody:
                 self._check(int(value[:20]))
         try:
             async with asyncio.timeout(self._limits.seconds):
-                return await self._read(receive)
+                return await self._read(scope, receive)
         except TimeoutError:
             seconds = f"{self._limits.seconds:g} seconds"
             raise RequestTimeout(f"the body was not complete within {seconds}") from None
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
         chunks = []
         while True:
+            if self.size >= TURN_BYTES:
+                turns: Turns = scope["app"].state.service.turns
+                await turns.take()
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft

@@ -1,8 +1,9 @@
-"""The order in which large replies are written: a piece of one, then a piece of the next.
+"""The order in which large bodies are read and large replies are written: one piece a turn.
 
-To write numbers as JSON holds the interpreter's lock. In threads it therefore keeps the event loop
+Writing numbers as JSON holds the interpreter's lock. In threads it therefore keeps the event loop
 waiting, for longer the more threads write; so it is done on the event loop itself, a piece at a
-time, and between two pieces everything else that is due goes on.
+time, and everything else that is due runs between two pieces. Bodies are read in the same turns:
+else all connections that send one would have their pieces read in one go.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 TURN_BYTES = 2**17
-"""Bytes of a reply that are written in a turn, at least, unless it ends."""
+"""Bytes of a reply that are written in a turn, at least, unless it ends; and size from which a body
+is read in turns."""
 
 
 class Turns:
-    """The replies that are being written, which take turns in the order in which they ask."""
+    """Turns of large bodies and replies, in the order in which they ask for them."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait for a turn of the event loop in which no other large body or reply is served."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     async def written(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
         """Write a reply, joined to parts of `TURN_BYTES` or a piece more.

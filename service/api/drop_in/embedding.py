@@ -24,7 +24,7 @@ from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.inputs import Input, TokenIds, characters
+from service.inference.tokenization.inputs import Input, TokenIds, size_of
 from service.inference.tokenization.tokenizer import Options
 
 BASE64_BYTES_PER_FLOAT = 6
@@ -169,7 +169,7 @@ def check_given(inputs: Sequence[Input], field: str) -> None:
     if not inputs:
         raise EmptyInputs(f"{field}: empty, at least one text is needed")
     for index, given in enumerate(inputs):
-        if not characters([given]):
+        if not size_of(given):
             raise EmptyInputs(f"{field}[{index}] is empty")
 
 

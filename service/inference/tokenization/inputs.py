@@ -18,15 +18,15 @@ Input = Text | TokenIds
 
 
 def characters(inputs: Sequence[Input]) -> int:
-    """How many characters the inputs have together; an id counts as one."""
-    return sum(map(_size, inputs))
+    """Return the number of characters of all inputs; an id counts as one."""
+    return sum(map(size_of, inputs))
 
 
-def _size(given: Input) -> int:
-    match given:
-        case str(text):
-            return len(text)
-        case TokenIds(ids):
-            return len(ids)
-        case first, second:
-            return len(first) + len(second)
+def size_of(given: Input) -> int:
+    """Return the number of characters of an input, or of its ids."""
+    if isinstance(given, str):
+        return len(given)
+    if isinstance(given, TokenIds):
+        return len(given.ids)
+    first, second = given
+    return len(first) + len(second)

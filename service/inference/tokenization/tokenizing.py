@@ -19,7 +19,7 @@ from service.inference.tokenization.backlog import (
 )
 from service.inference.tokenization.excerpt import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.excerpt import MOST_CHARACTERS
-from service.inference.tokenization.inputs import Input, characters
+from service.inference.tokenization.inputs import Input, size_of
 from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.scheduler.admission import Demand
@@ -106,7 +106,7 @@ class Tokenizing:
             Unprocessable: too many inputs or characters.
 
         """
-        sizes = [*map(_size, inputs)]
+        sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
             return Demand(caller, 0, 0)
@@ -186,7 +186,7 @@ class Tokenizing:
             DeadlinePassed: before all were done.
 
         """
-        sizes = [*map(_size, inputs)]
+        sizes = [*map(size_of, inputs)]
         self._check(sizes, 0, any_length=any_length)
         if _is_short(sizes):
             return work(inputs, 0)
@@ -204,7 +204,7 @@ class Tokenizing:
         caller: Caller,
         beside: int,
     ) -> list[TokenizedText]:
-        sizes = [*map(_size, inputs)]
+        sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         reservation, most = caller.reservation, self.most_bytes(sizes, options)
         if reservation:
@@ -221,7 +221,7 @@ class Tokenizing:
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return the most tokens that the longest of some inputs may have."""
-        longest = MOST_TOKENS_PER_CHARACTER * max(map(_size, inputs), default=0) + SPECIAL_TOKENS
+        longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0) + SPECIAL_TOKENS
         return min(longest, self._limit(options))
 
     async def _run(self, asked: TokenizerWork[Given, Found]) -> list[Found]:
@@ -277,10 +277,6 @@ class Tokenizing:
                 f"the request has {total} characters; at most {self._limits.max_characters} are "
                 "taken of texts that are not cut: send it in parts, or set `truncate`"
             )
-
-
-def _size(given: Input) -> int:
-    return characters([given])
 
 
 def _is_short(sizes: Sequence[int]) -> bool:

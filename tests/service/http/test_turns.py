@@ -6,10 +6,14 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from starlette.types import Message, Scope
 
+from service.http.body import BodyLimits, RequestBody
 from service.http.turns import TURN_BYTES, Turns
+from service.system.budget import ByteBudget
 
 pytestmark = pytest.mark.anyio
 LARGE = bytes(TURN_BYTES)
@@ -87,3 +91,25 @@ async def test_small_pieces_are_joined() -> None:
     *full, _ = map(len, parts)
     assert full
     assert all(TURN_BYTES <= size < TURN_BYTES + 10 for size in full)
+
+
+async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once() -> None:
+    loop, turns = Loop(), Turns()
+    counting = asyncio.create_task(loop.count())
+    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=turns)))
+    limits, budget = BodyLimits(2**30, 60), ByteBudget(2**30)
+
+    async def read(name: str, size: int) -> int:
+        pieces, left = loop.pieces(name, size), iter(range(size - 1, -1, -1))
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": next(pieces), "more_body": bool(next(left))}
+
+        scope: Scope = {"type": "http", "headers": [], "app": app}
+        return len(await RequestBody(limits, budget).read(scope, receive))
+
+    sizes = await asyncio.gather(*(read(f"{n}", 10) for n in range(16)), read("small", 1))
+    counting.cancel()
+    assert sizes == [10 * TURN_BYTES] * 16 + [TURN_BYTES]
+    assert loop.written[16][0] == "small"
+    assert set(Counter(turn for _, turn in loop.written[17:]).values()) == {1}
