@@ -1,8 +1,8 @@
-"""The order in which large replies are written: a piece of one, then a piece of the next.
+"""Serialisation of large replies in turns on the event loop.
 
-To write numbers as JSON holds the interpreter's lock. In threads it therefore keeps the event loop
-waiting, for longer the more threads write; so it is done on the event loop itself, a piece at a
-time, and between two pieces everything else that is due goes on.
+Serialising to JSON holds the GIL, so that threads would block the event loop, for longer the more
+threads serialise. Therefore replies are serialised on the event loop, one part a turn, and other
+callbacks run between two turns.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 TURN_BYTES = 2**17
-"""Bytes of a reply that are written in a turn, at least, unless it ends."""
+"""Minimum bytes of a reply that are serialised in a turn; the last part may be smaller."""
 
 
 class Turns:
-    """The replies that are being written, which take turns in the order in which they ask."""
+    """Round robin of the replies that are being serialised."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def written(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
-        """Write a reply, joined to parts of `TURN_BYTES` or a piece more.
+        """Yield a reply in parts of at least `TURN_BYTES`, except for the last part.
 
-        The first part waits for nothing: a small reply is written at once.
+        The first part does not wait for a turn, so that a small reply is written at once.
 
         Args:
-            pieces: of the reply, each made when it is asked for, in a millisecond at most.
+            pieces: pieces of the reply, each serialised within a millisecond when it is requested.
 
         """
         part = _turn(pieces)
