@@ -1,9 +1,9 @@
-"""The order in which large bodies are read and large replies are written: one piece a turn.
+"""Turns on the event loop, in which large replies are serialised and large bodies are read.
 
-Writing numbers as JSON holds the interpreter's lock. In threads it therefore keeps the event loop
-waiting, for longer the more threads write; so it is done on the event loop itself, a piece at a
-time, and everything else that is due runs between two pieces. Bodies are read in the same turns:
-else all connections that send one would have their pieces read in one go.
+Serialising to JSON holds the GIL, so that threads would block the event loop, for longer the more
+threads serialise. Therefore replies are serialised on the event loop, one part a turn, and other
+callbacks run between two turns. Bodies are read in the same turns, as the loop would otherwise read
+a part of every connection's body before it does anything else.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 TURN_BYTES = 2**17
-"""Bytes of a reply that are written in a turn, at least, unless it ends; and size from which a body
-is read in turns."""
+"""Minimum bytes of a reply that are serialised in a turn, except for its last part; and size from
+which a body is read in turns."""
 
 
 class Turns:
-    """Turns of large bodies and replies, in the order in which they ask for them."""
+    """Round robin of large bodies and of replies that are being serialised."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -28,12 +28,12 @@ class Turns:
             await asyncio.sleep(0)
 
     async def written(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
-        """Write a reply, joined to parts of `TURN_BYTES` or a piece more.
+        """Yield a reply in parts of at least `TURN_BYTES`, except for the last part.
 
-        The first part waits for nothing: a small reply is written at once.
+        The first part does not wait for a turn, so that a small reply is written at once.
 
         Args:
-            pieces: of the reply, each made when it is asked for, in a millisecond at most.
+            pieces: pieces of the reply, each serialised within a millisecond when it is requested.
 
         """
         part = _turn(pieces)

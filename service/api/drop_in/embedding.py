@@ -49,9 +49,11 @@ def _inputs(value: Any) -> list[Input]:
 
 
 def token_ids(value: Any) -> TokenIds:
-    """Return a list of ints as the token ids of one text; a validator for pydantic."""
+    """Return a list of non-negative ints as the token ids of one text; a validator for pydantic."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise PydanticCustomError("inputs", _FORMS)
+    if (lowest := min(value, default=0)) < 0:
+        raise PydanticCustomError("inputs", "token id {id} is negative", {"id": lowest})
     return TokenIds(tuple(value))
 
 
@@ -124,7 +126,7 @@ class ListForm:
 
     opening: bytes
     item: Callable[[int, Floats], Iterable[Part]]
-    """Of a vector and its number in the request."""
+    """Function from the index of a text and its vector to their item in the list."""
     closing: Callable[[Timings], bytes]
     item_bytes: int = 1
     """Predicted bytes of an item, without its vector."""

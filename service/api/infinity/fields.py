@@ -6,7 +6,8 @@ import time
 import uuid
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, Field, StringConstraints, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, field_validator
+from pydantic_core import PydanticKnownError
 
 from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
@@ -15,11 +16,24 @@ from service.api.wire.route import ErrorForm
 from service.inference.timings import Timings
 
 MAX_CHARACTERS = 8192 * 15
-"""Maximum characters of a text, before it is truncated to the model's limit."""
+"""Maximum characters of a text as it is sent, before it is stripped and truncated."""
 MAX_TEXTS = 2048
 NO_MODEL = "default/not-specified"
 """Model name that Infinity's clients send by default."""
-Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS, strip_whitespace=True)]
+
+
+def _bounded(value: Any) -> Any:
+    """Reject a text that is too long as it was sent; pydantic counts after it strips."""
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        raise PydanticKnownError("string_too_long", {"max_length": MAX_CHARACTERS})
+    return value
+
+
+Text = Annotated[
+    str,
+    StringConstraints(max_length=MAX_CHARACTERS, strip_whitespace=True),
+    BeforeValidator(_bounded),
+]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
 
 

@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
+from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
 from service.serving.models import ServedModel
 
-MODEL = "/v2/models/{model:path}"
+MODEL = f"/v2/models/{MODEL_PARAMETER}"
 VERSIONED = MODEL + "/versions/{version}"
 """Path with a version. Its decorator comes last, so that it is registered before `MODEL`, which
 matches any path."""
@@ -52,7 +53,9 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-@router.get(MODEL + "/ready", response_class=Response, responses={400: ERRORS[400]})
+@router.get(
+    MODEL + "/ready", response_class=Response, responses={400: ERRORS[400], 404: ERRORS[404]}
+)
 @router.get(VERSIONED + "/ready", include_in_schema=False)
 async def ready(request: Request, model: str) -> Response:
     """Return 200 if the model computes a real request in this process."""

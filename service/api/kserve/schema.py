@@ -10,27 +10,41 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
 
 from model.artifact.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
-from service.api.native.indices import Indices
+from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest
 from service.errors import Unprocessable
 from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.tokenizer import Options
 
 _REFERRING = ("$defs", "$ref")
-_NUMBERS = re.compile(r" *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *")
+_NUMBERS = r"^ *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *$"
 
 
 def _listed(value: Any) -> Any:
     """Convert `2` and `"0,2"` to a list, as many clients send parameters as numbers or strings."""
-    if isinstance(value, str) and _NUMBERS.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(_NUMBERS, value):
         return [int(number) for number in value.split(",")]
     return [value] if type(value) is int else value
 
 
-ListedIndices = Annotated[Indices, BeforeValidator(_listed)]
+ListedIndices = Annotated[
+    Indices,
+    BeforeValidator(_listed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                INDEX_LIST,
+                {"type": "integer"},
+                {"type": "string", "pattern": _NUMBERS},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
 
 
 class InputParameters(StrictRequest):

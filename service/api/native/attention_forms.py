@@ -168,7 +168,7 @@ class JsonWriter:
         self._lengths = texts.lengths
         self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
-        """Of the maps that were written last of the text; None before any."""
+        """Kind of the maps written last for the text; None before the first."""
         self._values: list[Floats] = []
         self._norms: dict[MapKind, list[Floats]] = {}
 

@@ -32,6 +32,7 @@ from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import documented
 from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
 from service.api.wire.media import JSON, SAFETENSORS
+from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
@@ -41,7 +42,7 @@ from service.api.wire.route import (
     service_of,
     wants_safetensors,
 )
-from service.errors import NotExported, Unprocessable
+from service.errors import NoEmbeddings, NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.cost import Side, fitting_pair
@@ -60,6 +61,7 @@ Method = Literal["pairs", "occlusion", "decomposition", "heads", "matches"]
 MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
 """Task kinds whose similarity is a sum over words or tokens."""
 FEWER = "ask for fewer pairs, or for occlusion alone"
+_NO_EMBEDDINGS = PROBLEMS[404] | {"description": "The model does not embed texts"}
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -102,7 +104,11 @@ class ExplainRequest(TextRequest):
         return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-@router.post("/explain", response_model=None, responses=documented(ExplainReply))
+@router.post(
+    "/explain",
+    response_model=None,
+    responses={**documented(ExplainReply), NoEmbeddings.status: _NO_EMBEDDINGS},
+)
 async def explain(body: ExplainRequest, request: Request) -> Response:
     """Explain the similarity of two texts by token pairs, occluded tokens and zeroed heads."""
     inference = model_of(request).inference

@@ -31,22 +31,12 @@ def _indices(value: Any) -> list[int] | None:
     return no_duplicates(value)
 
 
+INDEX_LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "uniqueItems": True}
+"""JSON schema of a list of distinct integers."""
 Indices = Annotated[
     list[int] | None,
     PlainValidator(_indices),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {
-                    "type": "array",
-                    "items": {"type": "integer"},
-                    "minItems": 1,
-                    "uniqueItems": True,
-                },
-                {"type": "null"},
-            ]
-        }
-    ),
+    WithJsonSchema({"anyOf": [INDEX_LIST, {"type": "null"}]}),
 ]
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
 from service.api.openai.errors import ERRORS
+from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.errors import UnknownModel
 from service.serving.models import ServedModel
@@ -42,7 +43,7 @@ async def models(request: Request) -> OpenAIModels:
     return OpenAIModels(data=[_described(name, model) for name, model in named.items()])
 
 
-@router.get("/v1/models/{model:path}", responses={404: ERRORS[404]})
+@router.get(f"/v1/models/{MODEL_PARAMETER}", responses={404: ERRORS[404]})
 async def model(model: str, request: Request) -> OpenAIModel:
     """Return a served model by its name or alias, which may contain slashes."""
     served = service_of(request).models.by_name.get(model)

@@ -10,7 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.harness import assert_problem
+from model.artifact.manifest import Artifact
+from model.artifact.task import TaskConfig
+from tests.service.api.tei.tasks import LABELS, SPARSE, serving_task
+from tests.service.harness import assert_problem, serving
+from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +90,59 @@ async def test_errors_in_vllms_form_are_in_the_document(
     body = {"query": "a", "documents": ["b"], "use_activation": True, "top_n": -1}
     reply = await client.post(path, json=body)
     assert (reply.status_code, [*reply.json()]) == (400, required[1])
+
+
+def assert_documented(document: dict[str, Any], template: str, reply: httpx.Response) -> None:
+    operation = document["paths"][template][reply.request.method.lower()]
+    content = operation["responses"][str(reply.status_code)]["content"]
+    assert reply.headers["content-type"] in content
+
+
+@pytest.mark.parametrize(
+    ("method", "template"),
+    [
+        ("GET", "/v1/models/{model}"),
+        ("GET", "/v2/models/{model}"),
+        ("GET", "/v2/models/{model}/ready"),
+        ("POST", "/v2/models/{model}/infer"),
+    ],
+)
+async def test_unknown_names_in_paths_are_in_the_document(
+    artifact: Artifact, method: str, template: str
+) -> None:
+    artifacts = [variant(artifact, name, 8) for name in ("a", "b")]
+    async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
+        document = (await client.get("/openapi.json")).json()
+        for name in ("c", "org/c", "org%2Fc", "c%0Ad", "c%0A", "%0A"):
+            reply = await client.request(method, template.replace("{model}", name))
+            assert reply.status_code == 404
+            assert_documented(document, template, reply)
+
+
+@pytest.mark.parametrize("task", [None, LABELS, SPARSE], ids=["vectors", "labels", "sparse"])
+async def test_models_that_cannot_answer_are_in_the_document(
+    artifact: Artifact, task: TaskConfig | None
+) -> None:
+    lenient = {"inputs": "a", "input": ["a"], "texts": ["a"], "query": "a", "documents": ["a"]}
+    bodies: dict[str, Any] = {
+        "/explain": {"inputs": [["a", "b"]]},
+        "/align": {"inputs": [["a", "b"]]},
+        "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
+        "/score": {"text_1": "a", "text_2": "b"},
+        "/v1/score": {"text_1": "a", "text_2": "b"},
+        "/v2/embed": {"texts": ["a"], "input_type": "search_query", "model": "m"},
+        "/v1/embed": {"texts": ["a"], "input_type": "search_query", "model": "m"},
+        "/rerank": {"query": "a", "texts": ["a"]},
+    }
+    for path in ("/embed", "/embed_all", "/embed_sparse", "/predict", "/v1/embeddings", "/pooling",
+                 "/embeddings", "/classify", "/v1/rerank", "/v2/rerank"):  # fmt: skip
+        bodies[path] = lenient
+    async with serving_task(artifact, task) as client:
+        document = (await client.get("/openapi.json")).json()
+        for path, body in bodies.items():
+            reply = await client.post(path, json=body)
+            assert reply.status_code != 422, (path, reply.text)
+            assert_documented(document, path, reply)
 
 
 FILES = {"/docs": {"swagger-ui-bundle.js", "swagger-ui.css"}, "/redoc": {"redoc.standalone.js"}}

@@ -77,7 +77,7 @@ async def test_what_is_refused_before_its_route_has_that_route(
     lines = [line for line in log.objects if line["logger"] == "headscope.access"]
     assert [(line["route"], line["status"], line["level"]) for line in lines] == [
         ("/encode", 401, "info"),
-        ("/v1/models/{model:path}", 401, "info"),
+        ("/v1/models/{model:name}", 401, "info"),
         ("/attention", 413, "info"),
         ("/metrics", 401, "info"),
         ("unmatched", 401, "info"),

@@ -58,7 +58,7 @@ async def test_every_refusal_has_its_route_and_reason(
         ("/encode", "queue_deadline"),
         ("unmatched", "not_found"),
         ("/info", "method_not_allowed"),
-        ("/v2/models/{model:path}/infer", "unprocessable"),
+        ("/v2/models/{model:name}/infer", "unprocessable"),
         ("/encode", "bytes_of_replies"),
         ("/attention", "bytes_of_bodies"),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -43,6 +44,13 @@ def test_a_list_of_ints_is_one_text(given: Any, expected: list[Input]) -> None:
 def test_what_is_neither_text_nor_ids_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="a text, a list of token ids"):
         INPUTS.validate_python(given)
+
+
+@pytest.mark.parametrize("given", [[-1], [[-1]], [0, -1], ["a", [0, -1]]])
+def test_negative_ids_are_refused_as_in_the_document(given: Any) -> None:
+    with pytest.raises(ValidationError, match="token id -1 is negative"):
+        INPUTS.validate_python(given)
+    assert not jsonschema_rs.is_valid(INPUTS.json_schema(), given)
 
 
 @pytest.mark.parametrize(

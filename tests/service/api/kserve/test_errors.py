@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from service.api.kserve.errors import error_response
+from service.api.kserve.errors import ERRORS, STATUSES, error_response
+from service.api.wire.problems import PROBLEMS
 from service.errors import (
     EngineUnavailable,
     InputTooLong,
@@ -33,3 +34,8 @@ def test_form(error: ServiceError, status: int) -> None:
     assert response.status_code == status
     assert json.loads(bytes(response.body)) == {"error": error.detail}
     assert response.headers.get("retry-after") == ("2" if status == 503 else None)
+
+
+def test_every_status_is_in_the_document() -> None:
+    statuses = map(int, PROBLEMS)
+    assert {STATUSES.get(status, status) for status in statuses} == ERRORS.keys()

@@ -17,11 +17,20 @@ from tests.service.api.kserve.wire import in_json
     [([0, -1], [0, -1]), ("0,-1", [0, -1]), (" 3 ", [3]), (2, [2]), (None, None)],
 )
 def test_lists_of_indices(given: Any, found: list[int] | None) -> None:
-    assert InferParameters(layers=given, heads=given).heads == found
+    asked = {"layers": given, "heads": given}
+    assert InferParameters(**asked).heads == found
+    assert jsonschema_rs.is_valid(InferParameters.model_json_schema(), asked)
 
 
-@pytest.mark.parametrize("given", ["", "1,", "1;2", [], [1, 1], ["1"], 1.0, True, "1,1", {}])
+@pytest.mark.parametrize("given", ["", "1,", "1;2", [], [1, 1], ["1"], True, {}])
 def test_what_is_no_list_of_indices(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        InferParameters(layers=given)
+    assert not jsonschema_rs.is_valid(InferParameters.model_json_schema(), {"layers": given})
+
+
+@pytest.mark.parametrize("given", [1.0, "1,1"])
+def test_what_json_schema_takes_for_a_list_of_indices(given: Any) -> None:
     with pytest.raises(ValidationError):
         InferParameters(layers=given)
 

@@ -63,7 +63,7 @@ async def test_ids_that_no_text_has_are_computed_as_they_are(
     ("given", "says"),
     [
         ([10**6], "input[0] has the token id 1000000"),
-        ([-1], "input[0] has the token id -1"),
+        ([-1], "input: token id -1 is negative"),
         ([101, 7592], "some special tokens of the model and not all"),
         ([7592] * 511, "input[0] has 513 tokens; at most 512 fit"),
     ],
