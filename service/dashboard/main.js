@@ -1,19 +1,19 @@
 /** The page: one store, drawn whole whenever anything of it is another. */
 
-import { ablationView } from './ablation-view.js';
-import { comparedView } from './compared-view.js';
-import { comparisonView } from './comparison-view.js';
-import { headView } from './head-view.js';
-import { headsView } from './heads-view.js';
-import { render } from './html.js';
-import { Live } from './live.js';
-import { modelsView } from './models-view.js';
-import { page } from './page.js';
-import { rolloutView } from './rollout-view.js';
-import { Store } from './store.js';
-import { textsView } from './texts-view.js';
-import { targetView } from './target-view.js';
-import { whyView } from './why-view.js';
+import { render } from './core/html.js';
+import { LivePanel } from './ui/live-panel.js';
+import { page } from './ui/page.js';
+import { Store } from './ui/store.js';
+import { ablationView } from './views/ablation.js';
+import { headsView } from './views/all-heads.js';
+import { comparisonView } from './views/comparison.js';
+import { targetView } from './views/cross-attention.js';
+import { textsView } from './views/many-texts.js';
+import { headView } from './views/one-head.js';
+import { comparedView } from './views/query-and-key.js';
+import { rolloutView } from './views/rollout.js';
+import { modelsView } from './views/two-models.js';
+import { whyView } from './views/why-alike.js';
 
 let asked = false;
 
@@ -30,7 +30,7 @@ const views = {
   models: modelsView,
 };
 const store = new Store(views, draw);
-const live = new Live(draw);
+const live = new LivePanel(draw);
 
 /** Draws once for all that changes together. */
 function draw() {

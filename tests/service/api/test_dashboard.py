@@ -172,7 +172,7 @@ def test_nothing_is_inline():
 
 
 def test_the_live_view_counts_the_routes_that_compute():
-    listed = re.search(r"const INFERENCE = \[(.*?)\];", text_of("live.js"), re.DOTALL)
+    listed = re.search(r"const INFERENCE = \[(.*?)\];", text_of("ui/live-panel.js"), re.DOTALL)
     assert listed
     paths = {route.path for router in native.ROUTERS for route in router.routes}
     assert set(re.findall(r"'([^']+)'", listed[1])) == paths

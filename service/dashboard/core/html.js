@@ -1,0 +1,44 @@
+/** Templates in which a string is always text, and what canvases and names need in them. */
+
+import { Directive, directive } from '../vendor/lit-html/directive.js';
+import { live } from '../vendor/lit-html/directives/live.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, noChange, nothing, render } from '../vendor/lit-html/lit-html.js';
+
+export { html, live, nothing, render, repeat };
+/** @typedef {import('../vendor/lit-html/lit-html.js').TemplateResult | typeof nothing | string} Template */
+
+/** An element that is drawn on: anew when one of the values that the drawing is made from is another. */
+class Painted extends Directive {
+  /** @type {unknown[]} */
+  #given = [];
+
+  /**
+   * @param {(node: any, ...given: any[]) => void} _draw
+   * @param {...unknown} _given
+   */
+  render(_draw, ..._given) {
+    return noChange;
+  }
+
+  /**
+   * @param {import('../vendor/lit-html/directive.js').PartInfo} part
+   * @param {[(node: any, ...given: any[]) => void, ...unknown[]]} values
+   * @override
+   */
+  update(part, [draw, ...given]) {
+    if (given.length !== this.#given.length || given.some((value, i) => value !== this.#given[i])) {
+      this.#given = given;
+      draw(/** @type {any} */ (part).element, ...given);
+    }
+    return noChange;
+  }
+}
+
+export const painted = directive(Painted);
+
+/** A token or a text between words of the page, whichever way it is written. @param {string} name */
+export const bdi = (name) => html`<bdi>${name}</bdi>`;
+
+/** A custom property as the content security policy allows it, by `.style=`. @param {number} value */
+export const share = (value) => `--share: ${Math.max(0, Math.min(1, value))}`;

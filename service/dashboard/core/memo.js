@@ -1,0 +1,21 @@
+/**
+ * The result for the same arguments as the last time, of the functions that are called over and over.
+ *
+ * @template {any[]} A
+ * @template R
+ * @param {(...given: A) => R} compute
+ * @param {number} [kept] how many results are kept
+ * @returns {(...given: A) => R}
+ */
+export function memo(compute, kept = 4) {
+  /** @type {{given: A, result: R}[]} */
+  const known = [];
+  return (...given) => {
+    const found = known.find((one) => one.given.every((value, i) => value === given[i]));
+    if (found) return found.result;
+    const result = compute(...given);
+    known.unshift({ given, result });
+    known.length = Math.min(known.length, kept);
+    return result;
+  };
+}
