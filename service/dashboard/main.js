@@ -4,6 +4,7 @@ import { render } from './core/html.js';
 import { LivePanel } from './ui/live-panel.js';
 import { page } from './ui/page.js';
 import { Store } from './ui/store.js';
+import { slotOf } from './ui/view-slot.js';
 import { ablationView } from './views/ablation.js';
 import { headsView } from './views/all-heads.js';
 import { comparisonView } from './views/comparison.js';
@@ -18,16 +19,16 @@ import { whyView } from './views/why-alike.js';
 let asked = false;
 
 const views = {
-  heads: headsView,
-  head: headView,
-  compared: comparedView,
-  rollout: rolloutView,
-  ablation: ablationView,
-  comparison: comparisonView,
-  target: targetView,
-  why: whyView,
-  texts: textsView,
-  models: modelsView,
+  heads: slotOf(headsView),
+  head: slotOf(headView),
+  compared: slotOf(comparedView),
+  rollout: slotOf(rolloutView),
+  ablation: slotOf(ablationView),
+  comparison: slotOf(comparisonView),
+  target: slotOf(targetView),
+  why: slotOf(whyView),
+  texts: slotOf(textsView),
+  models: slotOf(modelsView),
 };
 const store = new Store(views, draw);
 const live = new LivePanel(draw);

@@ -32,6 +32,6 @@ export class OtherTextError extends Error {
   /** @param {unknown} cause */
   constructor(cause) {
     super('the other text');
-    this.cause = cause;
+    this.reason = cause instanceof Error ? cause : new Error(String(cause));
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Answers that name their questions: what is drawn and saved comes from one of these values alone.
+ * Answers with the questions that they answer: a view and its file are made from one such value.
  *
  * @template Q, R
  * @typedef {{asked: Q, reply: R}} Answered
@@ -19,12 +19,17 @@
  */
 
 /**
- * What can be shown of an answer: its reply, what has come of it, or, marked as old, what was there before.
+ * @template Q, R
+ * @typedef {{asked: Q, reply: R, old: boolean, whole: boolean}} Shown `old`: answers an earlier question;
+ *   `whole`: complete
+ */
+
+/**
+ * Return what can be shown of an answer: its reply, the part that has come, or the last complete reply.
  *
  * @template Q, R
  * @param {Answer<Q, R>|null} answer
- * @returns {{asked: Q, reply: R, old: boolean, whole: boolean}|null} `old`: of another question;
- *   `whole`: all has come that was asked for
+ * @returns {Shown<Q, R>|null}
  */
 export function shownOf(answer) {
   if (!answer || 'error' in answer) return null;
@@ -33,10 +38,10 @@ export function shownOf(answer) {
   return answer.before ? { ...answer.before, old: true, whole: false } : null;
 }
 
-/** @param {Answer<any, any>|null} answer */
+/** @param {Answer<unknown, unknown>|null} answer */
 export const isPending = (answer) => Boolean(answer && 'pending' in answer);
 
-/** @param {Answer<any, any>|null} answer @returns {Error|null} */
+/** @param {Answer<unknown, unknown>|null} answer @returns {Error|null} */
 export const errorOf = (answer) => (answer && 'error' in answer ? answer.error : null);
 
 /**

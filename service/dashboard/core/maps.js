@@ -32,7 +32,7 @@ const made = memo(
     /** @type {import('./words.js').Tokenized} */ reading,
     /** @type {boolean} */ words,
     /** @type {boolean} */ bare,
-    /** @type {string} */ part,
+    /** @type {import('./state.js').State['part']} */ part,
     /** @type {Measure} */ measure,
   ) => {
     const units = unitsOf(reading, { words, bare });

@@ -1,7 +1,7 @@
 /**
  * The result for the same arguments as the last time, of the functions that are called over and over.
  *
- * @template {any[]} A
+ * @template {unknown[]} A
  * @template R
  * @param {(...given: A) => R} compute
  * @param {number} [kept] how many results are kept

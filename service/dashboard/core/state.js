@@ -1,45 +1,17 @@
 /**
- * The page's state, all of it in the address.
- *
- * @typedef {Object} State
- * @property {string} a the text
- * @property {string|null} b the second text of a sentence pair
- * @property {string} c the text of the comparison
- * @property {string} view one of VIEWS
- * @property {number} layer
- * @property {number} head
- * @property {string} sort `position`, `link`, `label`, a statistic, or `cross`
- * @property {boolean} up sorted from the smallest
- * @property {number|null} from token that looks, of the finder
- * @property {number|null} to token that is looked at, of the finder
- * @property {number[]} pins tokens whose links are held
- * @property {string} target what a decoder is to have written of the text
- * @property {string} cross the head of cross-attention, as `layer.head`; `mean` of the last layer's
- * @property {boolean} aligned the words that cross-attention aligns, not the weights of tokens
- * @property {number[]} held tokens of the target whose links are held
- * @property {string} why how it is explained that two texts are alike: `pairs`, `occlusion` or `decomposition`
- * @property {string} many texts that a head is looked at over, one a line; built-in ones when empty
- * @property {string} best by what these are sorted: `link` or a statistic
- * @property {string} other model that a text is looked at in too; the first other one when empty
- * @property {string} against head of that model, as `layer.head`, or `alike`
- * @property {string[]} overlaid heads whose lines are drawn beside those of the chosen one, as `layer.head`
- * @property {boolean} strongest features of a query and a key stand by their products, not by their numbers
- * @property {boolean} words word pieces merged
- * @property {boolean} bare special tokens hidden
- * @property {boolean} cut long texts truncated
- * @property {string} measure what maps are of: `weights` or `norms`
- * @property {boolean} linear colours in proportion to weights, not relative to even attention
- * @property {number} min weakest link that is drawn
- * @property {string} part `all` or a quadrant of a pair: `aa`, `ab`, `ba`, `bb`
- * @property {string[]} off heads switched off, as `layer.head`
- * @property {boolean} most while heads are switched off, Ablation shows the head that moved most
- * @property {number[]} zoom of the heatmap: factor, then the first column and row
- * @property {boolean} live
+ * The page's state, all of it in the address. One schema gives each field its type, its initial value and the
+ * range of values that an address may have.
  */
 
 import { STATISTICS } from './statistics.js';
 
-export const VIEWS = [
+/**
+ * @template T
+ * @typedef {{initial: T, read: (text: string) => T|undefined}} Field `read` returns undefined for text that is
+ *   not a value of the field
+ */
+
+export const VIEWS = /** @type {const} */ ([
   'heads',
   'head',
   'compared',
@@ -50,136 +22,201 @@ export const VIEWS = [
   'why',
   'texts',
   'models',
-];
+]);
 export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
+/** Names of the statistics of a head. */
+const MEASURED = Object.keys(STATISTICS);
 
-/** @type {State} */
-export const INITIAL = Object.freeze({
-  a: FIRST_TEXT,
-  b: null,
-  c: "The animal didn't cross the street because it was too wide.",
-  view: 'heads',
-  layer: 0,
-  head: 0,
-  sort: 'position',
-  up: false,
-  from: null,
-  to: null,
-  pins: [],
-  target: '',
-  cross: 'mean',
-  aligned: false,
-  held: [],
-  why: 'pairs',
-  many: '',
-  best: 'link',
-  other: '',
-  against: 'alike',
-  overlaid: [],
-  strongest: false,
-  words: false,
-  bare: false,
-  cut: false,
-  measure: 'weights',
-  linear: false,
-  min: 0.02,
-  part: 'all',
-  off: [],
-  most: true,
-  zoom: [1, 0, 0],
-  live: false,
+/** Ranges of numbers, both ends included. */
+const HEADS = [0, 9999];
+const TOKENS = [0, 999_999];
+const WEIGHTS = [0, 1];
+const ZOOM_FACTORS = [1, 64];
+
+/** @param {string} initial @returns {Field<string>} any text */
+const text = (initial) => ({ initial, read: (written) => written });
+
+/** @type {Field<string|null>} */
+const optionalText = { initial: null, read: (written) => written };
+
+/** @param {boolean} initial @returns {Field<boolean>} 0 or 1 */
+const flag = (initial) => ({
+  initial,
+  read: (written) => (written === '1' ? true : written === '0' ? false : undefined),
 });
 
-/** @typedef {(text: string) => unknown} Reader gives undefined of what it cannot read */
+/**
+ * @template {string} T
+ * @param {readonly T[]} values
+ * @param {NoInfer<T>} initial
+ * @returns {Field<T>} one of the values
+ */
+const oneOf = (values, initial) => ({
+  initial,
+  read: (written) => values.find((value) => value === written),
+});
 
-/** @param {string} text */
-const integer = (text) => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
-/** @param {string} text */
-const number = (text) => (/^\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined);
-/** @param {Reader} read @returns {Reader} */
-const list = (read) => (text) => {
-  const items = text === '' ? [] : text.split(',').map(read);
-  return items.includes(undefined) ? undefined : [...new Set(items)];
-};
-/** @type {Reader} */
-const string = (text) => text;
-/** @type {Reader} */
-const flag = (text) => (text === '0' ? false : text === '1' ? true : undefined);
-/** @param {string[]} names @returns {Reader} */
-const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
-/** @param {string} text */
-const head = (text) => (/^\d{1,4}\.\d{1,4}$/.test(text) ? text : undefined);
-/** @type {Reader} */
-const zoom = (text) => {
-  const found = text.split(',').map(number);
-  const [factor] = found;
-  const isZoom = found.length === 3 && !found.includes(undefined);
-  return isZoom && factor !== undefined && factor >= 1 && factor <= 64 ? found : undefined;
+/** @param {string} written @param {number[]} range */
+function numberIn(written, [least, most]) {
+  const value = /^\d{1,6}(\.\d{1,6})?$/.test(written) ? Number(written) : Number.NaN;
+  return value >= least && value <= most ? value : undefined;
+}
+
+/** @param {string} written @param {number[]} range */
+const integerIn = (written, range) => (written.includes('.') ? undefined : numberIn(written, range));
+
+/** @param {number} initial @param {number[]} range @returns {Field<number>} */
+const number = (initial, range) => ({ initial, read: (written) => numberIn(written, range) });
+
+/** @param {number} initial @param {number[]} range @returns {Field<number>} */
+const integer = (initial, range) => ({ initial, read: (written) => integerIn(written, range) });
+
+/** @param {number[]} range @returns {Field<number|null>} */
+const optionalInteger = (range) => ({ initial: null, read: (written) => integerIn(written, range) });
+
+/** A head as `layer.head`. @param {string} written */
+const headName = (written) => (/^\d{1,4}\.\d{1,4}$/.test(written) ? written : undefined);
+
+/** @param {string} word @returns {Field<string>} the word, or a head as `layer.head` */
+const wordOrHead = (word) => ({
+  initial: word,
+  read: (written) => (written === word ? word : headName(written)),
+});
+
+/**
+ * @template T
+ * @param {(written: string) => T|undefined} read
+ * @returns {Field<T[]>} values between commas, each once
+ */
+const list = (read) => ({
+  initial: [],
+  read: (written) => {
+    const values = written === '' ? [] : written.split(',').map(read);
+    const known = values.filter((value) => value !== undefined);
+    return known.length === values.length ? [...new Set(known)] : undefined;
+  },
+});
+
+/** @type {Field<number[]>} factor, then the first column and row that are shown */
+const zoom = {
+  initial: [1, 0, 0],
+  read: (written) => {
+    const [factor, column, row, more] = written.split(',');
+    const values = [
+      numberIn(factor, ZOOM_FACTORS),
+      ...[column, row].map((edge) => numberIn(edge ?? '', TOKENS)),
+    ].filter((value) => value !== undefined);
+    return values.length === 3 && more === undefined ? values : undefined;
+  },
 };
 
-/** @type {Object<string, Reader>} */
-const READERS = {
-  a: string,
-  b: string,
-  c: string,
-  view: oneOf(VIEWS),
-  layer: integer,
-  head: integer,
-  sort: (text) => (/^[a-z]{1,20}$/.test(text) ? text : undefined),
-  up: flag,
-  from: integer,
-  to: integer,
-  pins: list(integer),
-  target: string,
-  cross: (text) => (text === 'mean' ? text : head(text)),
-  aligned: flag,
-  held: list(integer),
-  why: oneOf(['pairs', 'occlusion', 'decomposition']),
-  many: string,
-  best: oneOf(['link', ...Object.keys(STATISTICS)]),
-  other: string,
-  against: (text) => (text === 'alike' ? text : head(text)),
-  overlaid: list(head),
-  strongest: flag,
-  words: flag,
-  bare: flag,
-  cut: flag,
-  measure: oneOf(['weights', 'norms']),
-  linear: flag,
-  min: number,
-  part: oneOf(['all', 'aa', 'ab', 'ba', 'bb']),
-  off: list(head),
-  most: flag,
+/** Fields in the order in which an address has them. */
+const SCHEMA = {
+  /** The text. */
+  a: text(FIRST_TEXT),
+  /** Second text of a sentence pair. */
+  b: optionalText,
+  /** Text to compare with. */
+  c: text("The animal didn't cross the street because it was too wide."),
+  view: oneOf(VIEWS, 'heads'),
+  layer: integer(0, HEADS),
+  head: integer(0, HEADS),
+  /** Order of all heads. */
+  sort: oneOf(['position', 'link', 'label', ...MEASURED, 'cross'], 'position'),
+  /** Whether heads are sorted from the smallest. */
+  up: flag(false),
+  /** Token whose attention the link finder ranks. */
+  from: optionalInteger(TOKENS),
+  /** Token that it attends to. */
+  to: optionalInteger(TOKENS),
+  /** Tokens whose links stay marked. */
+  pins: list((written) => integerIn(written, TOKENS)),
+  /** Target of the decoder. */
+  target: text(''),
+  /** Head of cross-attention; `mean` of the last layer's heads. */
+  cross: wordOrHead('mean'),
+  /** Whether cross-attention shows aligned words instead of weights. */
+  aligned: flag(false),
+  /** Tokens of the target whose links stay marked. */
+  held: list((written) => integerIn(written, TOKENS)),
+  /** Method that explains a similarity. */
+  why: oneOf(['pairs', 'occlusion', 'decomposition'], 'pairs'),
+  /** Texts of *Many texts*, one a line; the built-in samples when empty. */
+  many: text(''),
+  /** Order of these texts. */
+  best: oneOf(['link', ...MEASURED], 'link'),
+  /** Model of *Two models*; the first other model when empty. */
+  other: text(''),
+  /** Head of that model; `alike` for the most similar one. */
+  against: wordOrHead('alike'),
+  /** Heads whose lines are drawn beside those of the chosen head. */
+  overlaid: list(headName),
+  /** Whether features are sorted by their products instead of by number. */
+  strongest: flag(false),
+  /** Whether word pieces are merged. */
+  words: flag(false),
+  /** Whether special tokens are hidden. */
+  bare: flag(false),
+  /** Whether long texts are truncated. */
+  cut: flag(false),
+  /** Unit of a map's cells. */
+  measure: oneOf(['weights', 'norms'], 'weights'),
+  /** Whether colours are in proportion to weights, not relative to even attention. */
+  linear: flag(false),
+  /** Weakest link that is drawn. */
+  min: number(0.02, WEIGHTS),
+  /** Quadrant of a pair's map. */
+  part: oneOf(['all', 'aa', 'ab', 'ba', 'bb'], 'all'),
+  /** Heads switched off. */
+  off: list(headName),
+  /** Whether *Ablation* shows the head that moved most. */
+  most: flag(true),
+  /** Section of the heatmap that is shown. */
   zoom,
-  live: flag,
+  /** Whether the live panel is open. */
+  live: flag(false),
 };
 
-/** What of a state is about one text, and falls with it. */
+/** @typedef {{[Name in keyof typeof SCHEMA]: (typeof SCHEMA)[Name]['initial']}} State */
+/** @typedef {State['view']} ViewName */
+
+const NAMES = /** @type {(keyof State)[]} */ (Object.keys(SCHEMA));
+
+export const INITIAL = Object.freeze(
+  /** @type {State} */ (Object.fromEntries(NAMES.map((name) => [name, SCHEMA[name].initial]))),
+);
+
+/** Initial values of the fields that are about one text. */
 export const OF_ONE_TEXT = { from: null, to: null, pins: [], held: [], zoom: [1, 0, 0] };
 
 /**
- * @param {string} hash with or without its `#`; what cannot be read is left at its default
+ * Read a state from an address.
+ *
+ * @param {string} hash with or without its `#`; a field that is missing or out of range has its initial value
  * @returns {State}
  */
 export function read(hash) {
-  /** @type {any} */
-  const found = { ...INITIAL };
-  for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ''))) {
-    const value = Object.hasOwn(READERS, name) ? READERS[name](text) : undefined;
-    if (value !== undefined) found[name] = value;
+  const state = { ...INITIAL };
+  const parameters = new URLSearchParams(hash.replace(/^#/, ''));
+  for (const name of NAMES) {
+    const written = parameters.getAll(name).map((value) => SCHEMA[name].read(value));
+    const value = written.findLast((known) => known !== undefined);
+    if (value !== undefined) Object.assign(state, { [name]: value });
   }
-  return found;
+  return state;
 }
 
 /**
+ * Write a state as an address.
+ *
  * @param {State} state
- * @returns {string} `#…`, with what differs from the default only
+ * @returns {string} `#…`, only with the fields that differ from their initial values
  */
 export function write(state) {
   const parameters = new URLSearchParams();
-  for (const name of Object.keys(READERS)) {
-    const [value, initial] = [state, INITIAL].map((/** @type {any} */ one) => one[name]);
-    if (value === null || String(value) === String(initial)) continue;
+  for (const name of NAMES) {
+    const value = state[name];
+    if (value === null || String(value) === String(INITIAL[name])) continue;
     parameters.set(name, typeof value === 'boolean' ? String(Number(value)) : String(value));
   }
   return `#${parameters}`;

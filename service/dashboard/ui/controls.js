@@ -6,19 +6,22 @@ import { exponentOf, paint, theme } from '../draw/colours.js';
 /** All weights from 0 to 1. */
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
-const PARTS = [
+const PARTS = /** @type {const} */ ([
   ['all', 'All'],
   ['aa', 'A → A'],
   ['ab', 'A → B'],
   ['ba', 'B → A'],
   ['bb', 'B → B'],
-];
+]);
 
 /** @typedef {import('./store.js').Store} Store */
 
 /** What a map is of. @param {Store} store */
 export function measureSwitch(store) {
-  const button = (/** @type {string} */ measure, /** @type {string} */ name) => html`<button type="button"
+  const button = (
+    /** @type {import('../core/maps.js').Measure} */ measure,
+    /** @type {string} */ name,
+  ) => html`<button type="button"
     aria-pressed=${String(store.state.measure === measure)} @click=${() => store.go({ measure })}>${name}</button>`;
   return html`<div class="segments" role="group" aria-label="Measure">${button('weights', 'Weights')}${button('norms', 'Norms')}</div>`;
 }
@@ -82,7 +85,7 @@ export function choice(label, options, value, choose) {
 /**
  * @param {{value: string, label: string}[]} options
  * @param {string} value
- * @param {(event: any) => void} set
+ * @param {(event: {target: HTMLSelectElement}) => void} set
  * @param {string|typeof nothing} [name] where no label stands beside it
  */
 export const select = (options, value, set, name = nothing) =>

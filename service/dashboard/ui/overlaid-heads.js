@@ -42,7 +42,7 @@ const made = memo(
     /** @type {number} */ tone,
     /** @type {boolean} */ words,
     /** @type {boolean} */ bare,
-    /** @type {string} */ part,
+    /** @type {State['part']} */ part,
     /** @type {import('../core/maps.js').Measure} */ measure,
   ) => ({
     tone,

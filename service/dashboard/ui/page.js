@@ -2,9 +2,9 @@
 
 import { OtherTextError } from '../api/errors.js';
 import { decoderOf, othersOf } from '../api/service-info.js';
-import { isPending, shownOf } from '../core/answers.js';
+import { isPending } from '../core/answers.js';
 import { html, live, nothing } from '../core/html.js';
-import { OF_ONE_TEXT } from '../core/state.js';
+import { OF_ONE_TEXT, VIEWS } from '../core/state.js';
 import { theme } from '../draw/colours.js';
 import { examples } from './examples.js';
 import { linkFinder } from './link-finder.js';
@@ -18,6 +18,8 @@ const FLAGS = /** @type {const} */ ([
   ['cut', 'Cut long texts'],
 ]);
 const NAMED = 6;
+
+/** @typedef {{target: HTMLInputElement}} Changed */
 
 /**
  * @typedef {import('./store.js').Store} Store
@@ -84,7 +86,7 @@ function composer(store) {
   const flag = (
     /** @type {typeof FLAGS[number]} */ [name, label],
   ) => html`<label class="switch"><input type="checkbox" id=${name}
-    .checked=${live(state[name])} @change=${(/** @type {any} */ { target }) => store.go({ [name]: target.checked, zoom: [1, 0, 0] })}> ${label}</label>`;
+    .checked=${live(state[name])} @change=${(/** @type {Changed} */ { target }) => store.go({ [name]: target.checked, zoom: [1, 0, 0] })}> ${label}</label>`;
   const first = { id: 'text-a', label: isPair ? 'First text of the pair' : 'Text', value: state.a };
   const busy = isPending(store.text.answer);
   return html`<section class="composer card" aria-label="Input"><form id="composer" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
@@ -93,7 +95,7 @@ function composer(store) {
       ${examples(store)}
       <div class="options">
         <label class="switch"><input type="checkbox" id="pair" .checked=${live(isPair)}
-          @change=${(/** @type {any} */ { target }) => store.go({ b: target.checked ? '' : null, part: 'all', ...OF_ONE_TEXT })}> Sentence pair</label>
+          @change=${(/** @type {Changed} */ { target }) => store.go({ b: target.checked ? '' : null, part: 'all', ...OF_ONE_TEXT })}> Sentence pair</label>
         ${FLAGS.map(flag)}
         <span id="facts" class=${reading?.old ? 'facts stale' : 'facts'} aria-busy=${String(busy)}>${reading ? facts(reading.reply) : ''}</span>
       </div>
@@ -118,7 +120,7 @@ const isForSingleTexts = ({ service }) => {
   return !('reranker' in kind) && !('classifier' in kind);
 };
 
-/** What views need of the service. @type {Object<string, (store: Store) => boolean>} */
+/** What views need of the service. @type {Partial<Record<import('../core/state.js').ViewName, (store: Store) => boolean>>} */
 const NEEDED = {
   target: (store) => Boolean(decoderOf(store.info)),
   models: (store) => othersOf(store.info).length > 0,
@@ -127,7 +129,7 @@ const NEEDED = {
 /** One tab a view. @param {Store} store */
 function tabs(store) {
   const { view: chosen } = store.state;
-  const there = Object.keys(store.views).filter((name) => chosen === name || (NEEDED[name]?.(store) ?? true));
+  const there = VIEWS.filter((name) => chosen === name || (NEEDED[name]?.(store) ?? true));
   const key = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -146,11 +148,12 @@ function tabs(store) {
 
 /** The view that is looked at: dim while what it shows is of another question. @param {Store} store */
 function view(store) {
-  const shown = shownOf(store.answer);
-  const old = `${shown?.old ? ' old' : ''}${store.reading?.old ? ' old-text' : ''}`;
+  const text = store.text.answer;
+  const shown = store.view.shows(text);
+  const old = `${shown.isOld ? ' old' : ''}${store.reading?.old ? ' old-text' : ''}`;
   return html`<section id="panel" class=${`card panel${old}`} role="tabpanel" tabindex="-1"
-    aria-labelledby=${`tab-${store.state.view}`} aria-busy=${String(store.busy)}>${store.view.draw(store, shown)}
-    ${store.busy && !shown ? html`<p class="says">Being computed …</p>` : nothing}</section>`;
+    aria-labelledby=${`tab-${store.state.view}`} aria-busy=${String(store.busy)}>${store.view.draw(store, text)}
+    ${store.busy && shown.isEmpty ? html`<p class="says">Being computed …</p>` : nothing}</section>`;
 }
 
 /** Which heads are switched off: where it moves nothing. @param {Store} store */

@@ -1,7 +1,7 @@
 /** What went wrong, in words for people. */
 
 import { key } from '../api/client.js';
-import { ApiError } from '../api/errors.js';
+import { ApiError, OtherTextError } from '../api/errors.js';
 import { html, nothing } from '../core/html.js';
 
 /** The service's words, which are meant for programs, for someone who looks at a page. @param {string} detail */
@@ -32,6 +32,12 @@ export function problem(store, error) {
     ${cuts ? action('Cut the text', () => store.go({ cut: true })) : nothing}
     ${action('Try again', () => store.retry())}
   </div>`;
+}
+
+/** The error of a view's second text, under the text's field. @param {import('./store.js').Store} store */
+export function otherTextProblem(store) {
+  const { error } = store;
+  return error instanceof OtherTextError ? problem(store, error.reason) : nothing;
 }
 
 /** @param {import('./store.js').Store} store @param {ApiError} error */

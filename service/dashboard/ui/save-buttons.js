@@ -28,10 +28,10 @@ export function saveButtons(store) {
 
 /** @param {Store} store @param {string} kind */
 async function save(store, kind) {
-  const shown = store.savable;
-  if (!shown) return;
-  const { name, scene, json } = store.view.file(store, shown);
-  const { texts, tokens, off, model } = shown.reply.reading;
+  const { savable } = store;
+  if (!savable) return;
+  const { name, scene, json } = savable.make();
+  const { texts, tokens, off, model } = savable.reading;
   const { words, view } = store.state;
   const title = `${name} · ${model} · ${texts.join(' / ')}`;
   const heading = title.length > MOST_TITLE ? `${title.slice(0, MOST_TITLE - 1)}…` : title;

@@ -1,22 +1,11 @@
 /**
- * The page's one state: what is asked (`state`), and for every reply the value that names its question.
+ * The page's state, and an answer for each question that follows from it.
  *
- * @typedef {import('../core/state.js').State} State
  * @typedef {import('../api/reading.js').Reading} Reading
- * @typedef {import('../draw/scene.js').Scene} Scene
- * @typedef {{asked: any, reply: any, old: boolean, whole: boolean}} Shown of `shownOf`
- *
- * @typedef {Object} View a way to look at a text; all of it is a function of the store and of one answer
- * @property {string} title
- * @property {(state: State, reading: Reading, store: Store) => Object|null} asks the question beside the
- *   text, plain JSON; null asks nothing
- * @property {(given: {reading: Reading, asked: any, signal: AbortSignal, showPart: (part: any) => void}) =>
- *   Promise<any>} answer its reply holds the reading
- * @property {(store: Store, shown: Shown|null) => import('../core/html.js').Template} draw
- * @property {(shown: Shown) => string} says for those who listen to the page, once all has come
- * @property {(store: Store, shown: Shown) => {name: string, scene: Scene, json: Object}} file
- * @property {(state: State) => boolean} [wantsMaps] whether small maps of every head come with the text
- * @property {(store: Store) => boolean} [ready] whether all that is drawn beside the answer has come
+ * @typedef {import('../api/reading.js').Source} Source
+ * @typedef {import('../core/state.js').State} State
+ * @typedef {import('../core/state.js').ViewName} ViewName
+ * @typedef {import('./view-slot.js').AnyViewSlot} AnyViewSlot
  */
 
 import { info } from '../api/client.js';
@@ -24,12 +13,12 @@ import { open } from '../api/reading.js';
 import { Recovery } from '../api/recovery.js';
 import { singleHeadShifts } from '../api/single-head-shifts.js';
 import { Address } from '../core/address.js';
-import { errorOf, isPending, shownOf, Slot } from '../core/answers.js';
+import { errorOf, isPending, Slot, shownOf } from '../core/answers.js';
 import { placeOf } from '../core/maps.js';
-import { FIRST_TEXT } from '../core/state.js';
+import { FIRST_TEXT, VIEWS } from '../core/state.js';
 import { unitsOf } from '../core/words.js';
 
-/** @param {State} state @returns {import('../api/reading.js').Source} */
+/** @param {State} state @returns {Source} */
 export const sourceOf = ({ a, b, cut, off }) => ({ texts: b === null ? [a] : [a, b], cut, off });
 
 /** @param {unknown} a @param {unknown} b */
@@ -39,32 +28,36 @@ export class Store {
   #changed = () => this.onChange();
   /** @type {Slot<{}, import('../api/service-info.js').ServiceInfo>} */
   service = new Slot(() => this.#update());
-  /** @type {Slot<import('../api/reading.js').Source, Reading>} */
+  /** @type {Slot<Source, Reading>} */
   text = new Slot(() => this.#update());
   /** Heads by the weight from one token, or word, to another. */
-  link = /** @type {Slot<any, import('./link-finder.js').Ranking>} */ (new Slot(this.#changed));
-  /** The embedding's shift with each head alone switched off. */
-  survey = /** @type {Slot<{texts: string[], cut: boolean}, {alone: Float32Array, done: number}>} */ (
+  link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
     new Slot(this.#changed)
   );
-  /** @type {Object<string, Slot<any, any>>} */
-  #slots = {};
+  /** Shift of the embedding with each head alone switched off, `[L · N]`. */
+  headShifts = /** @type {Slot<{texts: string[], cut: boolean}, {alone: Float32Array, done: number}>} */ (
+    new Slot(this.#changed)
+  );
   /** @type {Map<string, import('./text-field.js').Draft>} */
   drafts = new Map();
-  /** Where the focus goes with the next change, a selector. */
+  /** Selector of the element that gets the focus with the next change. */
   focus = /** @type {string|null} */ (null);
-  #said = { text: '', of: /** @type {unknown} */ (null) };
-  #seen = '';
+  #said = { text: '', version: /** @type {unknown} */ (null) };
+  /** View that was shown last. */
+  #entered = /** @type {ViewName|null} */ (null);
   #recovery = new Recovery(
-    () => this.#all().map(({ answer }) => errorOf(answer)),
+    () => [...this.#slots().map(({ answer }) => errorOf(answer)), ...this.#views().map(({ error }) => error)],
     () => this.retry(),
   );
 
-  /** @param {Object<string, View>} views @param {() => void} onChange told of every change */
+  /**
+   * @param {Record<ViewName, (onChange: () => void) => AnyViewSlot>} views
+   * @param {() => void} onChange called after every change
+   */
   constructor(views, onChange) {
-    this.views = views;
     this.onChange = onChange;
-    for (const name of Object.keys(views)) this.#slots[name] = new Slot(() => this.#arrived());
+    const slots = VIEWS.map((name) => [name, views[name](() => this.#arrived())]);
+    this.views = /** @type {Record<ViewName, AnyViewSlot>} */ (Object.fromEntries(slots));
     this.address = new Address(() => {
       for (const { timer } of this.drafts.values()) clearTimeout(timer);
       this.drafts.clear();
@@ -87,92 +80,91 @@ export class Store {
     return this.address.state;
   }
 
-  /** @returns {View} */
+  /** View that is shown. */
   get view() {
     return this.views[this.state.view];
   }
 
   /**
-   * Change what is asked, and with it what was typed and not yet asked.
+   * Change the state, together with text that was typed and not yet committed.
    *
    * @param {Partial<State>} patch
    * @param {{replace?: boolean, typing?: boolean, focus?: string}} [options]
    */
   go(patch, { focus, ...options } = {}) {
-    const typed = Object.assign({}, ...[...this.drafts.values()].map((draft) => draft.patch()));
+    /** @type {Partial<State>} */
+    const typed = {};
+    for (const draft of this.drafts.values()) Object.assign(typed, draft.patch());
     this.focus = focus ?? null;
-    this.#said = { text: '', of: null };
+    this.#said = { text: '', version: null };
     this.address.go({ ...typed, ...patch }, options);
   }
 
-  /** Something of the page itself is another: a draft, the theme. */
+  /** Draw again: a draft or the theme has changed. */
   touch() {
     this.onChange();
   }
 
-  /** @param {string} text for those who listen to the page, until something else has come */
+  /** Announce a text to screen readers until the next answer. @param {string} text */
   say(text) {
-    this.#said = { text, of: this.answer };
+    this.#said = { text, version: this.#version };
     this.onChange();
   }
 
-  /** What those who listen to the page are told. */
+  /** Text that screen readers announce. */
   get status() {
-    const { answer } = this;
-    if (this.#said.text && this.#said.of === answer) return this.#said.text;
-    const shown = shownOf(answer);
-    return shown?.whole ? this.view.says(shown) : '';
+    if (this.#said.text && this.#said.version === this.#version) return this.#said.text;
+    return this.view.says(this.text.answer);
   }
 
-  /**
-   * The answer that the view in sight is drawn from; while its text is on its way or failed, it is too.
-   *
-   * @returns {import('../core/answers.js').Answer<any, any>|null}
-   */
-  get answer() {
-    const text = this.text.answer;
-    const slot = this.#slots[this.state.view];
-    if (!text || 'reply' in text) return slot.answer;
-    if ('error' in text) return text;
-    return { asked: text.asked, pending: true, part: null, before: slot.answered };
+  /** Value that changes with every answer to the text or the view. */
+  get #version() {
+    return this.#isTextComplete ? this.view.version : this.text.answer;
   }
 
-  /** The text's reading: what is there of it. */
+  get #isTextComplete() {
+    return !this.text.answer || 'reply' in this.text.answer;
+  }
+
+  /** Error of the text or, once it is complete, of the view. @returns {Error|null} */
+  get error() {
+    return this.#isTextComplete ? this.view.error : errorOf(this.text.answer);
+  }
+
+  /** What is known of the text. */
   get reading() {
-    const shown = shownOf(this.text.answer);
-    return shown && { ...shown, reply: /** @type {Reading} */ (shown.reply) };
+    return shownOf(this.text.answer);
   }
 
-  /** Heads by a link, as far as they are of the text that is shown. */
+  /** Heads by a link, while their text is shown. */
   get ranking() {
     return errorOf(this.text.answer) ? null : shownOf(this.link.answer);
   }
 
+  /** Whether the view waits for its answer or its text. */
   get busy() {
-    return isPending(this.answer);
+    return this.#isTextComplete ? this.view.isPending : isPending(this.text.answer);
   }
 
-  /** What can be saved: only what all has come of. @returns {Shown|null} */
+  /** File of the view; null until its answer is complete. */
   get savable() {
-    const shown = shownOf(this.answer);
-    return shown?.whole && (this.view.ready?.(this) ?? true) ? shown : null;
+    return this.view.savable(this, this.text.answer);
   }
 
-  /** What went wrong, first of all with the text. @returns {Error|null} */
+  /** First error of the page; an error of the text comes first. @returns {Error|null} */
   get problem() {
-    return (
-      [this.text, this.#slots[this.state.view], this.link, this.survey, this.service]
-        .map((slot) => errorOf(slot.answer))
-        .find(Boolean) ?? null
+    const [link, headShifts, service] = [this.link, this.headShifts, this.service].map(({ answer }) =>
+      errorOf(answer),
     );
+    return errorOf(this.text.answer) ?? this.view.error ?? link ?? headShifts ?? service;
   }
 
-  /** Asks again what failed; with `anew` also what is being asked. @param {{anew?: boolean}} [options] */
+  /** Ask again what failed; with `anew` also what is pending. @param {{anew?: boolean}} [options] */
   retry(options) {
-    for (const slot of this.#all()) slot.retry(options);
+    for (const slot of [...this.#slots(), ...this.#views()]) slot.retry(options);
   }
 
-  /** The first text asks its own question until another is asked. @param {Reading} reading @returns {State} */
+  /** Return the state, with the link of the first text while no other is chosen. @param {Reading} reading @returns {State} */
   seen({ texts, tokens }) {
     const { state } = this;
     if (state.from !== null || state.to !== null || texts.length > 1 || texts[0] !== FIRST_TEXT) return state;
@@ -180,72 +172,67 @@ export class Store {
     return from >= 0 && to >= 0 ? { ...state, from, to } : state;
   }
 
-  /** The two units that the finder is about. @param {Reading} reading */
+  /** Return the two units of the link finder. @param {Reading} reading */
   ends(reading) {
     const { from, to, words } = this.seen(reading);
     const units = unitsOf(reading, { words, bare: false });
     return [from, to].map((token) => (token === null ? undefined : units[placeOf(units, token)]));
   }
 
-  /** Switches off each head alone, one after another. */
+  /** Measure the shift of the embedding with each head alone switched off. */
   measure() {
     const { texts, cut } = sourceOf(this.state);
     const reading = this.reading?.reply;
     if (!reading) return;
-    this.survey.ask({ texts, cut }, async (signal, come) => {
+    this.headShifts.ask({ texts, cut }, async (signal, showPart) => {
       const alone = new Float32Array(reading.layers * reading.heads);
       let done = 0;
       for await (const { layer, head, shift } of singleHeadShifts(reading, cut, signal)) {
         alone[layer * reading.heads + head] = shift;
         done += 1;
-        come({ alone, done });
+        showPart({ alone, done });
       }
       this.say('Each head measured alone.');
       return { alone, done };
     });
   }
 
-  #all() {
-    return [this.service, this.text, this.link, this.survey, ...Object.values(this.#slots)];
+  /** Slots beside those of the views. */
+  #slots() {
+    return [this.service, this.text, this.link, this.headShifts];
   }
 
-  /** Every question that follows from the state is asked, and no other. */
+  #views() {
+    return Object.values(this.views);
+  }
+
+  /** Ask the questions that follow from the state, and end the work on all others. */
   #update() {
     const { state, view } = this;
     const source = sourceOf(state);
-    const slot = this.#slots[state.view];
-    if (this.#seen !== state.view) this.#enter(slot, source);
-    if (!same(this.survey.answer?.asked, { texts: source.texts, cut: source.cut })) this.survey.clear();
-    this.text.ask(source, (signal) => open(source, signal, view.wantsMaps?.(state)));
+    if (this.#entered !== state.view) this.#enter(source);
+    if (!same(this.headShifts.answer?.asked, { texts: source.texts, cut: source.cut }))
+      this.headShifts.clear();
+    this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
     if (text && 'reply' in text) {
-      const reading = text.reply;
-      const asked = view.asks(state, reading, this);
-      if (asked) this.#look(slot, { ...source, ...asked }, reading);
-      else slot.clear();
-      this.#rank(reading, source);
+      view.ask(this, text.reply, source);
+      this.#rank(text.reply, source);
     } else {
-      slot.stop();
+      view.stop();
       this.link.stop();
     }
     this.#arrived();
   }
 
-  /** @param {Slot<any, any>} slot @param {any} asked @param {Reading} reading */
-  #look(slot, asked, reading) {
-    const { view } = this;
-    slot.ask(asked, (signal, showPart) => view.answer({ reading, asked, signal, showPart }));
+  /** Stop the view that was shown, and forget what the new one has of another text. @param {Source} source */
+  #enter(source) {
+    if (this.#entered) this.views[this.#entered].stop();
+    this.#entered = this.state.view;
+    this.view.enter(source);
   }
 
-  /** Another view is looked at: nothing of what it showed of another text is. @param {Slot<any, any>} slot @param {import('../api/reading.js').Source} source */
-  #enter(slot, { texts, cut, off }) {
-    this.#slots[this.#seen]?.stop();
-    this.#seen = this.state.view;
-    const before = slot.answered?.asked;
-    if (!before || !same([before.texts, before.cut, before.off], [texts, cut, off])) slot.clear();
-  }
-
-  /** @param {Reading} reading @param {import('../api/reading.js').Source} source */
+  /** Ask for the heads by the chosen link. @param {Reading} reading @param {Source} source */
   #rank(reading, source) {
     const [first, second] = this.ends(reading);
     if (!first || !second) {
@@ -261,7 +248,7 @@ export class Store {
     });
   }
 
-  /** Something came, or failed. */
+  /** Draw an answer or an error that has arrived. */
   #arrived() {
     this.#recovery.watch();
     this.onChange();

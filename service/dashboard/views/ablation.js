@@ -11,6 +11,8 @@ import { headPad } from '../ui/head-pad.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{most?: boolean, layer: number, head: number}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {Object} Reply
  * @property {Reading} reading with heads switched off
@@ -20,7 +22,7 @@ import { headPad } from '../ui/head-pad.js';
  * @property {Float32Array} after `[S, S]`
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const ablationView = {
   title: 'Ablation',
   asks: ({ most, off, layer, head }, reading) =>
@@ -53,7 +55,7 @@ export const ablationView = {
           : nothing
       }
       ${
-        shown
+        shown && place
           ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? ', which moved most' : ''}</h3>
           <three-maps .data=${figures(store, shown.reply)}></three-maps>`
           : nothing
@@ -64,9 +66,9 @@ export const ablationView = {
     `Switched off: ${reading.off.length}. Layer ${place.layer} head ${place.head} shown.`,
 
   file(store, { reply }) {
-    const { reading, moved, place } = /** @type {Reply} */ (reply);
+    const { reading, moved, place } = reply;
     const data = figures(store, reply);
-    const survey = store.survey.answered;
+    const survey = store.headShifts.answered;
     return {
       name: `ablation layer ${place.layer} head ${place.head}`,
       scene: figuresScene(data),
@@ -104,7 +106,7 @@ const shiftOf = ({ shift }) => (shift === 0 ? '0' : shift.toPrecision(3));
 /** What is asked for is pressed; shades are of the heads measured alone. @param {Store} store @param {Reading} reading */
 function switches(store, reading) {
   const { off } = store.state;
-  const alone = shownOf(store.survey.answer)?.reply.alone;
+  const alone = shownOf(store.headShifts.answer)?.reply.alone;
   const most = alone ? Math.max(...alone, 1e-12) : 1;
   const toggled = (/** @type {string} */ name) =>
     off.includes(name) ? off.filter((other) => other !== name) : [...off, name];
@@ -134,19 +136,19 @@ function switches(store, reading) {
 function survey(store, { layers, heads }) {
   const { off } = store.state;
   const all = html`<button type="button" class="quiet" ?disabled=${off.length === 0} @click=${() => store.go({ off: [] })}>Switch all on</button>`;
-  const done = shownOf(store.survey.answer)?.reply.done ?? 0;
+  const done = shownOf(store.headShifts.answer)?.reply.done ?? 0;
   const cancel = () => {
-    store.survey.clear();
+    store.headShifts.clear();
     store.say('Measuring ended.');
   };
-  return isPending(store.survey.answer)
+  return isPending(store.headShifts.answer)
     ? html`<div class="controls"><progress aria-label="Heads measured" max=${layers * heads} .value=${done}></progress>
         <span class="says">${done} of ${layers * heads}</span>
         <button type="button" class="quiet" @click=${cancel}>Cancel</button>${all}</div>`
     : html`<div class="controls"><button type="button" class="quiet" @click=${() => store.measure()}>Measure each head alone</button>${all}</div>`;
 }
 
-/** @param {Store} store @param {import('../ui/store.js').Shown|null} shown @param {Reading} reading */
+/** @param {Store} store @param {Shown|null} shown @param {Reading} reading */
 function movements(store, shown, reading) {
   const moved = /** @type {Float32Array|null} */ (shown?.reply.moved ?? null);
   const furthest = moved ? Math.max(...moved, 1e-12) : 1;

@@ -18,13 +18,15 @@ const LONG = 128;
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{words: boolean, bare: boolean, part: import('../core/state.js').State['part']}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {{reading: Reading, smalls: (import('../draw/thumbnails.js').Small|null)[], cross: Float32Array}} Reply
  *   `cross`: how much the two texts of a pair look at each other, `[L · N]`
  * @typedef {{place: number, layer: number, head: number, label: string|null, value: number}} Head
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const headsView = {
   title: 'All heads',
   wantsMaps: ({ b, words, bare }) => b === null && !words && !bare,
@@ -54,7 +56,7 @@ export const headsView = {
 
   draw(store, shown) {
     if (!shown) return html`<div class="heads"></div>`;
-    const { reading } = /** @type {Reply} */ (shown.reply);
+    const { reading } = shown.reply;
     const sort = sorting(store, reading);
     const heads = ordered(store, shown.reply);
     const keys = shown.reply.smalls.find(Boolean)?.keys ?? reading.size;
@@ -85,7 +87,7 @@ export const headsView = {
   ready: (store) => store.state.sort !== 'link' || !isPending(store.link.answer),
 
   file(store, { reply }) {
-    const { reading, smalls } = /** @type {Reply} */ (reply);
+    const { reading, smalls } = reply;
     const sort = sorting(store, reading);
     const heads = ordered(store, reply);
     const pictures = heads.map((head) => ({ ...written(head, sort), small: smalls[head.place] }));
@@ -111,7 +113,7 @@ export const headsView = {
  * Thumbnails of merged words or a quadrant, and of a short text, from the maps themselves.
  *
  * @param {Reply} reply filled
- * @param {any} asked
+ * @param {Shown['asked']} asked
  * @param {AbortSignal} signal
  * @param {(part: Reply) => void} showPart
  */

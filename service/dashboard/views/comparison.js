@@ -3,7 +3,6 @@
 import { OtherTextError } from '../api/errors.js';
 import { headDifferences } from '../api/head-differences.js';
 import { open } from '../api/reading.js';
-import { errorOf } from '../core/answers.js';
 import { html, nothing } from '../core/html.js';
 import { namedMap } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
@@ -11,13 +10,15 @@ import { fixed } from '../core/numbers.js';
 import { STATISTICS } from '../core/statistics.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
 import { headPad } from '../ui/head-pad.js';
-import { problem } from '../ui/problems.js';
+import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 
 const MOST_DIFFERENT = 6;
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{other: string, layer: number, head: number}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {Object} Reply
  * @property {Reading} reading
@@ -26,7 +27,7 @@ const MOST_DIFFERENT = 6;
  * @property {Float32Array[]} maps of both
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const comparisonView = {
   title: 'Comparison',
   asks: (state, reading) => ({ other: state.c, ...reading.place(state) }),
@@ -42,10 +43,9 @@ export const comparisonView = {
   },
 
   draw(store, shown) {
-    const error = errorOf(store.answer);
     return html`<h2 id="view-title" tabindex="-1">Comparison</h2>
       ${textField(store, { id: 'text-c', label: 'Other text', value: store.state.c, patch: (text) => ({ c: text }) })}
-      ${error instanceof OtherTextError ? problem(store, /** @type {Error} */ (error.cause)) : nothing}
+      ${otherTextProblem(store)}
       ${
         shown
           ? html`<div class="comparison">
@@ -69,7 +69,7 @@ export const comparisonView = {
         layer: asked.layer,
         head: asked.head,
         other: asked.other,
-        differences: [...reply.differences],
+        differences: reply.differences && [...reply.differences],
         maps: figuresJson(data),
       },
     };
@@ -82,9 +82,9 @@ function figures({ state }, { reading, other, maps }) {
   return mapsWithDifference(first, second, ['Text', 'Other text'], state.linear);
 }
 
-/** @param {Store} store @param {import('../ui/store.js').Shown} shown */
+/** @param {Store} store @param {Shown} shown */
 function differencePad(store, { reply }) {
-  const { reading, other, differences } = /** @type {Reply} */ (reply);
+  const { reading, other, differences } = reply;
   const most = differences ? Math.max(...differences, 1e-12) : 1;
   const asked = reading.place(store.state);
   return html`${headPad({
@@ -120,7 +120,7 @@ function ranking(store, { reading: { heads }, differences }) {
   return html`<ol class="ranking">${largest(differences, MOST_DIFFERENT).map(chip)}</ol>`;
 }
 
-/** @param {import('../ui/store.js').Shown} shown */
+/** @param {Shown} shown */
 function table({ asked: { layer, head }, reply }) {
   const [first, second] = [reply.reading, reply.other].map((one) => one.statisticsOf(layer, head));
   const rows = Object.entries(STATISTICS).map(

@@ -12,6 +12,8 @@ import { textField } from '../ui/text-field.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{target: string, aligned: boolean, measure: import('../core/maps.js').Measure, layer: number, head: number|null}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {{reading: Reading, tokens: string[], offsets: number[][], weights: Float32Array,
  *   logprobs: Float32Array, alignment: import('../api/client.js').Alignment|null}} Reply `weights` `[T, S]`
@@ -19,7 +21,7 @@ import { textField } from '../ui/text-field.js';
 
 const MEAN = 'mean';
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const targetView = {
   title: 'Cross-attention',
   asks({ target, cross, aligned, measure }, _, store) {
@@ -110,7 +112,7 @@ const alignedMap = memo((/** @type {import('../api/client.js').Alignment} */ { w
   return { rows, columns, weights };
 });
 
-/** @param {Store} store @param {import('../ui/store.js').Shown} shown */
+/** @param {Store} store @param {Shown} shown */
 function mapData({ state }, { asked, reply }) {
   const place =
     asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;

@@ -2,7 +2,6 @@
 
 import { corpus, linesOf, MOST_CHARACTERS, refusalOf } from '../api/corpus.js';
 import { OtherTextError } from '../api/errors.js';
-import { errorOf } from '../core/answers.js';
 import { bdi, html, nothing, painted, share } from '../core/html.js';
 import { memo } from '../core/memo.js';
 import { SAMPLES } from '../core/sample-texts.js';
@@ -14,7 +13,7 @@ import { theme } from '../draw/colours.js';
 import { drawHistogram, HISTOGRAM, histogramOf } from '../draw/histogram.js';
 import { choice } from '../ui/controls.js';
 import { headPadOf } from '../ui/head-pad.js';
-import { problem } from '../ui/problems.js';
+import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 
 const ROWS = 20;
@@ -25,10 +24,13 @@ const BYTES_A_CHARACTER = 4;
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{many: string, layer: number, head: number}} Asked
+ * @typedef {import('../api/corpus.js').Corpus} Reply
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/corpus.js').Looked} Looked
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const textsView = {
   title: 'Many texts',
   asks: (state, reading) => (refusalOf(state.many) ? null : { many: state.many, ...reading.place(state) }),
@@ -42,7 +44,6 @@ export const textsView = {
   },
 
   draw(store, shown) {
-    const error = errorOf(store.answer);
     const refusal = refusalOf(store.state.many);
     const reading = shown?.reply.reading ?? store.reading?.reply;
     const { layer, head } = shown?.asked ?? store.state;
@@ -63,7 +64,7 @@ export const textsView = {
       <div class="controls"><label class="choice"><span>Open a file of texts</span>
         <input type="file" accept=".txt,text/plain" @change=${(/** @type {Event} */ event) => chosen(store, event)}></label></div>
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
-      ${error instanceof OtherTextError ? problem(store, /** @type {Error} */ (error.cause)) : nothing}
+      ${otherTextProblem(store)}
       ${shown?.reply.looked.length ? html`${distributions(shown.reply.looked)}${best(store, shown)}` : nothing}`;
   },
 
@@ -94,7 +95,7 @@ function listOf(many) {
   return list.length ? list : SAMPLES;
 }
 
-/** @param {import('../ui/store.js').Shown} shown */
+/** @param {Shown} shown */
 const progress = ({ reply: { looked, count }, whole }) =>
   whole ? `${count} texts.` : `${looked.length} of ${count} texts.`;
 
@@ -151,7 +152,7 @@ function drawOn(canvas, histogram) {
   drawHistogram(new CanvasSurface(context), histogram);
 }
 
-/** The texts that show the head best. @param {Store} store @param {import('../ui/store.js').Shown} shown */
+/** The texts that show the head best. @param {Store} store @param {Shown} shown */
 function best(store, { asked, reply }) {
   const { best: by } = store.state;
   const options = [

@@ -12,6 +12,8 @@ import { overlaidBeside, overlayControls, overlayOf } from '../ui/overlaid-heads
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {import('../ui/overlaid-heads.js').Place & {measure: import('../core/maps.js').Measure, overlaid: import('../ui/overlaid-heads.js').Toned[]}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {import('../ui/overlaid-heads.js').OverlaidHead} OverlaidHead
  * @typedef {{reading: Reading, weights: Float32Array, overlaid: OverlaidHead[]}} Reply `weights` `[S, S]`
@@ -23,11 +25,11 @@ const titled = ({ layer, head, measure }) =>
 const NORMS =
   'How long the vector is that each token adds to each other one through this head: the weight times the length of what is passed on (Kobayashi et al. 2020). A token that is looked at and adds nothing, as a separator often is, has a large weight and a small norm. Statistics and labels are of weights.';
 
-/** @param {import('../core/state.js').State} state @param {import('../ui/store.js').Shown} shown */
+/** @param {import('../core/state.js').State} state @param {Shown} shown */
 const dataOfHead = (state, { asked, reply }) =>
   mapDataOf(state, reply, titled(asked), asked.measure, overlayOf(state, reply, asked));
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const headView = {
   title: 'One head',
   asks(state, reading) {
@@ -48,15 +50,15 @@ export const headView = {
     const { layer, head } = shown?.asked ?? reading?.place(store.state) ?? store.state;
     return html`<div class="head-top">
         <div class="head-facts"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
-          ${shown ? facts(reading, layer, head) : nothing}</div>
+          ${shown ? facts(shown.reply.reading, layer, head) : nothing}</div>
         ${reading ? headPadOf(store, reading) : nothing}
       </div>
-      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
+      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, shown.reply.reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
       ${
         shown
-          ? html`${overlayControls(store, reading, { layer, head })}${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
+          ? html`${overlayControls(store, shown.reply.reading, { layer, head })}${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
           ${mapOf(store, dataOfHead(store.state, shown))}
-          ${reading.texts.length === 2 && shown.asked.measure === 'weights' ? quadrantTable(shown.reply) : nothing}`
+          ${shown.reply.reading.texts.length === 2 && shown.asked.measure === 'weights' ? quadrantTable(shown.reply) : nothing}`
           : nothing
       }`;
   },
@@ -66,7 +68,7 @@ export const headView = {
 
   file({ state }, shown) {
     const { layer, head, measure } = shown.asked;
-    const { reading, weights } = /** @type {Reply} */ (shown.reply);
+    const { reading, weights } = shown.reply;
     const data = dataOfHead(state, shown);
     return {
       name: titled(shown.asked).toLowerCase(),

@@ -18,14 +18,15 @@ const HIGH = { vector: 64, products: 128 };
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
- * @typedef {import('../ui/store.js').Shown} Shown
+ * @typedef {{layer: number, head: number, from: number, to: number}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {import('../api/head-scores.js').HeadScores} HeadScores
  * @typedef {import('../api/head-scores.js').Compared} Compared
  * @typedef {{reading: Reading, scores: HeadScores}} Reply
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const comparedView = {
   title: 'Query and key',
   asks(state, reading, store) {
@@ -59,7 +60,7 @@ export const comparedView = {
 
   file({ state }, shown) {
     const { layer, head, from, to } = shown.asked;
-    const { reading, scores } = /** @type {Reply} */ (shown.reply);
+    const { reading, scores } = shown.reply;
     const { query, key, products, sum, positions, score, weight } = comparedWith(scores, to);
     return {
       name: `query and key layer ${layer} head ${head}`,
@@ -95,7 +96,7 @@ function namesOf({ asked, reply }) {
 
 /** The score, and what it is made of. @param {Store} store @param {Shown} shown */
 function facts({ state }, shown) {
-  const { scores, reading } = /** @type {Reply} */ (shown.reply);
+  const { scores, reading } = shown.reply;
   const { sum, positions, score, weight, rank } = comparedWith(scores, shown.asked.to);
   const [from, to] = namesOf(shown);
   const fact = (/** @type {string} */ name, /** @type {string} */ value) =>
@@ -122,7 +123,7 @@ function isMerged({ words }, { asked, reply }) {
 
 /** Bars, and the strongest of the features and of the keys. @param {Store} store @param {Shown} shown */
 function byFeature(store, shown) {
-  const { scores } = /** @type {Reply} */ (shown.reply);
+  const { scores } = shown.reply;
   const compared = comparedWith(scores, shown.asked.to);
   return html`${compared.products ? orderSwitch(store) : nothing}
     <feature-bars .data=${featuresOf(shown, store.state.strongest)}></feature-bars>
@@ -187,7 +188,7 @@ function featureTable({ query, key }, products) {
 
 /** The keys with the largest scores, each of which leads to its features, and the one that is looked at. @param {Store} store @param {Shown} shown */
 function keyTable(store, { asked, reply }) {
-  const { reading, scores } = /** @type {Reply} */ (reply);
+  const { reading, scores } = reply;
   const units = tokensOf(reading);
   const best = largest(scores.scores, KEYS);
   const listed = best.includes(asked.to) ? best : [...best, asked.to];

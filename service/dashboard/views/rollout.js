@@ -5,6 +5,12 @@ import { mapScene } from '../elements/map-view.js';
 import { measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
 import { mapDataOf, mapJson, mapOf } from '../ui/map-panel.js';
 
+/**
+ * @typedef {{measure: import('../core/maps.js').Measure}} Asked
+ * @typedef {{reading: import('../api/reading.js').Reading, weights: Float32Array}} Reply
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
+ */
+
 /** @type {Object<string, string>} */
 const NAMES = { weights: 'Rollout', norms: 'Norm rollout' };
 /** @type {Object<string, string>} */
@@ -15,10 +21,10 @@ const SAYS = {
     'How much of each token reaches each other one through all layers: the share of each token in the lengths of what all heads of a layer add together, plus the identity, halved, multiplied from the first layer to the last (N-FixedRes of GlobEnc, Modarressi et al. 2022).',
 };
 
-/** Its rows sum to 1, whatever it is made of. @param {import('../core/state.js').State} state @param {import('../ui/store.js').Shown} shown */
+/** Its rows sum to 1, whatever it is made of. @param {import('../core/state.js').State} state @param {Shown} shown */
 const dataOfRollout = (state, { asked, reply }) => mapDataOf(state, reply, NAMES[asked.measure], 'weights');
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const rolloutView = {
   title: 'Rollout',
   asks: ({ measure }) => ({ measure }),

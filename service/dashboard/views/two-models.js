@@ -4,7 +4,6 @@ import { othersOf } from '../api/service-info.js';
 import { OtherTextError } from '../api/errors.js';
 import { haveSameWords, headDistances } from '../api/head-distances.js';
 import { open } from '../api/reading.js';
-import { errorOf } from '../core/answers.js';
 import { html, nothing } from '../core/html.js';
 import { namedMap } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
@@ -13,7 +12,7 @@ import { STATISTICS } from '../core/statistics.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
 import { choice } from '../ui/controls.js';
 import { headPad, headPadOf } from '../ui/head-pad.js';
-import { problem } from '../ui/problems.js';
+import { otherTextProblem } from '../ui/problems.js';
 
 const MOST_ALIKE = 6;
 /** The head of the other model that is most like this one. */
@@ -21,6 +20,8 @@ const ALIKE = 'alike';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{other: string, against: string, layer: number, head: number}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {Object} Reply
  * @property {Reading} reading
@@ -30,7 +31,7 @@ const ALIKE = 'alike';
  * @property {Float32Array[]} maps of both
  */
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const modelsView = {
   title: 'Two models',
   asks(state, reading, store) {
@@ -51,21 +52,20 @@ export const modelsView = {
   },
 
   draw(store, shown) {
-    const error = errorOf(store.answer);
     const others = othersOf(store.info);
     const options = others.map((name) => ({ value: name, label: name }));
     const choose = (/** @type {string} */ name) => store.go({ other: name, against: ALIKE });
     return html`<h2 id="view-title" tabindex="-1">Two models</h2>
       ${others.length ? html`<div class="controls">${choice('Other model', options, otherOf(store) ?? '', choose)}</div>` : nothing}
       ${others.length || !store.service.answered ? nothing : html`<p class="says">This service has one model.</p>`}
-      ${error instanceof OtherTextError ? problem(store, /** @type {Error} */ (error.cause)) : nothing}
+      ${otherTextProblem(store)}
       ${shown ? both(store, shown) : nothing}`;
   },
 
   says: ({ asked: { layer, head } }) => `Layer ${layer} head ${head} in two models shown.`,
 
   file({ state }, { asked, reply }) {
-    const { place, apart } = /** @type {Reply} */ (reply);
+    const { place, apart } = reply;
     const data = figures(state, reply);
     return {
       name: `two models layer ${asked.layer} head ${asked.head}`,
@@ -102,9 +102,9 @@ function placeOf(against, apart, heads) {
   return { layer: Math.floor(nearest / heads), head: nearest % heads };
 }
 
-/** @param {Store} store @param {import('../ui/store.js').Shown} shown */
+/** @param {Store} store @param {Shown} shown */
 function both(store, { asked, reply }) {
-  const { reading, other, apart, place } = /** @type {Reply} */ (reply);
+  const { reading, other, apart, place } = reply;
   return html`<div class="comparison">
       <section aria-label="This model"><h3>Layer ${asked.layer} · Head ${asked.head} of this model</h3>
         ${headPadOf(store, reading)}<p class="says">${counted(reading)}</p></section>

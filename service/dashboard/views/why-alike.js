@@ -2,7 +2,6 @@
 
 import { OtherTextError } from '../api/errors.js';
 import { explanation } from '../api/explanation.js';
-import { errorOf } from '../core/answers.js';
 import { bdi, html, nothing, share } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
 import { unitsOf } from '../core/words.js';
@@ -10,15 +9,20 @@ import { theme } from '../draw/colours.js';
 import { shareMap } from '../draw/share-map.js';
 import { figuresScene } from '../elements/three-maps.js';
 import { headPad } from '../ui/head-pad.js';
-import { problem, worded } from '../ui/problems.js';
+import { otherTextProblem, worded } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {import('../core/state.js').State['why']} Method
+ * @typedef {{other: string}} Asked
+ * @typedef {import('../api/explanation.js').Explanation} Reply
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/explanation.js').Explanation} Explanation
  */
 
-const METHODS = /** @type {Object<string, {name: string, says: string}>} */ ({
+/** @type {Record<Method, {name: string, says: string}>} */
+const METHODS = {
   pairs: {
     name: 'Contextual shares',
     says: 'The share of each pair of last vectors in the cosine. It says where the similarity lies in the vectors that are compared, not where it came from: the vector at a word has already mixed in its neighbours.',
@@ -31,11 +35,12 @@ const METHODS = /** @type {Object<string, {name: string, says: string}>} */ ({
     name: 'Decomposition',
     says: 'The share of each pair of input tokens, followed through all layers with attention as it is. It does not say what would have been had a token not been there.',
   },
-});
+};
+const NAMES = /** @type {Method[]} */ (Object.keys(METHODS));
 const MATCHES = 12;
 const HEADS = 5;
 
-/** @type {import('../ui/store.js').View} */
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const whyView = {
   title: 'Why alike?',
   asks: ({ b, c }) => ({ other: b ?? c }),
@@ -51,7 +56,6 @@ export const whyView = {
 
   draw(store, shown) {
     const { b, c } = store.state;
-    const error = errorOf(store.answer);
     const box = {
       id: 'text-c',
       label: 'Other text',
@@ -60,15 +64,15 @@ export const whyView = {
     };
     return html`<h2 id="view-title" tabindex="-1">Why alike?</h2>
       ${b === null ? textField(store, box) : nothing}
-      ${error instanceof OtherTextError ? problem(store, /** @type {Error} */ (error.cause)) : nothing}
+      ${otherTextProblem(store)}
       ${shown ? (shown.reply.matches ? matched(shown.reply) : explained(store, shown.reply)) : nothing}`;
   },
 
   says: ({ reply }) => `Similarity ${fixed(reply.similarity, 3)} explained.`,
 
   file(store, { asked, reply }) {
-    const { similarity, texts, shares, matches, layers, heads } = /** @type {Explanation} */ (reply);
-    const figures = Object.keys(METHODS).flatMap((method) => figure(store, reply, method) ?? []);
+    const { similarity, texts, shares, matches, layers, heads } = reply;
+    const figures = NAMES.flatMap((method) => figure(store, reply, method) ?? []);
     const columns = texts[1].tokens.length;
     const plain = Object.entries(shares).map(([method, { pairs, worth, error, agreement }]) => [
       method,
@@ -93,9 +97,9 @@ export const whyView = {
 
 /** The method that is looked at, or one that there is. @param {Store} store @param {Explanation} reply */
 const chosen = ({ state }, { shares }) =>
-  state.why in shares ? state.why : (Object.keys(shares)[0] ?? state.why);
+  state.why in shares ? state.why : (NAMES.find((name) => name in shares) ?? state.why);
 
-/** @param {Store} store @param {Explanation} reply @param {string} method */
+/** @param {Store} store @param {Explanation} reply @param {Method} method */
 const figure = ({ state }, reply, method) =>
   shareMap(reply, method, METHODS[method].name, state.words, state.bare, theme());
 
@@ -105,9 +109,9 @@ function explained(store, reply) {
   const figures = figure(store, reply, method);
   return html`<p class="why-similarity"><span class="figure">${fixed(reply.similarity, 4)}</span> cosine of the two
       vectors${store.state.off.length ? ', with every head switched on' : ''}</p>
-    <div class="segments" role="group" aria-label="Method">${Object.entries(METHODS).map(
-      ([one, { name }]) => html`<button type="button" aria-pressed=${String(one === method)}
-        ?disabled=${!(one in reply.shares)} @click=${() => store.go({ why: one })}>${name}</button>`,
+    <div class="segments" role="group" aria-label="Method">${NAMES.map(
+      (one) => html`<button type="button" aria-pressed=${String(one === method)}
+        ?disabled=${!(one in reply.shares)} @click=${() => store.go({ why: one })}>${METHODS[one].name}</button>`,
     )}</div>
     <p class="says">${METHODS[method].says}</p>
     ${method in reply.shares ? reply.texts.map((_, side) => marked(store, reply, method, side)) : nothing}
@@ -119,7 +123,7 @@ function explained(store, reply) {
       </div></div>`;
 }
 
-/** The tokens of one text, by what each is worth. @param {Store} store @param {Explanation} reply @param {string} method @param {number} side */
+/** The tokens of one text, by what each is worth. @param {Store} store @param {Explanation} reply @param {Method} method @param {number} side */
 function marked({ state }, reply, method, side) {
   const { worth } = reply.shares[method];
   // losses of several tokens do not add up to that of their word
@@ -139,7 +143,7 @@ function marked({ state }, reply, method, side) {
 
 /** @param {Explanation} reply */
 function trust({ shares, refused, similarity }) {
-  const row = (/** @type {string} */ method) => {
+  const row = (/** @type {Method} */ method) => {
     const found = shares[method];
     const head = html`<th scope="row">${METHODS[method].name}</th>`;
     if (!found)
@@ -152,7 +156,7 @@ function trust({ shares, refused, similarity }) {
   };
   return html`<table><thead><tr><th scope="col">Method</th><th scope="col" class="number">sums to</th>
       <th scope="col" class="number">error</th><th scope="col" class="number">agrees with occlusion</th></tr></thead>
-    <tbody>${Object.keys(METHODS).map(row)}</tbody></table>
+    <tbody>${NAMES.map(row)}</tbody></table>
     <p class="says">Shares should sum to ${fixed(similarity, 4)}. Agreement is Spearman’s correlation with what the model
       loses without each token; near 0, shares do not tell which tokens it needs, however well they sum.${shares.occlusion?.worth.some((side) => side.some(Number.isNaN)) ? ' Tokens with – were not left out: the deadline came first.' : ''}</p>`;
 }

@@ -230,7 +230,23 @@ def test_state_survives_its_address(call):
     }
     address = call("core/state", "write", changed)
     assert call("core/state", "read", address) == changed
-    assert call("core/state", "read", "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x") == state
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x",
+        "#sort=constructor&up=constructor&best=toString&view=__proto__&why=valueOf&part=has",
+        "#layer=10000&head=1.5&from=1000000&min=1.01&zoom=64.1,0,0&cross=1.2.3&off=1.2,3",
+        "#zoom=2,0&pins=1.5&measure=Weights&unknown=1",
+    ],
+)
+def test_what_is_out_of_range_is_left_out(call, address):
+    assert call("core/state", "read", address) == call("core/state", "read", "")
+
+
+def test_the_last_readable_value_of_a_field_counts(call):
+    assert call("core/state", "read", "#head=3&head=4&head=x")["head"] == 4
 
 
 @pytest.mark.parametrize("values", [[3.0], [0.5, 0.5], [1.0, 2.0, 4.0, 8.0, 8.0]])

@@ -1,4 +1,4 @@
-"""Imports of the dashboard's modules: only downwards, views not of each other, never in a circle."""
+"""Imports of the dashboard's modules run downwards; views do not import each other."""
 
 from __future__ import annotations
 
