@@ -18,6 +18,8 @@ const FLAGS = /** @type {const} */ ([
   ['cut', 'Cut long texts'],
 ]);
 const NAMED = 6;
+/** Address of the page's icon, with its digest. */
+const ICON = /** @type {HTMLLinkElement} */ (document.querySelector('link[rel="icon"]')).href;
 
 /** @typedef {{target: HTMLInputElement}} Changed */
 
@@ -29,7 +31,7 @@ const NAMED = 6;
 export const page = (store, panel) => html`
   <a class="skip" href="#panel" id="skip" @click=${skip}>Skip to the view</a>
   <header class="bar">
-    <h1 class="brand"><img src="dashboard/favicon.svg" alt="" width="28" height="28">Headscope</h1>
+    <h1 class="brand"><img src=${ICON} alt="" width="28" height="28">Headscope</h1>
     <p id="model" class="model">${described(store)}</p>
     <nav class="tools" aria-label="Page">
       <button type="button" id="live-toggle" class="quiet" aria-expanded=${String(store.state.live)} aria-controls="live"

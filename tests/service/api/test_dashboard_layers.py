@@ -20,7 +20,7 @@ FLOORS = (
     {"main.js"},
 )
 """Folders of the dashboard, from the ground up; `theme.js` is a script of its own."""
-MODULES = [name for name in FILES if name.endswith(".js") and name != "theme.js"]
+MODULES = [n for n in FILES if n.endswith(".js") and n not in ("bundle.js", "theme.js")]
 OURS = [name for name in MODULES if not name.startswith("vendor/")]
 LOADED = re.compile(r"""(?:from|import) ?['"](\.[^'"]+)['"]""")
 TYPES = re.compile(r"""import\('(\.[^']+)'\)""")
