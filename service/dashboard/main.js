@@ -1,4 +1,4 @@
-/** The page: one store, drawn whole whenever anything of it is another. */
+/** Start of the page: makes the store, and draws the page after every change. */
 
 import { render } from './core/html.js';
 import { LivePanel } from './ui/live-panel.js';
@@ -33,7 +33,7 @@ const views = {
 const store = new Store(views, draw);
 const live = new LivePanel(draw);
 
-/** Draws once for all that changes together. */
+/** Draw once for all changes of the same moment. */
 function draw() {
   if (asked) return;
   asked = true;

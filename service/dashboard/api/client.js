@@ -1,4 +1,4 @@
-/** The service's routes, as this page uses them. Addresses are relative, so a path prefix works. */
+/** Requests to the routes of the service. Addresses are relative, so that a path prefix works. */
 
 import { ApiError, isAbort } from './errors.js';
 import { parse } from '../core/safetensors.js';
@@ -6,7 +6,7 @@ import { parse } from '../core/safetensors.js';
 const LISTS = ['layers', 'heads', 'tokens', 'offsets', 'target_tokens', 'target_offsets'];
 const SAFETENSORS = 'application/vnd.safetensors';
 const KEY = 'headscope-key';
-/** Which of several models the page is about, from its own address; the first when null. */
+/** Name of the page's model, from the page's address; null for the first model. */
 const MODEL = new URLSearchParams(location.search).get('model');
 
 /**
@@ -33,10 +33,10 @@ const MODEL = new URLSearchParams(location.search).get('model');
  * @property {string} pharaoh the same as `i-j`
  */
 
-/** A body that names the page's model, unless it names another. @param {Object} body */
+/** Add the page's model to a body that does not name another. @param {Object} body */
 const chosen = (body) => (MODEL === null ? body : { model: MODEL, ...body });
 
-/** The key that a person gave: of this tab, until it is closed. */
+/** API key, kept until the tab is closed. */
 export const key = {
   get: () => stored((storage) => storage.getItem(KEY)),
   /** @param {string} value */
@@ -82,7 +82,7 @@ async function problem(response) {
 }
 
 /**
- * `POST /attention` in its binary form.
+ * Call `POST /attention` in its binary form.
  *
  * @param {Object} body as the API says
  * @param {AbortSignal} signal
@@ -109,20 +109,44 @@ export async function attention(body, signal) {
   return { tensors, lists, model: metadata.model, milliseconds };
 }
 
-/** `POST /explain` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<any>} */
+/**
+ * Call `POST /explain` with one pair.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<any>}
+ */
 export const explain = async (body, signal) => (await json('explain', body, signal)).results[0];
 
-/** `POST /align` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<Alignment>} */
+/**
+ * Call `POST /align` with one pair.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<Alignment>}
+ */
 export const align = async (body, signal) => (await json('align', body, signal)).results[0];
 
-/** `POST /attention/scores` of one token of one text. @param {Object} body @param {AbortSignal} signal @returns {Promise<import('./head-scores.js').HeadScores>} */
+/**
+ * Call `POST /attention/scores` with one token of one text.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<import('./head-scores.js').HeadScores>}
+ */
 export async function headScores(body, signal) {
   const { scale, results } = await json('attention/scores', body, signal);
   const [{ query_vectors: queries, key_vectors: keys, scores, weights }] = results;
   return { query: queries[0], keys, scores: scores[0], weights: weights[0], scale };
 }
 
-/** `POST /encode`, a pooled vector a text. @param {Object} body @param {AbortSignal} signal @returns {Promise<number[][]>} */
+/**
+ * Call `POST /encode` for one pooled vector a text.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<number[][]>}
+ */
 export const encode = async (body, signal) =>
   (await json('encode', body, signal)).results.map((/** @type {{pooled: number[]}} */ { pooled }) => pooled);
 
@@ -153,7 +177,7 @@ export async function info(signal) {
 /** @param {AbortSignal} signal */
 export const metrics = async (signal) => (await request('metrics', { signal })).text();
 
-/** Whether the service is ready for requests. */
+/** Return whether the service is ready for requests. */
 export async function isReady() {
   try {
     return (await fetch('health/ready', { cache: 'no-store' })).ok;

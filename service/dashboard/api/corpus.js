@@ -1,15 +1,15 @@
 /**
- * One head over many texts: its statistics on each, and the strongest link between two tokens of the text.
+ * Statistics of one head on many texts, and the strongest link between two tokens of each text.
  *
  * @typedef {{from: string, to: string, weight: number}} Link
- * @typedef {Object} Looked one text, as the head looks at it
+ * @typedef {Object} TextResult one text, as the head looks at it
  * @property {string} text
  * @property {number} size its tokens
  * @property {Object<string, number>} statistics by name
  * @property {Link|null} link null where every token looks at special tokens alone
  * @typedef {Object} Corpus
  * @property {import('./reading.js').Reading} reading of the page's own text
- * @property {Looked[]} looked in the order of the texts, as far as they have come
+ * @property {TextResult[]} results in the order of the texts, as far as they have come
  * @property {number} count of all texts
  */
 
@@ -22,7 +22,7 @@ import { requestOf } from './reading.js';
 const MOST_TEXTS = 200;
 export const MOST_CHARACTERS = 20_000;
 const TOGETHER = 16;
-/** Largest weights of each token that are fetched: more than a text has special tokens. */
+/** Number of largest weights fetched for each token; more than a text has special tokens. */
 const LARGEST = 8;
 
 /** @param {string} text one text a line @returns {string[]} without blank lines */
@@ -32,7 +32,7 @@ export const linesOf = (text) =>
     .map((line) => line.trim())
     .filter(Boolean);
 
-/** Why these are too many to be looked at; null where they are not. @param {string} many */
+/** Return why texts are refused, or null. @param {string} many */
 export const refusalOf = (many) =>
   linesOf(many).length > MOST_TEXTS || many.length > MOST_CHARACTERS
     ? `At most ${MOST_TEXTS} texts of ${MOST_CHARACTERS} characters in all are looked at; these are more.`
@@ -45,22 +45,22 @@ export const refusalOf = (many) =>
  */
 export async function corpus({ reading, list, layer, head, cut, signal, showPart }) {
   const part = { layers: [layer], heads: [head], include: ['weights', 'stats'], top_k: LARGEST };
-  /** @type {Looked[]} */
-  const looked = [];
+  /** @type {TextResult[]} */
+  const results = [];
   for (let first = 0; first < list.length; first += TOGETHER) {
     const inputs = list.slice(first, first + TOGETHER);
     const body = { ...requestOf({ texts: inputs.slice(0, 1), cut, off: reading.off }), inputs, ...part };
     const reply = await attention(body, signal).catch((error) => {
       throw inLines(error, first);
     });
-    looked.push(...inputs.map((text, i) => lookedAt(text, i, reply)));
-    showPart({ reading, looked: [...looked], count: list.length });
+    results.push(...inputs.map((text, i) => resultOf(text, i, reply)));
+    showPart({ reading, results: [...results], count: list.length });
   }
-  return { reading, looked, count: list.length };
+  return { reading, results, count: list.length };
 }
 
-/** @param {string} text @param {number} i its number in the reply @param {import('./client.js').AttentionReply} reply @returns {Looked} */
-function lookedAt(text, i, { tensors, lists }) {
+/** @param {string} text @param {number} i its number in the reply @param {import('./client.js').AttentionReply} reply @returns {TextResult} */
+function resultOf(text, i, { tensors, lists }) {
   const [tokens, offsets] = [lists.tokens[i], lists.offsets[i]];
   const statistics = Object.fromEntries(
     Object.keys(STATISTICS).map((name) => [name, Number(tensors[`stats.${i}.${name}`].data[0])]),
@@ -78,7 +78,12 @@ function lookedAt(text, i, { tensors, lists }) {
   return { text, size: tokens.length, statistics, link };
 }
 
-/** The service counts the inputs of a request, people the lines of their texts. @param {unknown} error @param {number} first */
+/**
+ * Count texts as lines of the field in an error, not as inputs of a request.
+ *
+ * @param {unknown} error
+ * @param {number} first
+ */
 function inLines(error, first) {
   if (!(error instanceof ApiError)) return error;
   const message = error.message.replace(

@@ -1,5 +1,5 @@
 /**
- * Why two texts are alike, as the service explains it.
+ * Explanations of the similarity of two texts.
  *
  * @typedef {import('../core/words.js').Tokenized} Tokenized
  * @typedef {Object} Shares
@@ -24,7 +24,7 @@
 import { encode, explain } from './client.js';
 import { ApiError } from './errors.js';
 
-/** Statuses that say that this model has no such explanation. */
+/** Statuses of a reply that says that the model has no such explanation. */
 const REFUSED = [413, 422, 424, 501];
 const TOGETHER = 4;
 
@@ -98,7 +98,13 @@ function explanationOf(reading, texts, reply, refused) {
   return { reading, texts: tokenized, similarity, matches, shares, refused, heads: null, layers: null };
 }
 
-/** Sums of rows, and of columns. @param {Float32Array} pairs @param {number} rows @param {number} columns */
+/**
+ * Return the sums of the rows and of the columns.
+ *
+ * @param {Float32Array} pairs
+ * @param {number} rows
+ * @param {number} columns
+ */
 function sums(pairs, rows, columns) {
   const worth = [new Float32Array(rows), new Float32Array(columns)];
   pairs.forEach((share, i) => {
@@ -109,7 +115,7 @@ function sums(pairs, rows, columns) {
 }
 
 /**
- * The cosine of both texts' vectors, pooled from each layer's output.
+ * Return the cosine of both texts' pooled vectors after each layer.
  *
  * @param {number} layers
  * @param {string[]} inputs

@@ -1,4 +1,4 @@
-/** How far the heads of two readings differ. */
+/** Differences between the heads of two texts. */
 
 import { decode } from '../core/float16.js';
 import { moved } from '../core/matrix.js';
@@ -9,8 +9,8 @@ const SHARES = ['confidence', 'cls', 'sep', 'self', 'previous', 'next'];
 const known = new WeakMap();
 
 /**
- * Head by head: for texts of equally many tokens how much of a row's weight moved, on average;
- * otherwise the mean difference of the shares. Holds some layers of both at a time.
+ * Return how much each head differs: for texts of equally many tokens the share of a row's weight that moved,
+ * on average; otherwise the mean difference of the shares. Holds the maps of a few layers at a time.
  *
  * @param {import('./reading.js').Reading} first
  * @param {import('./reading.js').Reading} second

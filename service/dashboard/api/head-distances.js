@@ -1,4 +1,4 @@
-/** How alike the heads of two models look at one text, word by word. */
+/** Distances between the heads of two models on one text, word by word. */
 
 import { decode } from '../core/float16.js';
 import { project } from '../core/matrix.js';
@@ -15,7 +15,12 @@ const known = new WeakMap();
 /** @param {Reading} reading */
 const wordsOf = (reading) => unitsOf(reading, { words: true, bare: true });
 
-/** Whether both models cut the texts into the same words. @param {Reading} one @param {Reading} other */
+/**
+ * Return whether both models split the texts into the same words.
+ *
+ * @param {Reading} one
+ * @param {Reading} other
+ */
 export function haveSameWords(one, other) {
   const [first, second] = [one, other].map((reading) =>
     wordsOf(reading).map(({ label, segment }) => `${segment} ${label.trim()}`),
@@ -24,9 +29,9 @@ export function haveSameWords(one, other) {
 }
 
 /**
- * From one head to every head of another model: the share of a word's attention that goes elsewhere, on
- * average over the words. Attention to special tokens counts as attention to one more word. Only of
- * readings that have the same words.
+ * Return the distance from one head to each head of another model: the share of a word's attention that goes
+ * elsewhere, on average over the words. Attention to special tokens counts as attention to one more word. The
+ * readings must have the same words.
  *
  * @param {Reading} reading
  * @param {Float32Array} weights `[S, S]` of a head of it

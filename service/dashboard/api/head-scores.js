@@ -1,5 +1,5 @@
 /**
- * What a head compares to come to its weights: the query of a token against the keys of all.
+ * The query of a token, the keys of all tokens, and the scores that follow from them in one head.
  *
  * @typedef {Object} HeadScores
  * @property {number[]} query `[p]`, a number a feature
@@ -25,7 +25,7 @@ import { headScores } from './client.js';
 import { requestOf } from './reading.js';
 
 const KEPT = 8;
-/** Scores are float32: what is left of one, as a part of its products' magnitudes, is rounding. */
+/** Scores are float32: a smaller difference, relative to the products' magnitudes, is rounding. */
 const ROUNDING = 1e-5;
 
 /** @type {WeakMap<import('./reading.js').Reading, LruCache<string, HeadScores>>} */
@@ -47,7 +47,11 @@ export async function scoresOf(reading, asked, signal) {
   return kept.keep(name, found, KEPT);
 }
 
-/** The same value for the same scores and key. @type {(scores: HeadScores, to: number) => Compared} */
+/**
+ * Return the query with one key. The same arguments give the same object.
+ *
+ * @type {(scores: HeadScores, to: number) => Compared}
+ */
 export const comparedWith = memo(
   (/** @type {HeadScores} */ { query, keys, scores, weights, scale }, /** @type {number} */ to) => {
     const [key, score] = [keys[to], scores[to]];
@@ -63,6 +67,11 @@ export const comparedWith = memo(
 /** @param {number[]} values */
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 
-/** Features by the magnitude of their products, largest first. @param {number[]} products @returns {number[]} their numbers */
+/**
+ * Sort features by the magnitude of their products, largest first.
+ *
+ * @param {number[]} products
+ * @returns {number[]} their numbers
+ */
 export const strongestFirst = (products) =>
   [...products.keys()].sort((a, b) => Math.abs(products[b]) - Math.abs(products[a]) || a - b);

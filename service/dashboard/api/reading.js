@@ -1,6 +1,6 @@
 /**
- * What the service says of one text, or of one pair: tokens and statistics at once, maps when they
- * are looked at. Never holds all maps of a long text.
+ * A text or pair as the service sees it: tokens and statistics at once, maps on demand. Never holds all maps
+ * of a long text.
  *
  * @typedef {Object} Source
  * @property {string[]} texts one, or the two of a sentence pair
@@ -24,11 +24,11 @@ const CHUNK_BYTES = 8 * 2 ** 20;
 const MAPS_BYTES = 24 * 2 ** 20;
 const READINGS = 6;
 const ROWS = 8;
-/** Two readers of every map go through it side by side. */
+/** Number of chunks that are kept, for two readers that go through all maps side by side. */
 const CHUNKS = 2;
-/** The binary form's names. */
+/** Names of tensors in the binary form. */
 const TENSORS = { weights: 'attention.0', norms: 'norms.0' };
-/** A small map of every head. */
+/** Request fields for a small map of every head. */
 const SMALL = { max_size: THUMBNAIL_SIDE, dtype: 'float16' };
 
 export class Reading {
@@ -116,7 +116,7 @@ export class Reading {
   }
 
   /**
-   * A target's cross-attention over the text.
+   * Return the cross-attention of a target over the text.
    *
    * @param {string} text of the target
    * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
@@ -143,8 +143,8 @@ export class Reading {
   }
 
   /**
-   * The words of a target and those of the text that its cross-attention aligns them with; of the
-   * model with every head switched on.
+   * Return the words of a target with the words of the text that cross-attention aligns them with. Every head
+   * is switched on.
    *
    * @param {string} text of the target
    * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
@@ -169,7 +169,8 @@ export class Reading {
   }
 
   /**
-   * Every head's map, some layers at a time, in float16: a short text's in one go and kept.
+   * Yield every head's map in float16, some layers at a time. Maps of a short text are fetched at once and
+   * kept.
    *
    * @param {AbortSignal} signal
    * @returns {AsyncGenerator<{layer: number, head: number, bits: Uint16Array}>} `bits` `[S, S]`
@@ -203,7 +204,7 @@ export class Reading {
     return this.#chunks.keep(first, /** @type {Uint16Array} */ (tensors['attention.0'].data), CHUNKS);
   }
 
-  /** Maps that were small enough to come as they are. @param {number[]} layers */
+  /** Return maps from the small maps, which are complete for a short text. @param {number[]} layers */
   #ofSmall(layers) {
     const { bits } = /** @type {SmallMaps} */ (this.#small);
     const cells = this.heads * this.size ** 2;
@@ -211,7 +212,7 @@ export class Reading {
   }
 
   /**
-   * Every head's map made small by its maxima, at most `THUMBNAIL_SIDE` wide; a short text's as it is.
+   * Return every head's map pooled by maxima to at most `THUMBNAIL_SIDE`; complete for a short text.
    *
    * @param {AbortSignal} signal
    * @returns {Promise<SmallMaps>}
@@ -229,14 +230,14 @@ export class Reading {
   }
 
   /**
-   * What every head gives these tokens to look at, on average over them: of a short text from the maps
-   * that its thumbnails need too, of a long one from these rows alone.
+   * Return the attention of these tokens in every head, averaged over the tokens. A short text's comes from
+   * the maps for thumbnails, a long text's from a request for these rows.
    *
    * @param {number[]} tokens that look
    * @param {AbortSignal} signal
    * @returns {Promise<Float32Array>} `[L, N, S]`
    */
-  async lookOf(tokens, signal) {
+  async attentionFrom(tokens, signal) {
     const key = tokens.join();
     const known = this.#rows.get(key);
     if (known) return known;
@@ -281,7 +282,7 @@ const readings = new LruCache();
 const opening = new SharedWork();
 
 /**
- * A reading, the same one when it was asked for a short while ago.
+ * Return the reading of a text; the same object for a text that was opened recently.
  *
  * @param {Source} source
  * @param {AbortSignal} signal

@@ -3,7 +3,7 @@ import { ApiError } from './errors.js';
 
 const AGAIN_MS = 1500;
 
-/** What failed because the service was away is asked again as soon as it is ready. */
+/** Retries requests that failed because the service was away, once it is ready. */
 export class Recovery {
   #timer = 0;
 
@@ -16,7 +16,7 @@ export class Recovery {
     this.retry = retry;
   }
 
-  /** Looks at the service again and again while an error is one that passes. */
+  /** Poll the service while there is an error that ends when it is available. */
   watch() {
     const passes = this.errors().some((error) => error instanceof ApiError && error.passes);
     if (!passes || this.#timer) return;

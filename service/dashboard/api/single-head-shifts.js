@@ -1,10 +1,10 @@
-/** Each head switched off alone. */
+/** Shifts of the embedding by single heads. */
 
 import { attention } from './client.js';
 import { requestOf } from './reading.js';
 
 /**
- * The embedding's shift with one head switched off, for each head in turn.
+ * Yield the embedding's shift with each head alone switched off.
  *
  * @param {import('./reading.js').Reading} reading
  * @param {boolean} cut

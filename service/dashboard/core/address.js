@@ -1,9 +1,9 @@
-/** The state, kept in the browser's address and history. */
+/** The state in the browser's address and history. */
 
 import { read, write } from './state.js';
 
 const WRITING_MS = 120;
-/** A text that has rested for so long is a step in the history; what is typed sooner replaces it. */
+/** Time after which typed text becomes a step in the history; sooner changes replace it. */
 const SETTLED_MS = 1000;
 
 /** @typedef {import('./state.js').State} State */
@@ -11,7 +11,7 @@ const SETTLED_MS = 1000;
 export class Address {
   state = read(location.hash);
   #timer = 0;
-  /** When a text was last changed by typing; nothing has been typed since it settled when null. */
+  /** Time of the last change by typing; null once the text has settled. */
   #typed = /** @type {number|null} */ (null);
 
   /** @param {() => void} onChange called after every change, also back and forward */
@@ -26,7 +26,7 @@ export class Address {
   }
 
   /**
-   * Change the state; everything that is seen follows.
+   * Change the state, and write it to the address.
    *
    * @param {Partial<State>} patch
    * @param {{replace?: boolean, typing?: boolean}} [options] `replace` adds no step to the browser's
@@ -47,12 +47,15 @@ export class Address {
     this.onChange();
   }
 
-  /** What was typed is settled. */
+  /** Make the next change by typing a new step in the history. */
   settle() {
     this.#typed = null;
   }
 
-  /** Browsers limit how often an address may change, so a slider's is written once it rests. */
+  /**
+   * Write the state now. Browsers limit how often an address may change, so a slider's value is written with
+   * a delay.
+   */
   write() {
     clearTimeout(this.#timer);
     history.replaceState(null, '', write(this.state));

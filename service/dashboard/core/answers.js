@@ -45,7 +45,8 @@ export const isPending = (answer) => Boolean(answer && 'pending' in answer);
 export const errorOf = (answer) => (answer && 'error' in answer ? answer.error : null);
 
 /**
- * One question at a time: a new one ends the work on the old, the same one is not begun twice.
+ * Slot for one question at a time: a new question cancels the work on the old one, and the same question is
+ * not asked twice.
  *
  * @template Q, R
  */
@@ -78,7 +79,7 @@ export class Slot {
   }
 
   /**
-   * Asks again what failed, which is shown until there is more to show.
+   * Ask again after an error, which stays visible until the new answer.
    *
    * @param {{anew?: boolean}} [options] `anew`: also what is being asked, as it was with another key
    */
@@ -90,14 +91,14 @@ export class Slot {
     } else if (anew || !answer.retrying) this.#run(answer.asked, { ...answer, retrying: true });
   }
 
-  /** The last answer that came whole. @returns {Answered<Q, R>|null} */
+  /** Last complete answer. @returns {Answered<Q, R>|null} */
   get answered() {
     const { answer } = this;
     if (answer && 'reply' in answer) return answer;
     return answer && 'pending' in answer ? answer.before : null;
   }
 
-  /** Ends the work; what was answered before it stays. */
+  /** Cancel the work, and keep the last complete answer. */
   stop() {
     if (this.answer && 'reply' in this.answer) return;
     this.#controller?.abort();
@@ -106,7 +107,7 @@ export class Slot {
     if (this.answer) this.#key = JSON.stringify(this.answer.asked);
   }
 
-  /** Ends the work and forgets. */
+  /** Cancel the work, and forget all answers. */
   clear() {
     this.#controller?.abort();
     this.#key = null;

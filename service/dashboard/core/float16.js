@@ -1,4 +1,4 @@
-/** float16 bits to numbers, by table: 65,536 entries, 256 KiB, made once. */
+/** Conversion of float16 bits to numbers, with a table of 65,536 entries. */
 
 let table = null;
 

@@ -1,4 +1,4 @@
-/** Templates in which a string is always text, and what canvases and names need in them. */
+/** Templates of lit-html, in which a string is always text. */
 
 import { Directive, directive } from '../vendor/lit-html/directive.js';
 import { live } from '../vendor/lit-html/directives/live.js';
@@ -8,7 +8,7 @@ import { html, noChange, nothing, render } from '../vendor/lit-html/lit-html.js'
 export { html, live, nothing, render, repeat };
 /** @typedef {import('../vendor/lit-html/lit-html.js').TemplateResult | typeof nothing | string} Template */
 
-/** An element that is drawn on: anew when one of the values that the drawing is made from is another. */
+/** Directive that draws on an element when one of the values for the drawing has changed. */
 class Painted extends Directive {
   /** @type {unknown[]} */
   #given = [];
@@ -37,8 +37,12 @@ class Painted extends Directive {
 
 export const painted = directive(Painted);
 
-/** A token or a text between words of the page, whichever way it is written. @param {string} name */
+/** Isolate a token or text from the writing direction around it. @param {string} name */
 export const bdi = (name) => html`<bdi>${name}</bdi>`;
 
-/** A custom property as the content security policy allows it, by `.style=`. @param {number} value */
+/**
+ * Return a value from 0 to 1 as a custom property for `.style=`, which the content security policy allows.
+ *
+ * @param {number} value
+ */
 export const share = (value) => `--share: ${Math.max(0, Math.min(1, value))}`;

@@ -1,5 +1,5 @@
 /**
- * Keeps what was used last.
+ * Map that keeps the most recently used entries.
  *
  * @template K, V
  * @extends {Map<K, V>}

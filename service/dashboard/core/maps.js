@@ -1,5 +1,5 @@
 /**
- * A map with its names.
+ * Maps with names of their rows and columns.
  *
  * @typedef {import('./words.js').Unit} Unit
  * @typedef {'weights'|'norms'} Measure
@@ -11,11 +11,11 @@ import { project } from './matrix.js';
 import { memo } from './memo.js';
 import { unitsOf } from './words.js';
 
-/** Longest side of a thumbnail's map; shorter texts have whole maps. */
+/** Longest side of a thumbnail; maps of shorter texts are complete. */
 export const THUMBNAIL_SIDE = 96;
 
 /**
- * The map as the state wants it seen: words merged, special tokens hidden, one quadrant of a pair.
+ * Return a map as the state asks for it: words merged, special tokens hidden, one quadrant of a pair.
  *
  * @param {Float32Array} weights `[S, S]`
  * @param {import('./words.js').Tokenized} reading
@@ -48,7 +48,7 @@ const made = memo(
 /** @param {Unit[]} units @param {number} token @returns {number} the place of the unit that holds a token, or −1 */
 export const placeOf = (units, token) => units.findIndex((unit) => unit.tokens.includes(token));
 
-/** The links of a map for JSON. @param {NamedMap} map */
+/** Return a map for JSON. @param {NamedMap} map */
 export function plainMap(map) {
   const width = map.columns.length;
   const rounded = (/** @type {number} */ value) => Number(value.toPrecision(8));

@@ -1,8 +1,8 @@
-/** Attention maps as flat row-major arrays: row = the token that looks, column = looked at. Pure. */
+/** Attention maps as flat row-major arrays: rows are queries, columns keys. Pure functions. */
 
 /**
- * Tokens to units: the sum over the tokens that are looked at, the mean over those that look
- * (Clark et al. 2019), so that a row still sums to 1. Hidden tokens fall away; nothing is rescaled.
+ * Merge tokens into units: the sum over a unit's keys, the mean over its queries (Clark et al. 2019), so that
+ * a row still sums to 1. Hidden tokens are left out, and nothing is rescaled.
  *
  * @param {Float32Array} weights `[S, S]`
  * @param {number} size S
@@ -26,8 +26,8 @@ export function project(weights, size, rows, columns = rows) {
 }
 
 /**
- * The largest weight of each tile, so that a thin diagonal stays visible. Tiles are those of the API's
- * `max_size`: tile i of n is ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉.
+ * Pool a map by the maximum of each tile, so that a thin diagonal stays visible. Tiles are those of the API's
+ * `max_size`: tile i of n goes from ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉.
  *
  * @param {Float32Array} weights `[S, S]`, none negative
  * @param {number} size S
@@ -62,7 +62,7 @@ export function difference(a, b) {
 }
 
 /**
- * How much of a row's weight moved, on average: half the summed absolute difference, 0 … 1.
+ * Return the share of a row's weight that moved, on average: half the summed absolute difference, 0 … 1.
  *
  * @param {Float32Array} a `[n, n]`
  * @param {Float32Array} b `[n, n]`
@@ -75,7 +75,8 @@ export function moved(a, b, n) {
 }
 
 /**
- * Where the two texts of a pair look, on average over a text's own tokens; a row sums to 1.
+ * Return the attention of each text of a pair to both texts, averaged over the text's own tokens; a row sums
+ * to 1.
  *
  * @param {Float32Array} weights `[S, S]`
  * @param {import('./words.js').Unit[]} units one a row

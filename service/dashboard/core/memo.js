@@ -1,5 +1,5 @@
 /**
- * The result for the same arguments as the last time, of the functions that are called over and over.
+ * Return a function that keeps its last results, for arguments that are the same objects.
  *
  * @template {unknown[]} A
  * @template R

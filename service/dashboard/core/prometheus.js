@@ -1,5 +1,5 @@
 /**
- * Prometheus' text format, and what two readings of it say.
+ * Prometheus' text format, and rates and quantiles between two scrapes.
  *
  * @typedef {{name: string, labels: Object<string, string>, value: number}} Sample
  * @typedef {{seconds: number, samples: Sample[]}} Scrape
@@ -51,8 +51,8 @@ export function rate(before, now, name, keep) {
 }
 
 /**
- * A quantile of what a histogram counted between two readings, linear within a bucket as
- * Prometheus' histogram_quantile.
+ * Return a quantile of a histogram between two scrapes, linear within a bucket as Prometheus'
+ * histogram_quantile.
  *
  * @param {Scrape} before
  * @param {Scrape} now

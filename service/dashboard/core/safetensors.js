@@ -1,5 +1,5 @@
 /**
- * The safetensors format: u64 header length, JSON header, little-endian data.
+ * Parser of the safetensors format: u64 header length, JSON header, little-endian data.
  *
  * @typedef {{dtype: string, shape: number[], data: (Float32Array|Int32Array|Uint16Array|Uint8Array)}} Tensor
  *   float16 stays as its bits in a `Uint16Array`

@@ -1,4 +1,4 @@
-/** Texts to look at a head over, which differ in what heads look at. */
+/** Built-in texts of *Many texts*, of many kinds. */
 
 export const SAMPLES = [
   'The trophy did not fit into the suitcase because it was too large.',

@@ -1,4 +1,4 @@
-/** Work that several wait for is done once, and ended when nobody waits for it any more. */
+/** Runs work once for all that wait for it, and cancels it when nobody waits any more. */
 export class SharedWork {
   /** @type {Map<string, {promise: Promise<any>, controller: AbortController, waiting: number}>} */
   #running = new Map();

@@ -1,4 +1,4 @@
-/** The statistics of a head: what they are called, and which behaviour they show. */
+/** Statistics of a head: their names, and the behaviour that they show. */
 
 /** @type {Object<string, {name: string, says: string}>} in the API's order */
 export const STATISTICS = {
@@ -36,8 +36,8 @@ export const LABELS = {
 };
 
 /**
- * The behaviour that dominates a head, if one does: the largest share, when it is at least one half
- * and twice what even attention would give; else broad, when the entropy is 0.8 of ln S or more.
+ * Return the behaviour that dominates a head: the largest share, if it is at least one half and twice the
+ * share of even attention; else `broad`, if the entropy is at least 0.8 of ln S.
  *
  * @param {Object<string, number>} statistics of one head
  * @param {number} size S

@@ -1,5 +1,5 @@
 /**
- * What the rows and columns of a map stand for: tokens, or words of several tokens.
+ * Units of a map's rows and columns: tokens, or words of several tokens.
  *
  * @typedef {{label: string, name: string, tokens: number[], segment: number, special: boolean}} Unit
  *   `name` is the label, numbered from the second one on: the, the (2)
@@ -12,13 +12,17 @@ import { memo } from './memo.js';
 const WORDY = /[\p{L}\p{N}\p{M}]/u;
 const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
 
-/** Special tokens, and those of a prompt, have no place in the text. @param {number[]} offset */
+/**
+ * Return whether a token has no place in the text, as special tokens and tokens of a prompt.
+ *
+ * @param {number[]} offset
+ */
 export const isSpecial = ([start, end]) => start === end;
 
 /**
- * Which of the texts each token is of. Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a
- * pair the segment 0; the second then begins after the last but one separator, with which a pair ends,
- * or without separators where offsets go back or lie beyond the first text.
+ * Return the number of the text that each token is from. Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give
+ * both texts of a pair the segment 0. The second text then begins after the last but one separator, with
+ * which a pair ends; without separators it begins where offsets go back or exceed the first text.
  *
  * @param {Tokenized} text with the segments of the reply
  * @returns {number[]}
@@ -30,11 +34,21 @@ export function placesOf({ tokens, offsets, segments, texts }) {
   return tokens.map((_, i) => Number(second >= 0 && i >= second));
 }
 
-/** The places of the separators: special tokens of the last one's name. @param {string[]} tokens @param {number[][]} offsets */
+/**
+ * Return the places of the separators: special tokens with the name of the last token.
+ *
+ * @param {string[]} tokens
+ * @param {number[][]} offsets
+ */
 export const separators = (tokens, offsets) =>
   [...tokens.keys()].filter((i) => tokens[i] === tokens.at(-1) && offsets[i][1] === 0);
 
-/** The first token whose offsets do not go on, or −1. @param {number[][]} offsets @param {number} length */
+/**
+ * Return the first token whose offsets go back or exceed the text, or −1.
+ *
+ * @param {number[][]} offsets
+ * @param {number} length
+ */
 function goesBack(offsets, length) {
   let before = [0, 0];
   return offsets.findIndex(([start, end]) => {
@@ -60,9 +74,8 @@ export function tokenUnits(text) {
 }
 
 /**
- * Words: tokens with no gap between them in the text. Punctuation at such a run's ends stands
- * alone, inside it (didn't, open-source) it belongs to the word; an ideograph is a word, with the
- * pieces that continue it.
+ * Merge tokens that touch in the text into words. Punctuation at the ends of such a run stands alone; inside
+ * it (didn't, open-source) it belongs to the word. An ideograph is a word, with the pieces that continue it.
  *
  * @param {Tokenized} text
  * @returns {Unit[]}
@@ -98,10 +111,15 @@ export function wordUnits(text) {
   return units;
 }
 
-/** WordPiece's mark of a token that is not its word's first. @param {string} token */
+/** Return whether a WordPiece token continues a word. @param {string} token */
 const continues = (token) => token.startsWith('##');
 
-/** Tokens that touch each other in the text, run by run. @param {Tokenized} text @param {string[]} pieces */
+/**
+ * Return the runs of tokens that touch each other in the text.
+ *
+ * @param {Tokenized} text
+ * @param {string[]} pieces
+ */
 function runs(text, pieces) {
   /** @type {number[][]} */
   const found = [];
@@ -135,7 +153,11 @@ const made = memo(
   12,
 );
 
-/** Named by their labels, of which a later one that is the same has its number. @param {Unit[]} units */
+/**
+ * Set the name of each unit: its label, with a number from its second occurrence on.
+ *
+ * @param {Unit[]} units
+ */
 export function numbered(units) {
   const seen = new Map();
   for (const unit of units) {

@@ -1,5 +1,5 @@
 /**
- * Two things to draw on with the same few strokes: the screen (and PNG), and SVG.
+ * Surfaces to draw on with the same methods: a canvas (screen and PNG), and an SVG document.
  *
  * @typedef {CanvasSurface|SvgSurface} Surface
  * @typedef {{colour: string, alpha: number, width: number}} Stroke of a level S-curve
@@ -77,7 +77,7 @@ export class CanvasSurface {
   }
 
   /**
-   * Part of a one-pixel-a-cell picture, cells kept crisp.
+   * Draw a part of an image with one pixel a cell, with sharp edges.
    *
    * @param {HTMLCanvasElement} image
    * @param {number[]} part its corner and size in the picture
@@ -92,7 +92,7 @@ export class CanvasSurface {
   }
 }
 
-/** Builds an SVG document of its own. */
+/** Draws an SVG document. */
 export class SvgSurface {
   /** @param {number} width @param {number} height */
   constructor(width, height) {
@@ -118,7 +118,7 @@ export class SvgSurface {
     return node;
   }
 
-  /** Draw with the origin elsewhere. @param {number} x @param {number} y @param {() => void} draw */
+  /** Draw with another origin. @param {number} x @param {number} y @param {() => void} draw */
   shifted(x, y, draw) {
     const before = this.parent;
     this.parent = this.#add('g', { transform: `translate(${x} ${y})` });
@@ -175,7 +175,7 @@ export class SvgSurface {
   }
 
   /**
-   * Part of a one-pixel-a-cell picture, cells kept crisp.
+   * Draw a part of an image with one pixel a cell, with sharp edges.
    *
    * @param {HTMLCanvasElement} image
    * @param {number[]} part its corner and size in the picture
@@ -211,7 +211,13 @@ export class SvgSurface {
   }
 }
 
-/** Shorten a label to about so many pixels. @param {string} label @param {number} pixels @param {number} [size] of the text */
+/**
+ * Shorten a label to about a number of pixels.
+ *
+ * @param {string} label
+ * @param {number} pixels
+ * @param {number} [size] of the text
+ */
 export function fit(label, pixels, size = 13) {
   const most = Math.max(2, Math.floor(pixels / (size * 0.56)));
   const points = Array.from(label);

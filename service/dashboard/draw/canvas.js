@@ -1,4 +1,4 @@
-/** Canvases: sharp on the screen, redrawn at most once a frame. */
+/** Canvases that are sharp on the screen and redrawn at most once a frame. */
 
 /** @param {() => void} draw @returns {() => void} which draws at most once a frame */
 export function oncePerFrame(draw) {
@@ -14,7 +14,7 @@ export function oncePerFrame(draw) {
 }
 
 /**
- * A canvas of so many CSS pixels, sharp on this screen.
+ * Set a canvas's size in CSS pixels.
  *
  * @param {HTMLCanvasElement} canvas
  * @param {number} width

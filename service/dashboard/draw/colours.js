@@ -1,4 +1,4 @@
-/** Colours of weights, and those of the theme. */
+/** Colours of weights and of the theme. */
 
 import { contextOf } from './canvas.js';
 
@@ -109,15 +109,15 @@ export function rampImage(signed) {
 }
 
 /**
- * How weights become shades: even attention over so many tokens is a quarter of the way to the
- * darkest, however long the text, so that a long text's map is not blank.
+ * Return the exponent from weights to shades. Even attention is a quarter of the way to the darkest shade for
+ * any length, so that the map of a long text is not blank.
  *
  * @param {number} keys how many tokens a row's weight is spread over
  */
 export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1);
 
 /**
- * Paint a map one pixel a cell.
+ * Paint a map with one pixel a cell.
  *
  * @param {HTMLCanvasElement} canvas is given the map's size
  * @param {Float32Array} values `[height, width]`: 0 … 1, or −1 … 1 when `signed`

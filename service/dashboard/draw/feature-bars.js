@@ -1,5 +1,5 @@
 /**
- * Features as bars, each row on a scale of its own: a query, a key, and their products below each other.
+ * Features as bars, each row with its own scale: a query, a key, and their products.
  *
  * @typedef {{name: string, title: string, values: number[], high: number}} FeatureRow `values` by the
  *   features' numbers; `high` in pixels
@@ -91,7 +91,7 @@ function drawRow(surface, colours, { values, high }, order, cell, top) {
   surface.line(LEFT, zero, LEFT + order.length * cell, zero, colours.soft);
 }
 
-/** For a file. @param {Features} features @returns {import('./scene.js').Scene} */
+/** Return the scene for a file. @param {Features} features @returns {import('./scene.js').Scene} */
 export const featuresScene = (features) => ({
   width: FILE_WIDTH,
   height: heightOf(features),

@@ -1,6 +1,5 @@
 /**
- * What stands around a heatmap and over it: names, what the axes and the colours mean, the border
- * between two texts, what is pointed at.
+ * Labels of a heatmap: names, axes, colours, the border between two texts, the cell under the pointer.
  *
  * @typedef {import('./heatmap.js').Layout} Layout
  * @typedef {import('./canvas-and-svg.js').Surface} Surface
@@ -16,7 +15,7 @@ import { fixed } from '../core/numbers.js';
 import { fit } from './canvas-and-svg.js';
 import { exponentOf, rampImage } from './colours.js';
 
-/** Pixels from one name to the next. */
+/** Pixels between two names. */
 const NAME = 11;
 const TITLE = 12;
 const BAR = { gap: 14, height: 8, width: 240, ticks: [0, 0.25, 0.5, 0.75, 1] };
@@ -88,7 +87,7 @@ function drawColumnNames(surface, { left, top, cell, wide, x }, { map, focus, co
 }
 
 /**
- * The units whose names have room: the strong ones, and of the others as many as do not touch.
+ * Return the units whose names have room: the emphasised ones, and as many others as do not touch.
  *
  * @param {number} count
  * @param {number} first that is seen
@@ -109,7 +108,7 @@ function named(count, first, span, cell, strong) {
   return found;
 }
 
-/** The bar of colours. @param {Surface} surface @param {Layout} view @param {Marks} marks */
+/** Draw the bar of colours. @param {Surface} surface @param {Layout} view @param {Marks} marks */
 function drawColours(surface, { left, top, cell, wide, high }, { map, options, colours }) {
   const width = Math.min(BAR.width, Math.max(120, wide * cell));
   const y = top + high * cell + BAR.gap;

@@ -1,5 +1,5 @@
 /**
- * A map as a grid of colours, drawn: on the screen, and as a file.
+ * A map as a grid of colours.
  *
  * @typedef {import('../core/maps.js').NamedMap} NamedMap
  * @typedef {{row: number, column: number}} Cell −1 where none
@@ -18,7 +18,7 @@ import { placeOf } from '../core/maps.js';
 import { paint, theme, themeColours } from './colours.js';
 import { decorate } from './heatmap-labels.js';
 
-/** Pixels under a map for what its colours mean. */
+/** Pixels for the bar of colours under a map. */
 const BAR = 44;
 const FILE_CELL = 12;
 const FILE_SIDE = { least: 420, most: 2600 };
@@ -70,7 +70,7 @@ export function drawHeatmap(surface, map, options, view, pointed) {
 }
 
 /**
- * For a file: as large as its names want.
+ * Return the scene for a file, large enough for the names.
  *
  * @param {NamedMap} map
  * @param {HeatmapOptions} options

@@ -1,4 +1,4 @@
-/** The distribution of a number over many texts: counts in ranges of equal width. */
+/** Histograms of a number over many texts. */
 
 import { themeColours } from './colours.js';
 

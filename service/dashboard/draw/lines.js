@@ -1,6 +1,5 @@
 /**
- * A map as lines from the tokens that look, on the left, to those they look at, on the right, drawn: on
- * the screen, and as a file.
+ * A map as lines from queries on the left to keys on the right.
  *
  * @typedef {import('../core/maps.js').NamedMap} NamedMap
  * @typedef {import('./heatmap.js').Cell} Cell
@@ -112,7 +111,13 @@ export function drawLines(surface, map, options, frame, pointed) {
   if (leading !== undefined && pointed.column < 0) drawEdges(view, map, leading);
 }
 
-/** What the isolated rows give each column, on average. @param {NamedMap} map @param {number[]} isolated @param {number} unit */
+/**
+ * Return the attention of the emphasised rows to each column, on average.
+ *
+ * @param {NamedMap} map
+ * @param {number[]} isolated
+ * @param {number} unit
+ */
 function sharesOf({ weights, columns }, isolated, unit) {
   const width = columns.length;
   const shares = new Float32Array(width);
@@ -186,7 +191,7 @@ function drawNames({ surface, width, height, top, row, gutter, colours }, units,
 }
 
 /**
- * The strongest links that lead out of view, named at the edge they leave by.
+ * Name the strongest links that leave the visible part, at the edge where they leave it.
  *
  * @param {LinesView} view
  * @param {NamedMap} map

@@ -10,7 +10,7 @@ import { unitsOf } from '../core/words.js';
 
 const AXES = ['other text →', '← text'];
 
-/** The map of a method that has one, else null; the same value as long as nothing of it is another. */
+/** Return the map of a method, or null without one. The same arguments give the same object. */
 export const shareMap = memo(
   (
     /** @type {Explanation} */ { texts, shares },
@@ -32,7 +32,7 @@ export const shareMap = memo(
 );
 
 /**
- * Shares of words are the sums of their tokens'.
+ * Sum the shares of tokens into shares of words.
  *
  * @param {Float32Array} pairs `[S, T]`
  * @param {number} size T

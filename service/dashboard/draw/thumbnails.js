@@ -1,5 +1,5 @@
 /**
- * Heads as small pictures.
+ * Thumbnails of maps.
  *
  * @typedef {{values: Float32Array, width: number, height: number, keys: number}} Small a map made
  *   small; `keys` is how many a row of the whole map has
@@ -26,7 +26,7 @@ export function reduced({ rows, columns, weights }) {
 }
 
 /**
- * Thumbnails as a drawing, row by row.
+ * Return the scene of all thumbnails, row by row.
  *
  * @param {Picture[]} pictures
  * @param {number} across how many stand in a row

@@ -1,4 +1,7 @@
-/** `<feature-bars>`: features on the screen, walked through with the keys, and the numbers of the one pointed at. */
+/**
+ * `<feature-bars>`: bars of features on the screen, with the numbers of the feature under the pointer or
+ * chosen by keys.
+ */
 
 import { html, render } from '../core/html.js';
 import { fixed } from '../core/numbers.js';
@@ -72,7 +75,7 @@ export class FeatureBars extends HTMLElement {
     this.#point(places[event.key], true);
   }
 
-  /** The pointed feature in numbers. @param {Features} data */
+  /** Return the numbers of a feature as text. @param {Features} data */
   #says({ rows, order }) {
     if (this.#pointed === NO_FEATURE) return 'Point at a feature.';
     const feature = order[this.#pointed];

@@ -1,6 +1,6 @@
 /**
- * `<heat-map>`: a map on the screen that can be zoomed, dragged and walked through with the keys.
- * Tells `point` (a cell, and whether by key), `pick` (a cell) and `zoom`.
+ * `<heat-map>`: a map on the screen that can be zoomed, dragged and walked through with the keys. Dispatches
+ * `point` (a cell, and whether by key), `pick` (a cell) and `zoom`.
  */
 
 import { html, nothing, render } from '../core/html.js';

@@ -1,6 +1,6 @@
 /**
- * `<lines-map>`: a map as lines on the screen. Tells `point` (a cell, and whether by key) and `pick`
- * (a cell whose column is −1).
+ * `<lines-map>`: a map as lines on the screen. Dispatches `point` (a cell, and whether by key) and `pick` (a
+ * cell whose column is −1).
  */
 
 import { html, render } from '../core/html.js';

@@ -1,7 +1,6 @@
 /**
- * `<map-view>`: one map in three forms that follow each other: lines, heatmap, table of the strongest
- * links. What is pointed at is its own; what is held, zoomed or chosen it tells by `hold` (a row), `link`
- * (a cell) and `zoom`.
+ * `<map-view>`: one map as lines, as a heatmap and as a table of its strongest links, with a shared pointer.
+ * Dispatches `hold` (a row), `link` (a cell) and `zoom`.
  */
 
 import { bdi, html, render, share } from '../core/html.js';
@@ -104,7 +103,7 @@ const weightOf = ({ weights, columns }, { row, column }) => weights[row * column
 const rowOf = ({ weights, columns }, row) =>
   weights.subarray(row * columns.length, (row + 1) * columns.length);
 
-/** What is pointed at, in words. @param {MapData} data @param {Cell} pointed */
+/** Describe the cell, row or column under the pointer. @param {MapData} data @param {Cell} pointed */
 function says({ map, options }, pointed) {
   const { row, column } = pointed;
   const { rows, columns } = map;
@@ -138,7 +137,7 @@ function strongest({ map, options }, { row, column }) {
   return { caption: 'Strongest links', links };
 }
 
-/** The largest cells of a map without sorting all of it. @param {Float32Array} weights */
+/** Return the largest cells of a map without sorting all of it. @param {Float32Array} weights */
 function strongestCells(weights) {
   /** @type {number[]} */
   const top = [];
@@ -153,7 +152,7 @@ function strongestCells(weights) {
 }
 
 /**
- * For a file: lines and heatmap side by side.
+ * Return the scene for a file: lines and heatmap side by side.
  *
  * @param {MapData} data
  * @returns {import('../draw/scene.js').Scene}

@@ -1,4 +1,4 @@
-/** `<three-maps>`: maps of one head beside each other: the one, the other, and where they fit, their difference. */
+/** `<three-maps>`: two maps side by side, with their difference if they have the same size. */
 
 import { bdi, html, render } from '../core/html.js';
 import { plainMap } from '../core/maps.js';
@@ -15,7 +15,7 @@ import './heat-map.js';
  * @typedef {{name: string, map: NamedMap, options: import('../draw/heatmap.js').HeatmapOptions, zooms: boolean}} Figure
  */
 
-/** Two maps and, when they fit, their difference. */
+/** Return two maps and, if they have the same size, their difference. */
 const figures = memo(
   (
     /** @type {NamedMap} */ first,
@@ -109,7 +109,7 @@ export class ThreeMaps extends HTMLElement {
 
 customElements.define('three-maps', ThreeMaps);
 
-/** For a file. @param {Figure[]} data @returns {import('../draw/scene.js').Scene} */
+/** Return the scene for a file. @param {Figure[]} data @returns {import('../draw/scene.js').Scene} */
 export function figuresScene(data) {
   let x = 0;
   const parts = data.map(({ name, map, options }) => {

@@ -1,5 +1,6 @@
 /**
- * A listener for `keydown` of a container of `button`s; keys follow how they lie on the screen.
+ * Return a `keydown` listener that moves the focus among the buttons of a container as they lie on the
+ * screen.
  *
  * @param {(button: HTMLButtonElement) => void} [onMove] told where the focus went
  */

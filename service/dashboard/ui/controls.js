@@ -1,9 +1,9 @@
-/** Small controls that several views have. */
+/** Small controls of several views. */
 
 import { html, live, nothing, painted } from '../core/html.js';
 import { exponentOf, paint, theme } from '../draw/colours.js';
 
-/** All weights from 0 to 1. */
+/** Weights from 0 to 1. */
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
 const PARTS = /** @type {const} */ ([
@@ -16,7 +16,7 @@ const PARTS = /** @type {const} */ ([
 
 /** @typedef {import('./store.js').Store} Store */
 
-/** What a map is of. @param {Store} store */
+/** Switch between weights and norms. @param {Store} store */
 export function measureSwitch(store) {
   const button = (
     /** @type {import('../core/maps.js').Measure} */ measure,
@@ -27,7 +27,7 @@ export function measureSwitch(store) {
 }
 
 /**
- * What the colours of several maps mean.
+ * Legend of the colours of several maps.
  *
  * @param {number} keys as in `exponentOf`
  * @param {boolean} linear
@@ -41,7 +41,7 @@ export function colourLegend(keys, linear) {
     <span>1</span> <span class="half">half-way ${half.toPrecision(2)}</span></p>`;
 }
 
-/** How weak a link is still drawn. @param {Store} store @param {string} [measure] of the map */
+/** Slider for the weakest link that is drawn. @param {Store} store @param {string} [measure] of the map */
 export function weakestLink(store, measure = 'weights') {
   const { min } = store.state;
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
@@ -51,7 +51,7 @@ export function weakestLink(store, measure = 'weights') {
     <output>${min.toFixed(2)}${measure === 'norms' ? ' of the largest' : ''}</output></label>`;
 }
 
-/** Which quadrant of a pair is seen. @param {Store} store @param {boolean} isPair */
+/** Switch between the quadrants of a pair. @param {Store} store @param {boolean} isPair */
 export function partSwitch(store, isPair) {
   if (!isPair) return nothing;
   return html`<div class="segments" role="group" aria-label="Quadrant of the pair">${PARTS.map(
@@ -60,7 +60,7 @@ export function partSwitch(store, isPair) {
   )}</div>`;
 }
 
-/** The switch between colours in proportion to weights and relative to even attention. @param {Store} store */
+/** Switch between colours in proportion to weights and relative to even attention. @param {Store} store */
 export function scaleSwitch(store) {
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     store.go({ linear: target.checked }, { replace: true });

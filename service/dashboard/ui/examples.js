@@ -1,4 +1,4 @@
-/** Texts to begin with, each with another to compare it with. */
+/** Example texts, each with another text to compare it with. */
 
 import { html } from '../core/html.js';
 import { FIRST_TEXT, INITIAL, OF_ONE_TEXT } from '../core/state.js';

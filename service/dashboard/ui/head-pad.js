@@ -5,7 +5,7 @@ import { arrowKeys } from './arrow-keys.js';
 import { html, share } from '../core/html.js';
 
 /**
- * Layers by heads as small buttons.
+ * Grid of small buttons, a row a layer, a column a head.
  *
  * @typedef {Object} HeadPad
  * @property {string} label
@@ -42,7 +42,12 @@ export function headPad({ label, layers, heads, cell, pick, moves = false }) {
   </div>`;
 }
 
-/** Every other head: what is asked for is pressed. @param {import('./store.js').Store} store @param {import('../api/reading.js').Reading} reading */
+/**
+ * Grid of all heads of a reading; the chosen head is pressed.
+ *
+ * @param {import('./store.js').Store} store
+ * @param {import('../api/reading.js').Reading} reading
+ */
 export function headPadOf(store, reading) {
   const { sort } = store.state;
   const by = sort in STATISTICS ? sort : 'confidence';

@@ -1,6 +1,6 @@
 /**
- * Which head links these two? All heads ranked by the weight from one token, or word, to another; the two
- * are chosen by clicking words of the text, a cell or a row, or from a list where it is short.
+ * Finder of heads by a link: ranks all heads by the weight from one token or word to another. The two are
+ * chosen by clicks on words, a cell or a row, or from a list if the text is short.
  *
  * @typedef {import('../core/words.js').Unit} Unit
  * @typedef {{reading: import('../api/reading.js').Reading, first: Unit, second: Unit, weights: Float32Array}}
@@ -16,7 +16,7 @@ import { arrowKeys } from './arrow-keys.js';
 import { select } from './controls.js';
 
 const BEST = 8;
-/** Units that a list is offered for. */
+/** Maximum number of units in a list. */
 const LISTED = 64;
 
 /** @typedef {import('./store.js').Store} Store */
@@ -36,7 +36,7 @@ export function linkFinder(store) {
 
 /** @param {Store} store @param {import('../api/reading.js').Reading} reading @param {Unit[]} units */
 function ends(store, reading, units) {
-  const seen = store.seen(reading);
+  const seen = store.withFirstLink(reading);
   const [from, to] = /** @type {const} */ (['from', 'to']).map((end) => {
     const token = seen[end];
     const place = token === null ? -1 : placeOf(units, token);
@@ -78,10 +78,16 @@ function ranking(store) {
   return html`<ol class=${shown.old ? 'ranking stale' : 'ranking'} aria-busy=${String(shown.old)}>${largest(weights, BEST).map(chip)}</ol>`;
 }
 
-/** The text's tokens, or words: a click on one and then on another asks for what links them. @param {Store} store @param {import('../api/reading.js').Reading} reading @param {Unit[]} units */
+/**
+ * Tokens or words of the text; a click on two of them asks for the heads that link them.
+ *
+ * @param {Store} store
+ * @param {import('../api/reading.js').Reading} reading
+ * @param {Unit[]} units
+ */
 function strip(store, reading, units) {
   const { old } = /** @type {NonNullable<Store['reading']>} */ (store.reading);
-  const seen = store.seen(reading);
+  const seen = store.withFirstLink(reading);
   const [from, to] = [seen.from, seen.to].map((token) => (token === null ? -1 : placeOf(units, token)));
   const entered = Math.max(0, from);
   const click = (/** @type {Unit} */ { tokens: [token] }) => {

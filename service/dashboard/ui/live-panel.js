@@ -1,4 +1,4 @@
-/** What the service is doing now, from /metrics, while this panel is open. */
+/** Panel with the current load of the service, from /metrics. */
 
 import { metrics } from '../api/client.js';
 import { html, painted } from '../core/html.js';

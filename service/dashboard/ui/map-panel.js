@@ -1,4 +1,4 @@
-/** A map of the store's text as `<map-view>` wants it, and what follows from what it tells. */
+/** `<map-view>` of the store's text, with its events. */
 
 import { html } from '../core/html.js';
 import { namedMap, placeOf, plainMap } from '../core/maps.js';
@@ -17,7 +17,9 @@ import '../elements/map-view.js';
 /** @type {Overlay} */
 const ALONE = { tone: -1, others: [] };
 
-/** The same value as long as nothing of it is another, so that nothing is drawn again without need. */
+/**
+ * Return the data of a map. The same arguments give the same object, so that nothing is redrawn without need.
+ */
 const made = memo(
   (
     /** @type {import('../core/maps.js').NamedMap} */ map,

@@ -1,4 +1,4 @@
-/** Heads whose lines are drawn together, each in a colour of its own. */
+/** Heads whose lines are drawn together, each in its own colour. */
 
 import { html, nothing } from '../core/html.js';
 import { namedMap } from '../core/maps.js';
@@ -22,7 +22,12 @@ const written = ({ layer, head }) => `${layer}.${head}`;
 /** @param {Place} place */
 const called = ({ layer, head }) => `Layer ${layer} head ${head}`;
 
-/** The heads of this model that are overlaid, by the colours they have. @param {State} state @param {Reading} reading */
+/**
+ * Return the overlaid heads that the model has, with their colours.
+ *
+ * @param {State} state
+ * @param {Reading} reading
+ */
 function held({ overlaid }, reading) {
   return overlaid.slice(0, MOST).flatMap((text, tone) => {
     const [layer, head] = text.split('.').map(Number);
@@ -30,11 +35,18 @@ function held({ overlaid }, reading) {
   });
 }
 
-/** Those beside a head. @param {State} state @param {Reading} reading @param {Place} place @returns {Toned[]} */
+/**
+ * Return the overlaid heads other than a head.
+ *
+ * @param {State} state
+ * @param {Reading} reading
+ * @param {Place} place
+ * @returns {Toned[]}
+ */
 export const overlaidBeside = (state, reading, place) =>
   held(state, reading).filter((one) => written(one) !== written(place));
 
-/** The same value as long as nothing of it is another. */
+/** Return the maps of overlaid heads. The same arguments give the same object. */
 const made = memo(
   (
     /** @type {Reading} */ reading,
@@ -69,7 +81,13 @@ export function overlayOf(state, { reading, overlaid }, asked) {
 /** @param {State} state @param {Place} place @returns {number} −1 of a head that is not overlaid */
 const toneOf = ({ overlaid }, place) => overlaid.slice(0, MOST).indexOf(written(place));
 
-/** Which heads are overlaid, a button for each, and one for the head that is looked at. @param {Store} store @param {Reading} reading @param {Place} asked */
+/**
+ * Controls of the overlaid heads: a button for each, and one for the chosen head.
+ *
+ * @param {Store} store
+ * @param {Reading} reading
+ * @param {Place} asked
+ */
 export function overlayControls(store, reading, asked) {
   const { state } = store;
   const own = written(asked);

@@ -1,4 +1,4 @@
-/** The whole page as one function of the store. */
+/** The page as a function of the store. */
 
 import { OtherTextError } from '../api/errors.js';
 import { decoderOf, othersOf } from '../api/service-info.js';
@@ -77,10 +77,10 @@ function otherTheme(store) {
   } catch {
     // it holds until the page is left
   }
-  store.touch();
+  store.redraw();
 }
 
-/** The texts and options, and what went wrong with them. @param {Store} store */
+/** Fields, options and errors of the texts. @param {Store} store */
 function composer(store) {
   const { state, reading } = store;
   const isPair = state.b !== null;
@@ -122,13 +122,17 @@ const isForSingleTexts = ({ service }) => {
   return !('reranker' in kind) && !('classifier' in kind);
 };
 
-/** What views need of the service. @type {Partial<Record<import('../core/state.js').ViewName, (store: Store) => boolean>>} */
+/**
+ * Whether the service has what a view needs.
+ *
+ * @type {Partial<Record<import('../core/state.js').ViewName, (store: Store) => boolean>>}
+ */
 const NEEDED = {
   target: (store) => Boolean(decoderOf(store.info)),
   models: (store) => othersOf(store.info).length > 0,
 };
 
-/** One tab a view. @param {Store} store */
+/** Tabs, one a view. @param {Store} store */
 function tabs(store) {
   const { view: chosen } = store.state;
   const there = VIEWS.filter((name) => chosen === name || (NEEDED[name]?.(store) ?? true));
@@ -148,7 +152,7 @@ function tabs(store) {
   )}</div>`;
 }
 
-/** The view that is looked at: dim while what it shows is of another question. @param {Store} store */
+/** Panel of the chosen view, dim while it answers an earlier question. @param {Store} store */
 function view(store) {
   const text = store.text.answer;
   const shown = store.view.shows(text);
@@ -158,7 +162,7 @@ function view(store) {
     ${store.busy && shown.isEmpty ? html`<p class="says">Being computed …</p>` : nothing}</section>`;
 }
 
-/** Which heads are switched off: where it moves nothing. @param {Store} store */
+/** Notice of the heads that are switched off, in a place that moves nothing. @param {Store} store */
 function switchedOff(store) {
   const { off } = store.state;
   const reading = store.reading;

@@ -1,10 +1,14 @@
-/** What went wrong, in words for people. */
+/** Errors on the page. */
 
 import { key } from '../api/client.js';
 import { ApiError, OtherTextError } from '../api/errors.js';
 import { html, nothing } from '../core/html.js';
 
-/** The service's words, which are meant for programs, for someone who looks at a page. @param {string} detail */
+/**
+ * Put the service's detail of an error, which is meant for programs, into words for people.
+ *
+ * @param {string} detail
+ */
 export const worded = (detail) =>
   detail
     .replace(/ \(`truncate` cuts it\)/g, '')
@@ -34,7 +38,11 @@ export function problem(store, error) {
   </div>`;
 }
 
-/** The error of a view's second text, under the text's field. @param {import('./store.js').Store} store */
+/**
+ * Error of a view's second text, for the place under the text's field.
+ *
+ * @param {import('./store.js').Store} store
+ */
 export function otherTextProblem(store) {
   const { error } = store;
   return error instanceof OtherTextError ? problem(store, error.reason) : nothing;

@@ -13,9 +13,9 @@ export function saveButtons(store) {
     try {
       store.address.write();
       await navigator.clipboard.writeText(location.href);
-      store.say('Link copied.');
+      store.announce('Link copied.');
     } catch {
-      store.say('The address bar holds the link.');
+      store.announce('The address bar holds the link.');
     }
   };
   const button = (
@@ -39,13 +39,13 @@ async function save(store, kind) {
   const file =
     kind === 'JSON' ? toJson(content) : kind === 'SVG' ? toSvg(scene, heading) : await toPng(scene, heading);
   download(file, `headscope ${name}.${kind.toLowerCase()}`.replaceAll(' ', '-'));
-  store.say(`Saved as ${kind}.`);
+  store.announce(`Saved as ${kind}.`);
 }
 
 /** @param {Object} content */
 const toJson = (content) => new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: 'application/json' });
 
-/** Hand a file to the browser. @param {Blob} blob @param {string} name */
+/** Let the browser save a file. @param {Blob} blob @param {string} name */
 function download(blob, name) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);

@@ -42,7 +42,7 @@ export class Store {
   drafts = new Map();
   /** Selector of the element that gets the focus with the next change. */
   focus = /** @type {string|null} */ (null);
-  #said = { text: '', version: /** @type {unknown} */ (null) };
+  #announced = { text: '', version: /** @type {unknown} */ (null) };
   /** View that was shown last. */
   #entered = /** @type {ViewName|null} */ (null);
   #recovery = new Recovery(
@@ -96,24 +96,24 @@ export class Store {
     const typed = {};
     for (const draft of this.drafts.values()) Object.assign(typed, draft.patch());
     this.focus = focus ?? null;
-    this.#said = { text: '', version: null };
+    this.#announced = { text: '', version: null };
     this.address.go({ ...typed, ...patch }, options);
   }
 
   /** Draw again: a draft or the theme has changed. */
-  touch() {
+  redraw() {
     this.onChange();
   }
 
   /** Announce a text to screen readers until the next answer. @param {string} text */
-  say(text) {
-    this.#said = { text, version: this.#version };
+  announce(text) {
+    this.#announced = { text, version: this.#version };
     this.onChange();
   }
 
   /** Text that screen readers announce. */
   get status() {
-    if (this.#said.text && this.#said.version === this.#version) return this.#said.text;
+    if (this.#announced.text && this.#announced.version === this.#version) return this.#announced.text;
     return this.view.says(this.text.answer);
   }
 
@@ -165,7 +165,7 @@ export class Store {
   }
 
   /** Return the state, with the link of the first text while no other is chosen. @param {Reading} reading @returns {State} */
-  seen({ texts, tokens }) {
+  withFirstLink({ texts, tokens }) {
     const { state } = this;
     if (state.from !== null || state.to !== null || texts.length > 1 || texts[0] !== FIRST_TEXT) return state;
     const [from, to] = ['it', 'animal'].map((token) => tokens.indexOf(token));
@@ -173,8 +173,8 @@ export class Store {
   }
 
   /** Return the two units of the link finder. @param {Reading} reading */
-  ends(reading) {
-    const { from, to, words } = this.seen(reading);
+  linkUnits(reading) {
+    const { from, to, words } = this.withFirstLink(reading);
     const units = unitsOf(reading, { words, bare: false });
     return [from, to].map((token) => (token === null ? undefined : units[placeOf(units, token)]));
   }
@@ -192,7 +192,7 @@ export class Store {
         done += 1;
         showPart({ alone, done });
       }
-      this.say('Each head measured alone.');
+      this.announce('Each head measured alone.');
       return { alone, done };
     });
   }
@@ -234,13 +234,13 @@ export class Store {
 
   /** Ask for the heads by the chosen link. @param {Reading} reading @param {Source} source */
   #rank(reading, source) {
-    const [first, second] = this.ends(reading);
+    const [first, second] = this.linkUnits(reading);
     if (!first || !second) {
       this.link.clear();
       return;
     }
     this.link.ask({ ...source, from: first.tokens, to: second.tokens }, async (signal) => {
-      const rows = await reading.lookOf(first.tokens, signal);
+      const rows = await reading.attentionFrom(first.tokens, signal);
       const weights = Float32Array.from({ length: reading.layers * reading.heads }, (_, i) =>
         second.tokens.reduce((sum, token) => sum + rows[i * reading.size + token], 0),
       );

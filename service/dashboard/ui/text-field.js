@@ -1,4 +1,4 @@
-/** A box for a text: what is typed is asked once it rests, at once with Enter or when the box is left. */
+/** A field for a text. Typed text is committed after a pause, or at once by Enter or by leaving the field. */
 
 import { html, live } from '../core/html.js';
 

@@ -1,4 +1,4 @@
-/** Heads switched off: what it does to the embedding and to the other heads. */
+/** View of heads switched off: the effect on the embedding and on other heads. */
 
 import { headDifferences } from '../api/head-differences.js';
 import { open } from '../api/reading.js';
@@ -103,7 +103,12 @@ const figures = ({ state }, { reading, before, after }) =>
 /** @param {Reading} reading */
 const shiftOf = ({ shift }) => (shift === 0 ? '0' : shift.toPrecision(3));
 
-/** What is asked for is pressed; shades are of the heads measured alone. @param {Store} store @param {Reading} reading */
+/**
+ * Grid of switches; shades show the shift by each head alone.
+ *
+ * @param {Store} store
+ * @param {Reading} reading
+ */
 function switches(store, reading) {
   const { off } = store.state;
   const alone = shownOf(store.headShifts.answer)?.reply.alone;
@@ -139,7 +144,7 @@ function survey(store, { layers, heads }) {
   const done = shownOf(store.headShifts.answer)?.reply.done ?? 0;
   const cancel = () => {
     store.headShifts.clear();
-    store.say('Measuring ended.');
+    store.announce('Measuring ended.');
   };
   return isPending(store.headShifts.answer)
     ? html`<div class="controls"><progress aria-label="Heads measured" max=${layers * heads} .value=${done}></progress>

@@ -1,4 +1,4 @@
-/** All heads as thumbnails, in the model's order or sorted by what they do. */
+/** View of all heads as thumbnails, in the model's order or sorted. */
 
 import { isPending } from '../core/answers.js';
 import { decode } from '../core/float16.js';
@@ -13,7 +13,7 @@ import { arrowKeys } from '../ui/arrow-keys.js';
 import { choice, colourLegend, scaleSwitch } from '../ui/controls.js';
 
 const SIGNIFICANT = 3;
-/** From so many tokens on, the page breathes between two maps. */
+/** Number of tokens from which on the page stays responsive between two maps. */
 const LONG = 128;
 
 /**
@@ -110,7 +110,7 @@ export const headsView = {
 };
 
 /**
- * Thumbnails of merged words or a quadrant, and of a short text, from the maps themselves.
+ * Fill in the thumbnails of merged words, of a quadrant, or of a short text, from the complete maps.
  *
  * @param {Reply} reply filled
  * @param {Shown['asked']} asked
@@ -133,7 +133,12 @@ async function fillFromMaps(reply, asked, signal, showPart) {
   }
 }
 
-/** The sort that the state asks for, as far as it can be had. @param {Store} store @param {Reading} reading */
+/**
+ * Return the sort of the state if it is available, else `position`.
+ *
+ * @param {Store} store
+ * @param {Reading} reading
+ */
 function sorting(store, reading) {
   const { sort } = store.state;
   const ranking = store.ranking;
@@ -145,7 +150,7 @@ function sorting(store, reading) {
 /** @param {Store} store @param {Reading} reading @param {string} sort */
 function sortControls(store, reading, sort) {
   const { up } = store.state;
-  const [from, to] = store.ends(reading);
+  const [from, to] = store.linkUnits(reading);
   const options = [
     { value: 'position', label: 'Layer and head' },
     { value: 'label', label: 'Behaviour' },
@@ -178,7 +183,7 @@ function ordered(store, { reading, cross }) {
   return heads.sort((a, b) => sign * (key(a) - key(b)));
 }
 
-/** What stands under a thumbnail. @param {Head} head @param {string} sort */
+/** Return the caption of a thumbnail. @param {Head} head @param {string} sort */
 function written({ layer, head, label, value }, sort) {
   const plain = sort === 'position' || sort === 'label';
   return {

@@ -1,4 +1,4 @@
-/** The same heads on another text. */
+/** View of the same heads on another text. */
 
 import { OtherTextError } from '../api/errors.js';
 import { headDifferences } from '../api/head-differences.js';

@@ -1,4 +1,6 @@
-/** An encoder–decoder's cross-attention: a target over the text, and what each of its tokens is worth. */
+/**
+ * View of an encoder–decoder's cross-attention: a target over the text, with the probability of each token.
+ */
 
 import { decoderOf } from '../api/service-info.js';
 import { bdi, html, nothing, share } from '../core/html.js';
@@ -100,7 +102,7 @@ const named = memo(
   },
 );
 
-/** Words over words: the score of each pair that is aligned. */
+/** Return the map of aligned words with the score of each pair. */
 const alignedMap = memo((/** @type {import('../api/client.js').Alignment} */ { words, alignments }) => {
   const [rows, columns] = [words.target, words.source].map((some) =>
     numbered(
@@ -126,7 +128,7 @@ function mapData({ state }, { asked, reply }) {
       );
 }
 
-/** Weights of tokens, their norms, or the words that they align. @param {Store} store */
+/** Switch between weights, norms and aligned words. @param {Store} store */
 function shownSwitch(store) {
   const { aligned, measure } = store.state;
   const button = (

@@ -1,4 +1,4 @@
-/** One head over many texts: how its statistics are distributed, and which texts show it best. */
+/** View of one head over many texts: distributions of its statistics, and the texts that show it best. */
 
 import { corpus, linesOf, MOST_CHARACTERS, refusalOf } from '../api/corpus.js';
 import { OtherTextError } from '../api/errors.js';
@@ -19,7 +19,7 @@ import { textField } from '../ui/text-field.js';
 const ROWS = 20;
 const LINK = 'link';
 const ACROSS = 4;
-/** Of one UTF-16 unit in UTF-8, generously. */
+/** Upper bound of the UTF-8 bytes of a UTF-16 unit. */
 const BYTES_A_CHARACTER = 4;
 
 /**
@@ -27,7 +27,7 @@ const BYTES_A_CHARACTER = 4;
  * @typedef {{many: string, layer: number, head: number}} Asked
  * @typedef {import('../api/corpus.js').Corpus} Reply
  * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
- * @typedef {import('../api/corpus.js').Looked} Looked
+ * @typedef {import('../api/corpus.js').TextResult} TextResult
  */
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
@@ -65,14 +65,14 @@ export const textsView = {
         <input type="file" accept=".txt,text/plain" @change=${(/** @type {Event} */ event) => chosen(store, event)}></label></div>
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
       ${otherTextProblem(store)}
-      ${shown?.reply.looked.length ? html`${distributions(shown.reply.looked)}${best(store, shown)}` : nothing}`;
+      ${shown?.reply.results.length ? html`${distributions(shown.reply.results)}${best(store, shown)}` : nothing}`;
   },
 
   says: ({ asked, reply }) => `${reply.count} texts by layer ${asked.layer} head ${asked.head} shown.`,
 
   file(_, { asked, reply }) {
     const { layer, head } = asked;
-    const parts = Object.entries(histograms(reply.looked)).map(([name, histogram], i) => ({
+    const parts = Object.entries(histograms(reply.results)).map(([name, histogram], i) => ({
       ...HISTOGRAM,
       x: (i % ACROSS) * (HISTOGRAM.width + 24),
       y: Math.floor(i / ACROSS) * (HISTOGRAM.height + 48) + 20,
@@ -82,9 +82,9 @@ export const textsView = {
     }));
     const rows = Math.ceil(parts.length / ACROSS);
     return {
-      name: `layer ${layer} head ${head} over ${reply.looked.length} texts`,
+      name: `layer ${layer} head ${head} over ${reply.results.length} texts`,
       scene: { width: ACROSS * (HISTOGRAM.width + 24), height: rows * (HISTOGRAM.height + 48), parts },
-      json: { layer, head, many: reply.looked },
+      json: { layer, head, many: reply.results },
     };
   },
 };
@@ -96,10 +96,15 @@ function listOf(many) {
 }
 
 /** @param {Shown} shown */
-const progress = ({ reply: { looked, count }, whole }) =>
-  whole ? `${count} texts.` : `${looked.length} of ${count} texts.`;
+const progress = ({ reply: { results, count }, whole }) =>
+  whole ? `${count} texts.` : `${results.length} of ${count} texts.`;
 
-/** Of a file that is too large no more than what is refused. @param {Store} store @param {FileList|null|undefined} files */
+/**
+ * Open a file; of a file that is too large, read only enough to refuse it.
+ *
+ * @param {Store} store
+ * @param {FileList|null|undefined} files
+ */
 async function opened(store, files) {
   const text = await files?.[0]?.slice(0, BYTES_A_CHARACTER * (MOST_CHARACTERS + 1)).text();
   if (text !== undefined) store.go({ many: text });
@@ -119,11 +124,11 @@ function dropped(store, event) {
   opened(store, event.dataTransfer.files);
 }
 
-const histograms = memo((/** @type {Looked[]} */ looked) =>
+const histograms = memo((/** @type {TextResult[]} */ results) =>
   Object.fromEntries(
     Object.keys(STATISTICS).map((name) => [
       name,
-      histogramOf(looked.map(({ statistics }) => statistics[name])),
+      histogramOf(results.map(({ statistics }) => statistics[name])),
     ]),
   ),
 );
@@ -132,9 +137,9 @@ const histograms = memo((/** @type {Looked[]} */ looked) =>
 const captioned = (name, { least, most, median }) =>
   `${STATISTICS[name].name}: ${median.toFixed(3)} (${least.toFixed(3)}–${most.toFixed(3)})`;
 
-/** @param {Looked[]} looked */
-const distributions = (looked) => html`<h3>Its statistics: the median of all texts (least to most)</h3>
-  <div class="histograms">${Object.entries(histograms(looked)).map(
+/** @param {TextResult[]} results */
+const distributions = (results) => html`<h3>Its statistics: the median of all texts (least to most)</h3>
+  <div class="histograms">${Object.entries(histograms(results)).map(
     ([
       name,
       histogram,
@@ -152,18 +157,18 @@ function drawOn(canvas, histogram) {
   drawHistogram(new CanvasSurface(context), histogram);
 }
 
-/** The texts that show the head best. @param {Store} store @param {Shown} shown */
+/** Table of the texts that show the head best. @param {Store} store @param {Shown} shown */
 function best(store, { asked, reply }) {
   const { best: by } = store.state;
   const options = [
     { value: LINK, label: 'Strongest link' },
     ...Object.entries(STATISTICS).map(([value, { name }]) => ({ value, label: name })),
   ];
-  const worth = (/** @type {Looked} */ { statistics, link }) =>
+  const worth = (/** @type {TextResult} */ { statistics, link }) =>
     by === LINK ? (link?.weight ?? 0) : statistics[by];
-  const looked = /** @type {Looked[]} */ (reply.looked);
-  const ranked = [...looked].sort((one, other) => worth(other) - worth(one)).slice(0, ROWS);
-  const most = Math.max(...looked.map(worth), 1e-9);
+  const results = /** @type {TextResult[]} */ (reply.results);
+  const ranked = [...results].sort((one, other) => worth(other) - worth(one)).slice(0, ROWS);
+  const most = Math.max(...results.map(worth), 1e-9);
   const addressOf = (/** @type {string} */ text) =>
     write({ ...store.state, ...OF_ONE_TEXT, a: text, b: null, view: 'head', ...placed(asked) });
   return html`<h3>The texts that show it best</h3>

@@ -1,4 +1,4 @@
-/** One head: its map, its statistics, and for a pair where each text looks. */
+/** View of one head: its map, its statistics, and the quadrants of a pair. */
 
 import { html, nothing, share } from '../core/html.js';
 import { quadrants } from '../core/matrix.js';

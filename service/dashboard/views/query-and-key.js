@@ -1,4 +1,4 @@
-/** The query of one token and the key of another in a head: their products, feature by feature, and the score. */
+/** View of the query of one token and the key of another: their products by feature, and the score. */
 
 import { comparedWith, scoresOf, strongestFirst } from '../api/head-scores.js';
 import { bdi, html, nothing, share } from '../core/html.js';
@@ -30,7 +30,7 @@ const HIGH = { vector: 64, products: 128 };
 export const comparedView = {
   title: 'Query and key',
   asks(state, reading, store) {
-    const { from, to } = store.seen(reading);
+    const { from, to } = store.withFirstLink(reading);
     const isLink = from !== null && to !== null && Math.max(from, to) < reading.size;
     return isLink ? { ...reading.place(state), from, to } : null;
   },
@@ -88,13 +88,13 @@ export const comparedView = {
 /** @param {Reading} reading */
 const tokensOf = (reading) => unitsOf(reading, { words: false, bare: false });
 
-/** What the two tokens are called. @param {Shown} shown */
+/** Return the names of the two tokens. @param {Shown} shown */
 function namesOf({ asked, reply }) {
   const units = tokensOf(reply.reading);
   return [units[asked.from].name, units[asked.to].name];
 }
 
-/** The score, and what it is made of. @param {Store} store @param {Shown} shown */
+/** The score, and its parts. @param {Store} store @param {Shown} shown */
 function facts({ state }, shown) {
   const { scores, reading } = shown.reply;
   const { sum, positions, score, weight, rank } = comparedWith(scores, shown.asked.to);
@@ -115,13 +115,23 @@ function facts({ state }, shown) {
     </dl>`;
 }
 
-/** Whether a token stands for a word of several. @param {import('../core/state.js').State} state @param {Shown} shown */
+/**
+ * Return whether a token is part of a merged word.
+ *
+ * @param {import('../core/state.js').State} state
+ * @param {Shown} shown
+ */
 function isMerged({ words }, { asked, reply }) {
   const units = unitsOf(reply.reading, { words, bare: false });
   return [asked.from, asked.to].some((token) => units[placeOf(units, token)].tokens.length > 1);
 }
 
-/** Bars, and the strongest of the features and of the keys. @param {Store} store @param {Shown} shown */
+/**
+ * Bars of features, and tables of the strongest features and keys.
+ *
+ * @param {Store} store
+ * @param {Shown} shown
+ */
 function byFeature(store, shown) {
   const { scores } = shown.reply;
   const compared = comparedWith(scores, shown.asked.to);
@@ -166,7 +176,7 @@ const made = memo(
   }),
 );
 
-/** Of scores that are made of products. @param {Compared} compared */
+/** Return the row of products, if scores are sums of products. @param {Compared} compared */
 function productRow({ products, sum, positions, score }) {
   if (!products || sum === null) return [];
   const more = positions ? ` of the score ${fixed(score, 3)}` : '';
@@ -186,7 +196,12 @@ function featureTable({ query, key }, products) {
     <tbody>${strongest.map(row)}</tbody></table>`;
 }
 
-/** The keys with the largest scores, each of which leads to its features, and the one that is looked at. @param {Store} store @param {Shown} shown */
+/**
+ * Table of the keys with the largest scores, and the chosen key.
+ *
+ * @param {Store} store
+ * @param {Shown} shown
+ */
 function keyTable(store, { asked, reply }) {
   const { reading, scores } = reply;
   const units = tokensOf(reading);

@@ -1,4 +1,4 @@
-/** Attention rollout: what reaches each token through all layers. */
+/** View of attention rollout: the flow from each token through all layers. */
 
 import { html, nothing } from '../core/html.js';
 import { mapScene } from '../elements/map-view.js';
@@ -21,7 +21,12 @@ const SAYS = {
     'How much of each token reaches each other one through all layers: the share of each token in the lengths of what all heads of a layer add together, plus the identity, halved, multiplied from the first layer to the last (N-FixedRes of GlobEnc, Modarressi et al. 2022).',
 };
 
-/** Its rows sum to 1, whatever it is made of. @param {import('../core/state.js').State} state @param {Shown} shown */
+/**
+ * Return the map's data; rows of both rollouts sum to 1.
+ *
+ * @param {import('../core/state.js').State} state
+ * @param {Shown} shown
+ */
 const dataOfRollout = (state, { asked, reply }) => mapDataOf(state, reply, NAMES[asked.measure], 'weights');
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */

@@ -1,4 +1,4 @@
-/** One text in two models of the service: a head of each, and which heads of the other are most like it. */
+/** View of one text in two models: a head of each, and the most similar heads of the other model. */
 
 import { othersOf } from '../api/service-info.js';
 import { OtherTextError } from '../api/errors.js';
@@ -15,7 +15,7 @@ import { headPad, headPadOf } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
 
 const MOST_ALIKE = 6;
-/** The head of the other model that is most like this one. */
+/** Value of `against` for the most similar head of the other model. */
 const ALIKE = 'alike';
 
 /**
@@ -120,7 +120,12 @@ function both(store, { asked, reply }) {
 /** @param {Reading} reading */
 const counted = ({ size, layers, heads }) => `${size} tokens · ${layers} × ${heads} heads`;
 
-/** Shaded by likeness, or by confidence where that is not known. @param {Store} store @param {Reply} reply */
+/**
+ * Grid of the other model's heads, shaded by similarity, or by confidence without a similarity.
+ *
+ * @param {Store} store
+ * @param {Reply} reply
+ */
 function otherPad(store, { other, apart, place }) {
   const confidence = other.statistics.confidence;
   return headPad({

@@ -1,4 +1,4 @@
-/** Why two texts are alike: their similarity, and what each token and each pair of tokens has of it. */
+/** View of the similarity of two texts, with the share of each token and pair of tokens. */
 
 import { OtherTextError } from '../api/errors.js';
 import { explanation } from '../api/explanation.js';
@@ -95,7 +95,12 @@ export const whyView = {
   },
 };
 
-/** The method that is looked at, or one that there is. @param {Store} store @param {Explanation} reply */
+/**
+ * Return the chosen method if its shares have come, else the first method that has.
+ *
+ * @param {Store} store
+ * @param {Explanation} reply
+ */
 const chosen = ({ state }, { shares }) =>
   state.why in shares ? state.why : (NAMES.find((name) => name in shares) ?? state.why);
 
@@ -123,7 +128,14 @@ function explained(store, reply) {
       </div></div>`;
 }
 
-/** The tokens of one text, by what each is worth. @param {Store} store @param {Explanation} reply @param {Method} method @param {number} side */
+/**
+ * Tokens of one text with their shares.
+ *
+ * @param {Store} store
+ * @param {Explanation} reply
+ * @param {Method} method
+ * @param {number} side
+ */
 function marked({ state }, reply, method, side) {
   const { worth } = reply.shares[method];
   // losses of several tokens do not add up to that of their word
@@ -170,7 +182,7 @@ function byLayer(layers) {
     <tbody>${layers.map(row)}</tbody></table>`;
 }
 
-/** What each head is worth. @param {Store} store @param {Explanation} reply */
+/** Shares of heads. @param {Store} store @param {Explanation} reply */
 function byHead(store, { heads, refused }) {
   if (!heads) return html`<p class="says">${'heads' in refused ? worded(refused.heads) : '…'}</p>`;
   const worth = (/** @type {number} */ layer, /** @type {number} */ head) => heads[layer][head] ?? 0;
@@ -200,7 +212,7 @@ function byHead(store, { heads, refused }) {
     <p class="says">Below 0 the texts are more alike without the head. Heads that do the same stand in for one another.</p>`;
 }
 
-/** Of a model whose similarity is a sum over tokens that match. @param {Explanation} reply */
+/** Matches of a model whose similarity is a sum over matching tokens. @param {Explanation} reply */
 function matched({ similarity, matches, texts: [query, document] }) {
   const most = [...(matches ?? [])].sort((one, other) => other.score - one.score).slice(0, MATCHES);
   return html`<p class="why-similarity"><span class="figure">${fixed(similarity, 4)}</span> similarity, of what matches</p>

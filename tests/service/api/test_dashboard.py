@@ -52,14 +52,13 @@ async def test_the_page_is_fenced_in(client):
     }
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
-async def test_every_file(client, name):
-    response = await client.get(f"/dashboard/{name}")
-    assert response.status_code == 200
-    assert response.content == FILES[name].content
-    assert response.headers["content-type"] == MEDIA_TYPES["." + name.rpartition(".")[2]]
-    assert response.headers["x-content-type-options"] == "nosniff"
-    assert "default-src 'none'" in response.headers["content-security-policy"]
+async def test_every_file(client):
+    for name, file in FILES.items():
+        response = await client.get(f"/dashboard/{name}")
+        assert (response.status_code, response.content) == (200, file.content)
+        assert response.headers["content-type"] == MEDIA_TYPES["." + name.rpartition(".")[2]]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
 async def test_a_known_file_is_not_sent_again(client):
@@ -151,16 +150,16 @@ def test_the_source_map_leads_to_the_modules():
     assert set(sources) == set(SCRIPTS) - {"theme.js"}, "no module is left over"
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_nothing_points_to_another_host(name):
-    addresses = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]+[^\s'\"]*", text_of(name))
-    assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+def test_nothing_points_to_another_host():
+    for name in FILES:
+        addresses = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]+[^\s'\"]*", text_of(name))
+        assert set(addresses) <= {"http://www.w3.org/2000/svg"}, name
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_strings_become_text_only(name):
+def test_strings_become_text_only():
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc"
-    assert not re.search(rf"{markup}|\beval\(|new Function", text_of(name))
+    for name in OURS:
+        assert not re.search(rf"{markup}|\beval\(|new Function", text_of(name)), name
 
 
 def test_the_library_is_the_published_one():
