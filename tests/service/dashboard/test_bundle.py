@@ -17,7 +17,10 @@ STATEMENT = re.compile(r"(?:^|[;}])(?:import|export)\b|^  \w+,$|^\} from |source
 """Line that belongs to an import or export."""
 MODULES = {
     "main.js": """/** Runs last; {import('./core/a.js')} is a comment. */
-import { a, b as c } from './core/a.js';
+import {
+  a,
+  b as c,
+} from './core/a.js';
 import './side.js';
 
 log(a, c);
@@ -58,6 +61,9 @@ return {};
 const module_3 = (() => { // main.js
 /** Runs last; {import('./core/a.js')} is a comment. */
 const { a, b: c } = module_1;
+
+
+
 
 
 log(a, c);
