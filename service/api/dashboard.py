@@ -1,10 +1,15 @@
-"""`GET /`: the dashboard, a page of static files that calls this API and no other host."""
+"""`GET /`: the dashboard, a page of static files that calls this API and no other host.
+
+The page names its files by paths with their digests, which browsers keep for a year. All modules
+are one script; each module alone is served for the source map.
+"""
 
 from __future__ import annotations
 
 import functools
 import gzip
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -15,11 +20,13 @@ from starlette.responses import Response
 
 from service.api.wire.accept import prefers
 from service.api.wire.etag import is_known
+from service.dashboard.bundle import bundle
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".map": "application/json",
     ".svg": "image/svg+xml",
 }
 CONTENT_SECURITY_POLICY = (
@@ -34,6 +41,12 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
+PAGE, ENTRY, BUNDLE, SOURCE_MAP = "index.html", "main.js", "bundle.js", "bundle.js.map"
+DIGEST = re.compile(r"[0-9a-f]{32}")
+"""Form of a digest in a path."""
+KEEP, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
+"""Values of `cache-control`: a path with the file's digest, and any other path."""
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -43,13 +56,16 @@ class StaticFile:
 
     content: bytes
     media_type: str
-    etag: str
 
     @functools.cached_property
-    def zipped(self) -> StaticFile:
-        """File compressed with gzip, with an ETag of its own; computed once."""
-        content = gzip.compress(self.content, mtime=0)
-        return StaticFile(content, self.media_type, f'{self.etag[:-1]}-gzip"')
+    def digest(self) -> str:
+        """First 128 bits of the content's SHA-256."""
+        return hashlib.sha256(self.content).hexdigest()[:32]
+
+    @functools.cached_property
+    def zipped(self) -> bytes:
+        """Content compressed with gzip."""
+        return gzip.compress(self.content, mtime=0)
 
 
 def _entries(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
@@ -64,11 +80,19 @@ def _entries(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Trave
 def _read_files() -> Mapping[str, StaticFile]:
     files = {}
     for name, entry in _entries(resources.files("service.dashboard")):
-        suffix = "." + name.rpartition(".")[2]
-        if suffix in MEDIA_TYPES:
-            content = entry.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            files[name] = StaticFile(content, MEDIA_TYPES[suffix], etag)
+        media_type = MEDIA_TYPES.get("." + name.rpartition(".")[2])
+        if media_type:
+            files[name] = StaticFile(entry.read_bytes(), media_type)
+    modules = {name: f.content.decode() for name, f in files.items() if name.endswith(".js")}
+    bundled = bundle(modules, ENTRY, f"../{SOURCE_MAP}")
+    files[BUNDLE] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
+    files[SOURCE_MAP] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
+
+    def with_digest(found: re.Match[str]) -> str:
+        return f'"dashboard/{files[found[1]].digest}/{found[1]}"'
+
+    page = re.sub(r'"dashboard/([^"]+)"', with_digest, files[PAGE].content.decode())
+    files[PAGE] = StaticFile(page.encode(), MEDIA_TYPES[".html"])
     return files
 
 
@@ -79,25 +103,35 @@ FILES = _read_files()
 @router.get("/", response_class=Response)
 async def index(request: Request) -> Response:
     """Return the dashboard's page."""
-    return _respond(FILES["index.html"], request)
+    return _respond(FILES[PAGE], request, REVALIDATE)
 
 
 @router.get("/dashboard/{file:path}", response_class=Response)
 async def static_file(file: str, request: Request) -> Response:
-    """Return a file of the dashboard."""
-    if file not in FILES:
+    """Return a file of the dashboard, by its name or by `digest/name`.
+
+    With a digest of another release, as pages have during a rolling update, it returns this
+    release's file, which browsers revalidate.
+    """
+    digest, _, name = file.partition("/")
+    if not DIGEST.fullmatch(digest):
+        digest, name = "", file
+    if name not in FILES:
         raise HTTPException(404)
-    return _respond(FILES[file], request)
+    known = FILES[name]
+    return _respond(known, request, KEEP if digest == known.digest else REVALIDATE)
 
 
-def _respond(file: StaticFile, request: Request) -> Response:
-    """Return the file, or 304 if the browser's copy is current; browsers revalidate every time."""
-    headers = {**SECURITY_HEADERS, "cache-control": "no-cache", "vary": "accept-encoding"}
+def _respond(file: StaticFile, request: Request, cache_control: str) -> Response:
+    """Return the file, or 304 if the browser's copy is current."""
+    headers = {**SECURITY_HEADERS, "cache-control": cache_control, "vary": "accept-encoding"}
     encodings = ",".join(request.headers.getlist("accept-encoding"))
     if prefers(encodings, "gzip", "identity"):
-        file = file.zipped
+        content, etag = file.zipped, f'"{file.digest}-gzip"'
         headers["content-encoding"] = "gzip"
-    headers["etag"] = file.etag
-    if is_known(request, file.etag):
+    else:
+        content, etag = file.content, f'"{file.digest}"'
+    headers["etag"] = etag
+    if is_known(request, etag):
         return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    return Response(content, headers=headers, media_type=file.media_type)

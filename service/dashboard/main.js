@@ -1,38 +1,39 @@
-/** The page: one store, drawn whole whenever anything of it is another. */
+/** Start of the page: makes the store, and draws the page after every change. */
 
-import { ablationView } from './ablation-view.js';
-import { comparedView } from './compared-view.js';
-import { comparisonView } from './comparison-view.js';
-import { headView } from './head-view.js';
-import { headsView } from './heads-view.js';
-import { render } from './html.js';
-import { Live } from './live.js';
-import { modelsView } from './models-view.js';
-import { page } from './page.js';
-import { rolloutView } from './rollout-view.js';
-import { Store } from './store.js';
-import { textsView } from './texts-view.js';
-import { targetView } from './target-view.js';
-import { whyView } from './why-view.js';
+import { render } from './core/html.js';
+import { LivePanel } from './ui/live-panel.js';
+import { page } from './ui/page.js';
+import { Store } from './ui/store.js';
+import { slotOf } from './ui/view-slot.js';
+import { ablationView } from './views/ablation.js';
+import { headsView } from './views/all-heads.js';
+import { comparisonView } from './views/comparison.js';
+import { targetView } from './views/cross-attention.js';
+import { textsView } from './views/many-texts.js';
+import { headView } from './views/one-head.js';
+import { comparedView } from './views/query-and-key.js';
+import { rolloutView } from './views/rollout.js';
+import { modelsView } from './views/two-models.js';
+import { whyView } from './views/why-alike.js';
 
 let asked = false;
 
 const views = {
-  heads: headsView,
-  head: headView,
-  compared: comparedView,
-  rollout: rolloutView,
-  ablation: ablationView,
-  comparison: comparisonView,
-  target: targetView,
-  why: whyView,
-  texts: textsView,
-  models: modelsView,
+  heads: slotOf(headsView),
+  head: slotOf(headView),
+  compared: slotOf(comparedView),
+  rollout: slotOf(rolloutView),
+  ablation: slotOf(ablationView),
+  comparison: slotOf(comparisonView),
+  target: slotOf(targetView),
+  why: slotOf(whyView),
+  texts: slotOf(textsView),
+  models: slotOf(modelsView),
 };
 const store = new Store(views, draw);
-const live = new Live(draw);
+const live = new LivePanel(draw);
 
-/** Draws once for all that changes together. */
+/** Draw once for all changes of the same moment. */
 function draw() {
   if (asked) return;
   asked = true;

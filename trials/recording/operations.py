@@ -15,7 +15,7 @@ def operations() -> Iterator[Request]:
         yield Request("operations", f"HEAD {path}", plain("HEAD", path))
     for path in ("/info", "/docs", "/redoc", "/openapi.json"):
         yield Request("pages", f"GET {path}", plain("GET", path))
-    files = "index.html main.js api.js state.js style.css favicon.svg heatmap.js float16.js"
+    files = "index.html main.js api/client.js core/state.js style.css favicon.svg"
     for path in ("/", *(f"/dashboard/{file}" for file in files.split())):
         yield Request("pages", f"GET {path}", plain("GET", path))
     stale = plain("GET", "/", {"if-none-match": '"0", W/"1"'})

@@ -51,7 +51,7 @@ def test_safetensors(call):
         "nothing": np.zeros((0, 4), np.float32),
     }
     content = safetensors.numpy.save(tensors, {"model": "ä🙂", "layers": "[0, 5]"})
-    found = call("safetensors", "parse", {"bytes": base64.b64encode(content).decode()})
+    found = call("core/safetensors", "parse", {"bytes": base64.b64encode(content).decode()})
     assert found["metadata"] == {"model": "ä🙂", "layers": "[0, 5]"}
     assert found["tensors"].keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -60,12 +60,12 @@ def test_safetensors(call):
         np.testing.assert_array_equal(found["tensors"][name]["data"], expected.ravel())
     for cut in (0, 7, 30, len(content) - 1):
         with pytest.raises(Exception, match="safetensors: "):
-            call("safetensors", "parse", {"bytes": base64.b64encode(content[:cut]).decode()})
+            call("core/safetensors", "parse", {"bytes": base64.b64encode(content[:cut]).decode()})
 
 
 def test_float16(call):
     bits = np.arange(65536, dtype=np.uint16)
-    found = np.array(call("float16", "decode", {"u16": bits.tolist()}), dtype=np.float64)
+    found = np.array(call("core/float16", "decode", {"u16": bits.tolist()}), dtype=np.float64)
     np.testing.assert_array_equal(found, bits.view(np.float16).astype(np.float64))
 
 
@@ -77,13 +77,13 @@ def words(call, text, pieces, segments=None):
         "segments": segments or [0] * len(pieces),
         "texts": text if isinstance(text, list) else [text],
     }
-    return [(unit["label"], unit["tokens"]) for unit in call("words", "wordUnits", tokenized)]
+    return [(unit["label"], unit["tokens"]) for unit in call("core/words", "wordUnits", tokenized)]
 
 
 @pytest.mark.parametrize(("size", "most"), [(7, 3), (97, 96), (130, 96), (5, 8)])
 def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
     weights = np.random.default_rng(2).random((size, size), np.float32)
-    found = call("matrix", "shrink", {"f32": weights.ravel().tolist()}, size, most)
+    found = call("core/matrix", "shrink", {"f32": weights.ravel().tolist()}, size, most)
     assert found["size"] == min(size, most)
     pooled = torch.nn.AdaptiveMaxPool2d(found["size"])(torch.from_numpy(weights)[None])[0]
     np.testing.assert_allclose(found["values"], pooled.numpy().ravel(), rtol=1e-6)
@@ -104,7 +104,7 @@ def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
     ],
 )
 def test_errors_are_put_into_words_for_people(call, detail, said):
-    assert call("problems", "worded", detail) == said
+    assert call("ui/problems", "worded", detail) == said
 
 
 def test_words(call):
@@ -174,7 +174,7 @@ def test_places_are_the_notebooks(call, tokens, offsets, segments, texts):
     """This also holds if both texts of a pair have segment 0, as in RoBERTa."""
     spans = [span if isinstance(span, tuple) else (0, span) for span in offsets]
     text = {"tokens": tokens.split(), "offsets": spans, "segments": segments, "texts": texts}
-    assert call("words", "placesOf", text) == places_of(tokens.split(), spans, segments, texts)
+    assert call("core/words", "placesOf", text) == places_of(tokens.split(), spans, segments, texts)
 
 
 def test_what_two_scrapes_say(call):
@@ -191,14 +191,14 @@ def test_what_two_scrapes_say(call):
             counter.labels("/a").inc(2)
         text = generate_latest(registry).decode()
         scrapes.append(
-            {"seconds": 3.0 + 4 * len(scrapes), "samples": call("prometheus", "parse", text)}
+            {"seconds": 3.0 + 4 * len(scrapes), "samples": call("core/prometheus", "parse", text)}
         )
     labels = {sample["labels"].get("route") for sample in scrapes[0]["samples"]}
     assert {'/a"\\\n', "/old"} <= labels
-    assert call("prometheus", "rate", *scrapes, "c_total") == pytest.approx(2 * 400 / 4)
+    assert call("core/prometheus", "rate", *scrapes, "c_total") == pytest.approx(2 * 400 / 4)
     counts = np.diff([(observed <= bound).sum() for bound in (0, *bounds)])
     for share in (0.5, 0.9, 0.99):
-        found = call("prometheus", "quantile", *scrapes, "s", share)
+        found = call("core/prometheus", "quantile", *scrapes, "s", share)
         inside = np.concatenate(
             [
                 np.linspace(low, high, count + 1)[1:]
@@ -206,12 +206,12 @@ def test_what_two_scrapes_say(call):
             ]
         )
         assert found == pytest.approx(inside[round(share * 400) - 1], rel=1e-6)
-    assert call("prometheus", "quantile", scrapes[1], scrapes[1], "s", 0.5) is None
+    assert call("core/prometheus", "quantile", scrapes[1], scrapes[1], "s", 0.5) is None
 
 
 def test_state_survives_its_address(call):
-    state = call("state", "read", "")
-    assert call("state", "write", state) == "#"
+    state = call("core/state", "read", "")
+    assert call("core/state", "write", state) == "#"
     changed = {
         **state,
         "a": "x & y = #1 + 50% 🙂\n'quoted'",
@@ -228,14 +228,30 @@ def test_state_survives_its_address(call):
         "part": "ba",
         "live": True,
     }
-    address = call("state", "write", changed)
-    assert call("state", "read", address) == changed
-    assert call("state", "read", "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x") == state
+    address = call("core/state", "write", changed)
+    assert call("core/state", "read", address) == changed
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x",
+        "#sort=constructor&up=constructor&best=toString&view=__proto__&why=valueOf&part=has",
+        "#layer=10000&head=1.5&from=1000000&min=1.01&zoom=64.1,0,0&cross=1.2.3&off=1.2,3",
+        "#zoom=2,0&pins=1.5&measure=Weights&unknown=1",
+    ],
+)
+def test_what_is_out_of_range_is_left_out(call, address):
+    assert call("core/state", "read", address) == call("core/state", "read", "")
+
+
+def test_the_last_readable_value_of_a_field_counts(call):
+    assert call("core/state", "read", "#head=3&head=4&head=x")["head"] == 4
 
 
 @pytest.mark.parametrize("values", [[3.0], [0.5, 0.5], [1.0, 2.0, 4.0, 8.0, 8.0]])
 def test_histogram(call, values):
-    found = call("histogram", "histogramOf", values)
+    found = call("draw/histogram", "histogramOf", values)
     counts, edges = np.histogram(values, bins=16)
     assert (found["least"], found["most"]) == (min(values), max(values))
     assert found["median"] == np.median(values)

@@ -96,6 +96,7 @@ def test_back_and_forward(visitor):
         "#view=nothing&layer=99999&head=-1&sort=constructor&min=x&off=9.9.9&zoom=0,0,0&pins=a",
         "#__proto__=1&view=head&layer=999&head=999&pins=99999&from=99999&to=5&zoom=64,9999,9999",
         "#sort=link&from=99&to=98&part=ab&up=1",
+        "#view=head&sort=constructor",
         "#" + "%E0%A4%A&&==&a",
     ],
 )

@@ -1,0 +1,187 @@
+/** Requests to the routes of the service. Addresses are relative, so that a path prefix works. */
+
+import { ApiError, isAbort } from './errors.js';
+import { parse } from '../core/safetensors.js';
+
+const LISTS = ['layers', 'heads', 'tokens', 'offsets', 'target_tokens', 'target_offsets'];
+const SAFETENSORS = 'application/vnd.safetensors';
+const KEY = 'headscope-key';
+/** Name of the page's model, from the page's address; null for the first model. */
+const MODEL = new URLSearchParams(location.search).get('model');
+
+/**
+ * @typedef {Object} Lists
+ * @property {number[]} layers
+ * @property {number[]} heads
+ * @property {string[][]} tokens
+ * @property {number[][][]} offsets
+ * @property {string[][]} [target_tokens]
+ * @property {number[][][]} [target_offsets]
+ */
+/**
+ * @typedef {Object} AttentionReply
+ * @property {Object<string, import('../core/safetensors.js').Tensor>} tensors
+ * @property {Lists} lists
+ * @property {string} model
+ * @property {number} milliseconds
+ */
+/**
+ * @typedef {{text: string, start: number, end: number}} AlignedWord
+ * @typedef {Object} Alignment
+ * @property {{source: AlignedWord[], target: AlignedWord[]}} words
+ * @property {{source: number, target: number, score: number}[]} alignments of words, by their numbers
+ * @property {string} pharaoh the same as `i-j`
+ */
+
+/** Add the page's model to a body that does not name another. @param {Object} body */
+const chosen = (body) => (MODEL === null ? body : { model: MODEL, ...body });
+
+/** API key, kept until the tab is closed. */
+export const key = {
+  get: () => stored((storage) => storage.getItem(KEY)),
+  /** @param {string} value */
+  set: (value) => stored((storage) => storage.setItem(KEY, value)),
+};
+
+/** @template T @param {(storage: Storage) => T} use */
+function stored(use) {
+  try {
+    return use(sessionStorage);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} path @param {RequestInit} options */
+async function request(path, options) {
+  const known = key.get();
+  // it keeps the browser's own dialog away: this page asks for a key itself
+  const asked = { 'x-requested-with': 'XMLHttpRequest', ...options.headers };
+  const headers = { ...asked, ...(known ? { authorization: `Bearer ${known}` } : {}) };
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers, cache: 'no-store', credentials: 'same-origin' });
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    throw new ApiError(0, 'No answer', 'The service does not answer. It may be restarting.');
+  }
+  if (!response.ok) throw Object.assign(await problem(response), { keyed: known !== null });
+  return response;
+}
+
+/** @param {Response} response */
+async function problem(response) {
+  const retryAfter = Number(response.headers.get('retry-after')) || null;
+  try {
+    const { title, detail } = await response.json();
+    if (typeof detail === 'string') return new ApiError(response.status, String(title), detail, retryAfter);
+  } catch (error) {
+    if (isAbort(error)) throw error;
+  }
+  return new ApiError(response.status, `Error ${response.status}`, 'The service gave no reason.', retryAfter);
+}
+
+/**
+ * Call `POST /attention` in its binary form.
+ *
+ * @param {Object} body as the API says
+ * @param {AbortSignal} signal
+ * @returns {Promise<AttentionReply>}
+ */
+export async function attention(body, signal) {
+  const response = await request('attention', {
+    method: 'POST',
+    headers: { accept: SAFETENSORS, 'content-type': 'application/json' },
+    body: JSON.stringify(chosen(body)),
+    signal,
+  });
+  let buffer;
+  try {
+    buffer = await response.arrayBuffer();
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    throw new ApiError(0, 'Cut short', 'The reply ended too early.');
+  }
+  const { tensors, metadata } = parse(buffer);
+  const lists = /** @type {any} */ ({});
+  for (const name of LISTS) if (name in metadata) lists[name] = JSON.parse(metadata[name]);
+  const milliseconds = Number(response.headers.get('x-total-time'));
+  return { tensors, lists, model: metadata.model, milliseconds };
+}
+
+/**
+ * Call `POST /explain` with one pair.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<any>}
+ */
+export const explain = async (body, signal) => (await json('explain', body, signal)).results[0];
+
+/**
+ * Call `POST /align` with one pair.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<Alignment>}
+ */
+export const align = async (body, signal) => (await json('align', body, signal)).results[0];
+
+/**
+ * Call `POST /attention/scores` with one token of one text.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<import('./head-scores.js').HeadScores>}
+ */
+export async function headScores(body, signal) {
+  const { scale, results } = await json('attention/scores', body, signal);
+  const [{ query_vectors: queries, key_vectors: keys, scores, weights }] = results;
+  return { query: queries[0], keys, scores: scores[0], weights: weights[0], scale };
+}
+
+/**
+ * Call `POST /encode` for one pooled vector a text.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<number[][]>}
+ */
+export const encode = async (body, signal) =>
+  (await json('encode', body, signal)).results.map((/** @type {{pooled: number[]}} */ { pooled }) => pooled);
+
+/** @param {string} path @param {Object} body @param {AbortSignal} signal */
+async function json(path, body, signal) {
+  const response = await request(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(chosen(body)),
+    signal,
+  });
+  return response.json();
+}
+
+/** @param {AbortSignal} signal @returns {Promise<import('./service-info.js').ServiceInfo>} */
+export async function info(signal) {
+  const query = MODEL === null ? '' : `?${new URLSearchParams({ model: MODEL })}`;
+  const [known, all] = await Promise.all(
+    [...new Set([`info${query}`, 'info'])].map(async (path) => (await request(path, { signal })).json()),
+  );
+  const { models = [known] } = all ?? known;
+  return {
+    ...known,
+    models: models.map((/** @type {import('./service-info.js').ServiceInfo} */ { model_id }) => model_id),
+  };
+}
+
+/** @param {AbortSignal} signal */
+export const metrics = async (signal) => (await request('metrics', { signal })).text();
+
+/** Return whether the service is ready for requests. */
+export async function isReady() {
+  try {
+    return (await fetch('health/ready', { cache: 'no-store' })).ok;
+  } catch {
+    return false;
+  }
+}

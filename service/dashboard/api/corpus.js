@@ -1,0 +1,95 @@
+/**
+ * Statistics of one head on many texts, and the strongest link between two tokens of each text.
+ *
+ * @typedef {{from: string, to: string, weight: number}} Link
+ * @typedef {Object} TextResult one text, as the head looks at it
+ * @property {string} text
+ * @property {number} size its tokens
+ * @property {Object<string, number>} statistics by name
+ * @property {Link|null} link null where every token looks at special tokens alone
+ * @typedef {Object} Corpus
+ * @property {import('./reading.js').Reading} reading of the page's own text
+ * @property {TextResult[]} results in the order of the texts, as far as they have come
+ * @property {number} count of all texts
+ */
+
+import { STATISTICS } from '../core/statistics.js';
+import { isSpecial } from '../core/words.js';
+import { attention } from './client.js';
+import { ApiError } from './errors.js';
+import { requestOf } from './reading.js';
+
+const MOST_TEXTS = 200;
+export const MOST_CHARACTERS = 20_000;
+const TOGETHER = 16;
+/** Number of largest weights fetched for each token; more than a text has special tokens. */
+const LARGEST = 8;
+
+/** @param {string} text one text a line @returns {string[]} without blank lines */
+export const linesOf = (text) =>
+  text
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter(Boolean);
+
+/** Return why texts are refused, or null. @param {string} many */
+export const refusalOf = (many) =>
+  linesOf(many).length > MOST_TEXTS || many.length > MOST_CHARACTERS
+    ? `At most ${MOST_TEXTS} texts of ${MOST_CHARACTERS} characters in all are looked at; these are more.`
+    : null;
+
+/**
+ * @param {{reading: import('./reading.js').Reading, list: string[], layer: number, head: number, cut: boolean,
+ *   signal: AbortSignal, showPart: (part: Corpus) => void}} given
+ * @returns {Promise<Corpus>}
+ */
+export async function corpus({ reading, list, layer, head, cut, signal, showPart }) {
+  const part = { layers: [layer], heads: [head], include: ['weights', 'stats'], top_k: LARGEST };
+  /** @type {TextResult[]} */
+  const results = [];
+  for (let first = 0; first < list.length; first += TOGETHER) {
+    const inputs = list.slice(first, first + TOGETHER);
+    const body = { ...requestOf({ texts: inputs.slice(0, 1), cut, off: reading.off }), inputs, ...part };
+    const reply = await attention(body, signal).catch((error) => {
+      throw inLines(error, first);
+    });
+    results.push(...inputs.map((text, i) => resultOf(text, i, reply)));
+    showPart({ reading, results: [...results], count: list.length });
+  }
+  return { reading, results, count: list.length };
+}
+
+/** @param {string} text @param {number} i its number in the reply @param {import('./client.js').AttentionReply} reply @returns {TextResult} */
+function resultOf(text, i, { tensors, lists }) {
+  const [tokens, offsets] = [lists.tokens[i], lists.offsets[i]];
+  const statistics = Object.fromEntries(
+    Object.keys(STATISTICS).map((name) => [name, Number(tensors[`stats.${i}.${name}`].data[0])]),
+  );
+  const [keys, weights] = [tensors[`attention.${i}.indices`], tensors[`attention.${i}.values`]];
+  const each = keys.shape[3];
+  /** @type {Link|null} */
+  let link = null;
+  for (let place = 0; place < keys.data.length; place += 1) {
+    const [from, to] = [Math.floor(place / each), keys.data[place]];
+    if (isSpecial(offsets[from]) || isSpecial(offsets[to])) continue;
+    const weight = Number(weights.data[place]);
+    if (!link || weight > link.weight) link = { from: tokens[from], to: tokens[to], weight };
+  }
+  return { text, size: tokens.length, statistics, link };
+}
+
+/**
+ * Count texts as lines of the field in an error, not as inputs of a request.
+ *
+ * @param {unknown} error
+ * @param {number} first
+ */
+function inLines(error, first) {
+  if (!(error instanceof ApiError)) return error;
+  const message = error.message.replace(
+    /inputs\[(\d+)\](?: has)?/g,
+    (told, number) => `Text ${first + Number(number) + 1}${told.endsWith('has') ? ' has' : ''}`,
+  );
+  const worded = new ApiError(error.status, error.title, message, error.retryAfterSeconds);
+  return Object.assign(worded, { keyed: error.keyed });
+}

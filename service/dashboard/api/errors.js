@@ -1,0 +1,37 @@
+/** Errors of requests. */
+
+/** An error reply of the service. */
+export class ApiError extends Error {
+  /** Whether the request had a key. */
+  keyed = false;
+
+  /**
+   * @param {number} status 0 without a reply
+   * @param {string} title
+   * @param {string} detail
+   * @param {number|null} [retryAfterSeconds]
+   */
+  constructor(status, title, detail, retryAfterSeconds = null) {
+    super(detail);
+    this.status = status;
+    this.title = title;
+    this.retryAfterSeconds = retryAfterSeconds;
+  }
+
+  /** Whether the error ends when the service is available again. */
+  get passes() {
+    return [0, 502, 503, 504].includes(this.status);
+  }
+}
+
+/** @param {unknown} error */
+export const isAbort = (error) => error instanceof DOMException && error.name === 'AbortError';
+
+/** Error of a second text, shown under its own field instead of at the top of the page. */
+export class OtherTextError extends Error {
+  /** @param {unknown} cause */
+  constructor(cause) {
+    super('the other text');
+    this.reason = cause instanceof Error ? cause : new Error(String(cause));
+  }
+}

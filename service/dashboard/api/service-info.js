@@ -1,0 +1,35 @@
+/**
+ * Facts about the service and the page's model.
+ *
+ * @typedef {Object} ServiceInfo
+ * @property {string} model_id
+ * @property {string[]} models of the service, this one among them
+ * @property {Object<string, unknown>} model_type `embedding`, `classifier` or `reranker`
+ * @property {number} layers
+ * @property {number} heads
+ * @property {string} engine
+ * @property {string} provider
+ * @property {string} precision
+ * @property {number|null} decoder_layers
+ * @property {number|null} decoder_heads
+ */
+
+/**
+ * The layers and heads of the model's decoder.
+ *
+ * @param {ServiceInfo|undefined} info
+ * @returns {{layers: number, heads: number}|null|undefined} null of a model without a decoder; undefined until
+ *   `info` is known
+ */
+export function decoderOf(info) {
+  if (!info) return undefined;
+  return info.decoder_layers ? { layers: info.decoder_layers, heads: Number(info.decoder_heads) } : null;
+}
+
+/**
+ * The names of the service's other models.
+ *
+ * @param {ServiceInfo|undefined} info
+ * @returns {string[]}
+ */
+export const othersOf = (info) => (info ? info.models.filter((name) => name !== info.model_id) : []);

@@ -1,0 +1,138 @@
+"""The dashboard's modules as one script, with a source map.
+
+Each module becomes a function that runs once and returns the module's exports:
+
+    const module_3 = (() => { // core/memo.js
+    const { a, b: c } = module_1;        import { a, b as c } from './numbers.js';
+    function memo() {}                   export function memo() {}
+    return {memo};
+    })();
+
+Every line of a module stays one line, so that the source map has one entry a line. A statement that
+this form cannot express is an error: `export default`, `export let`, `import * as`, a circle.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+IMPORT = re.compile(
+    r"""import(?<![^\n;]import) ?(?:\{(?P<names>[^}]*)\} ?from ?)?(['"])(?P<path>\.[^'"]+)\2;?"""
+)
+EXPORT_LIST = re.compile(r"export(?<![^\n;}]export) ?\{(?P<names>[^}]*)\};?")
+EXPORT = re.compile(
+    r"export(?<![^\n]export) (?=(?:const|class|(?:async )?function\*?) (?P<name>\w+))"
+)
+LEFT_OVER = re.compile(r"^(?:import|export)\b.*|\bimport\.meta\b", re.MULTILINE)
+MAP_COMMENT = re.compile(r"//# sourceMappingURL=.*")
+VLQ_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+"""Digits of the base64 VLQ numbers in source maps (ECMA-426)."""
+
+
+class BundleError(ValueError):
+    """Module that cannot be bundled."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Script and its source map, whose sources are the paths of the modules."""
+
+    script: str
+    source_map: str
+
+
+def bundle(modules: Mapping[str, str], entry: str, map_url: str) -> Bundle:
+    """Return a module and everything that it imports as one script.
+
+    Args:
+        modules: Text of each module by its path.
+        entry: Path of the module that runs last.
+        map_url: URL of the source map, relative to the script.
+
+    Raises:
+        BundleError: A module is missing, is in a circle, or has a statement that cannot be bundled.
+
+    """
+    order: list[str] = []
+    _append_in_order(order, (entry,), modules)
+    numbers = {name: number for number, name in enumerate(order)}
+    script: list[str] = []
+    mappings: list[str] = []
+    source_before = line_before = 0
+    for name, number in numbers.items():
+        lines, exports = _function_body(name, modules[name], numbers)
+        script += [f"const module_{number} = (() => {{ // {name}", *lines]
+        script += [f"return {{{', '.join(exports)}}};", "})();"]
+        mappings.append("")
+        for line in range(len(lines)):
+            mappings.append(f"A{_vlq(number - source_before)}{_vlq(line - line_before)}A")
+            source_before, line_before = number, line
+        mappings += ["", ""]
+    script.append(f"//# sourceMappingURL={map_url}\n")
+    source_map = {"version": 3, "sources": order, "names": [], "mappings": ";".join(mappings)}
+    return Bundle("\n".join(script), json.dumps(source_map))
+
+
+def _append_in_order(order: list[str], trail: tuple[str, ...], modules: Mapping[str, str]) -> None:
+    """Append the last module of a trail of imports, after its own imports, as browsers run them."""
+    name = trail[-1]
+    if name in order:
+        return
+    if name not in modules:
+        raise BundleError(f"{trail[-2]} imports {name}, which does not exist")
+    for found in IMPORT.finditer(modules[name]):
+        target = _resolve(name, found["path"])
+        if target in trail:
+            raise BundleError(f"{name} imports {target} in a circle")
+        _append_in_order(order, (*trail, target), modules)
+    order.append(name)
+
+
+def _resolve(name: str, path: str) -> str:
+    """Return the path of an imported module from the path that the import names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+
+
+def _function_body(name: str, text: str, numbers: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the lines of a module without imports and exports, and the fields of its exports."""
+    exports: list[str] = []
+
+    def imported(found: re.Match[str]) -> str:
+        breaks = "\n" * found[0].count("\n")
+        if found["names"] is None:
+            return breaks
+        fields = ", ".join(": ".join(pair) for pair in _renamings(found["names"]))
+        return f"const {{ {fields} }} = module_{numbers[_resolve(name, found['path'])]};{breaks}"
+
+    def listed(found: re.Match[str]) -> str:
+        exports.extend(": ".join(reversed(pair)) for pair in _renamings(found["names"]))
+        return "\n" * found[0].count("\n")
+
+    def declared(found: re.Match[str]) -> str:
+        exports.append(found["name"])
+        return ""
+
+    text = EXPORT.sub(declared, EXPORT_LIST.sub(listed, IMPORT.sub(imported, text)))
+    left_over = LEFT_OVER.search(text)
+    if left_over:
+        raise BundleError(f"{name}: {left_over[0]!r} cannot be bundled")
+    return MAP_COMMENT.sub("", text).splitlines(), exports
+
+
+def _renamings(names: str) -> list[list[str]]:
+    """Return the parts of each `a` or `a as b` of an import or export."""
+    return [part.split(" as ") for part in (name.strip() for name in names.split(",")) if part]
+
+
+def _vlq(value: int) -> str:
+    """Return a number in base64 VLQ."""
+    rest, digits = abs(value) << 1 | (value < 0), ""
+    while True:
+        digit, rest = rest & 31, rest >> 5
+        digits += VLQ_DIGITS[digit | (32 if rest else 0)]
+        if not rest:
+            return digits

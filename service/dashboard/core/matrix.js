@@ -1,0 +1,110 @@
+/** Attention maps as flat row-major arrays: rows are queries, columns keys. Pure functions. */
+
+/**
+ * Merge tokens into units: the sum over a unit's keys, the mean over its queries (Clark et al. 2019), so that
+ * a row still sums to 1. Hidden tokens are left out, and nothing is rescaled.
+ *
+ * @param {Float32Array} weights `[S, S]`
+ * @param {number} size S
+ * @param {import('./words.js').Unit[]} rows R units that look
+ * @param {import('./words.js').Unit[]} [columns] C units that are looked at; `rows` by default
+ * @returns {Float32Array} `[R, C]`; `weights` itself when all units are tokens
+ */
+export function project(weights, size, rows, columns = rows) {
+  if (rows.length === size && columns.length === size) return weights;
+  const result = new Float32Array(rows.length * columns.length);
+  rows.forEach((unit, row) => {
+    for (const token of unit.tokens) {
+      columns.forEach((key, column) => {
+        let sum = 0;
+        for (const other of key.tokens) sum += weights[token * size + other];
+        result[row * columns.length + column] += sum / unit.tokens.length;
+      });
+    }
+  });
+  return result;
+}
+
+/**
+ * Pool a map by the maximum of each tile, so that a thin diagonal stays visible. Tiles are those of the API's
+ * `max_size`: tile i of n goes from ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉.
+ *
+ * @param {Float32Array} weights `[S, S]`, none negative
+ * @param {number} size S
+ * @param {number} most n, the longest side of the result
+ * @returns {{values: Float32Array, size: number}}
+ */
+export function shrink(weights, size, most) {
+  if (size <= most) return { values: weights, size };
+  const tiles = Array.from({ length: most }, (_, i) => [
+    Math.floor((i * size) / most),
+    Math.ceil(((i + 1) * size) / most),
+  ]);
+  const values = new Float32Array(most * most);
+  tiles.forEach(([top, bottom], row) => {
+    tiles.forEach(([left, right], column) => {
+      let largest = 0;
+      for (let y = top; y < bottom; y += 1) {
+        for (let x = left; x < right; x += 1) largest = Math.max(largest, weights[y * size + x]);
+      }
+      values[row * most + column] = largest;
+    });
+  });
+  return { values, size: most };
+}
+
+/** @param {Float32Array} weights @returns {number} the largest weight; tiny where all are 0 */
+export const peak = (weights) => weights.reduce((most, weight) => Math.max(most, weight), 1e-9);
+
+/** @param {Float32Array} a @param {Float32Array} b @returns {Float32Array} a − b */
+export function difference(a, b) {
+  return a.map((value, i) => value - b[i]);
+}
+
+/**
+ * Return the share of a row's weight that moved, on average: half the summed absolute difference, 0 … 1.
+ *
+ * @param {Float32Array} a `[n, n]`
+ * @param {Float32Array} b `[n, n]`
+ * @param {number} n
+ */
+export function moved(a, b, n) {
+  let sum = 0;
+  for (let i = 0; i < a.length; i += 1) sum += Math.abs(a[i] - b[i]);
+  return sum / (2 * n);
+}
+
+/**
+ * Return the attention of each text of a pair to both texts, averaged over the text's own tokens; a row sums
+ * to 1.
+ *
+ * @param {Float32Array} weights `[S, S]`
+ * @param {import('./words.js').Unit[]} units one a row
+ * @returns {number[][]} rows: first text, second text; columns: first, second, special tokens
+ */
+export function quadrants(weights, units) {
+  const n = units.length;
+  const sums = [
+    [0, 0, 0],
+    [0, 0, 0],
+  ];
+  const rows = [0, 0];
+  units.forEach((unit, row) => {
+    if (unit.special) return;
+    rows[unit.segment] += 1;
+    units.forEach((key, column) => {
+      sums[unit.segment][key.special ? 2 : key.segment] += weights[row * n + column];
+    });
+  });
+  return sums.map((shares, segment) => shares.map((sum) => (rows[segment] ? sum / rows[segment] : 0)));
+}
+
+/**
+ * @param {ArrayLike<number>} values
+ * @param {number} count
+ * @returns {number[]} places of the largest values, largest first, ties in order
+ */
+export function largest(values, count) {
+  const places = Array.from(values, (_, i) => i);
+  return places.sort((a, b) => values[b] - values[a] || a - b).slice(0, count);
+}

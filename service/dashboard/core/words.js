@@ -1,0 +1,169 @@
+/**
+ * Units of a map's rows and columns: tokens, or words of several tokens.
+ *
+ * @typedef {{label: string, name: string, tokens: number[], segment: number, special: boolean}} Unit
+ *   `name` is the label, numbered from the second one on: the, the (2)
+ * @typedef {{tokens: string[], offsets: number[][], segments: number[], texts: string[]}} Tokenized
+ *   `texts` are the caller's, one a segment; offsets count their code points
+ */
+
+import { memo } from './memo.js';
+
+const WORDY = /[\p{L}\p{N}\p{M}]/u;
+const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
+
+/**
+ * Return whether a token has no place in the text, as special tokens and tokens of a prompt.
+ *
+ * @param {number[]} offset
+ */
+export const isSpecial = ([start, end]) => start === end;
+
+/**
+ * Return the number of the text that each token is from. Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give
+ * both texts of a pair the segment 0. The second text then begins after the last but one separator, with
+ * which a pair ends; without separators it begins where offsets go back or exceed the first text.
+ *
+ * @param {Tokenized} text with the segments of the reply
+ * @returns {number[]}
+ */
+export function placesOf({ tokens, offsets, segments, texts }) {
+  if (texts.length < 2 || segments.includes(1)) return segments;
+  const ends = separators(tokens, offsets);
+  const second = ends.length > 1 ? ends[ends.length - 2] + 1 : goesBack(offsets, Array.from(texts[0]).length);
+  return tokens.map((_, i) => Number(second >= 0 && i >= second));
+}
+
+/**
+ * Return the places of the separators: special tokens with the name of the last token.
+ *
+ * @param {string[]} tokens
+ * @param {number[][]} offsets
+ */
+export const separators = (tokens, offsets) =>
+  [...tokens.keys()].filter((i) => tokens[i] === tokens.at(-1) && offsets[i][1] === 0);
+
+/**
+ * Return the first token whose offsets go back or exceed the text, or −1.
+ *
+ * @param {number[][]} offsets
+ * @param {number} length
+ */
+function goesBack(offsets, length) {
+  let before = [0, 0];
+  return offsets.findIndex(([start, end]) => {
+    if (start === end) return false;
+    const back = start < before[0] || (start === before[0] && end < before[1]);
+    before = [start, end];
+    return back || end > length;
+  });
+}
+
+/**
+ * @param {Tokenized} text
+ * @returns {Unit[]} one a token
+ */
+export function tokenUnits(text) {
+  return text.tokens.map((label, i) => ({
+    label,
+    name: label,
+    tokens: [i],
+    segment: text.segments[i],
+    special: isSpecial(text.offsets[i]),
+  }));
+}
+
+/**
+ * Merge tokens that touch in the text into words. Punctuation at the ends of such a run stands alone; inside
+ * it (didn't, open-source) it belongs to the word. An ideograph is a word, with the pieces that continue it.
+ *
+ * @param {Tokenized} text
+ * @returns {Unit[]}
+ */
+export function wordUnits(text) {
+  const points = text.texts.map((part) => Array.from(part));
+  const pieces = text.offsets.map(([start, end], i) => points[text.segments[i]].slice(start, end).join(''));
+  /** @type {Unit[]} */
+  const units = [];
+  for (const run of runs(text, pieces)) {
+    const wordy = run.map((token) => WORDY.test(pieces[token]));
+    const [first, last] = [wordy.indexOf(true), wordy.lastIndexOf(true)];
+    run.forEach((token, place) => {
+      const inside = first >= 0 && place > first && place <= last;
+      const ideographs =
+        place > 0 && (IDEOGRAPH.test(pieces[token]) || IDEOGRAPH.test(pieces[run[place - 1]]));
+      if (place > 0 && (continues(text.tokens[token]) || (inside && !ideographs))) {
+        const unit = units[units.length - 1];
+        unit.tokens.push(token);
+        unit.label += pieces[token];
+      } else {
+        const special = isSpecial(text.offsets[token]);
+        units.push({
+          name: '',
+          label: special ? text.tokens[token] : pieces[token],
+          tokens: [token],
+          segment: text.segments[token],
+          special,
+        });
+      }
+    });
+  }
+  return units;
+}
+
+/** Return whether a WordPiece token continues a word. @param {string} token */
+const continues = (token) => token.startsWith('##');
+
+/**
+ * Return the runs of tokens that touch each other in the text.
+ *
+ * @param {Tokenized} text
+ * @param {string[]} pieces
+ */
+function runs(text, pieces) {
+  /** @type {number[][]} */
+  const found = [];
+  text.offsets.forEach((offset, i) => {
+    const before = text.offsets[i - 1];
+    const touches =
+      i > 0 &&
+      !isSpecial(offset) &&
+      !isSpecial(before) &&
+      text.segments[i] === text.segments[i - 1] &&
+      (continues(text.tokens[i]) || (before[1] === offset[0] && !/^\s/u.test(pieces[i])));
+    if (touches) found[found.length - 1].push(i);
+    else found.push([i]);
+  });
+  return found;
+}
+
+/**
+ * @param {Tokenized} text
+ * @param {{words: boolean, bare: boolean}} options
+ * @returns {Unit[]}
+ */
+export const unitsOf = (text, { words, bare }) => made(text, words, bare);
+
+const made = memo(
+  (/** @type {Tokenized} */ text, /** @type {boolean} */ words, /** @type {boolean} */ bare) => {
+    const units = numbered(words ? wordUnits(text) : tokenUnits(text));
+    const kept = bare ? units.filter((unit) => !unit.special) : units;
+    return kept.length ? kept : units;
+  },
+  12,
+);
+
+/**
+ * Set the name of each unit: its label, with a number from its second occurrence on.
+ *
+ * @param {Unit[]} units
+ */
+export function numbered(units) {
+  const seen = new Map();
+  for (const unit of units) {
+    const times = (seen.get(unit.label) ?? 0) + 1;
+    seen.set(unit.label, times);
+    unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
+  }
+  return units;
+}

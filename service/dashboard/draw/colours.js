@@ -1,0 +1,143 @@
+/** Colours of weights and of the theme. */
+
+import { contextOf } from './canvas.js';
+
+const SEQUENTIAL = {
+  light: [
+    [255, 255, 255],
+    [205, 228, 229],
+    [118, 181, 188],
+    [36, 114, 130],
+    [9, 52, 70],
+    [4, 22, 36],
+  ],
+  dark: [
+    [24, 28, 36],
+    [24, 60, 74],
+    [30, 110, 122],
+    [88, 172, 164],
+    [202, 220, 168],
+    [255, 246, 214],
+  ],
+};
+const DIVERGING = {
+  light: [
+    [24, 78, 119],
+    [112, 165, 199],
+    [255, 255, 255],
+    [233, 162, 110],
+    [158, 66, 20],
+  ],
+  dark: [
+    [140, 200, 240],
+    [48, 98, 134],
+    [24, 28, 36],
+    [150, 80, 36],
+    [255, 182, 112],
+  ],
+};
+const STEPS = 256;
+const THEMES = {
+  light: {
+    ink: '#1b2430',
+    soft: '#5c6875',
+    faint: '#d8dde0',
+    ground: '#ffffff',
+    line: '#12677a',
+    mark: '#b4541a',
+    tones: ['#b4541a', '#6b3fd4', '#1b7f3b', '#b0186e', '#6b5d00'],
+  },
+  dark: {
+    ink: '#e8ebee',
+    soft: '#9aa5b1',
+    faint: '#343c48',
+    ground: '#181c24',
+    line: '#6fc3c0',
+    mark: '#f0b26b',
+    tones: ['#f0b26b', '#b79cff', '#7fd28a', '#ff8cc6', '#d9cf5b'],
+  },
+};
+
+/** @returns {'light'|'dark'} what is seen now */
+export function theme() {
+  const chosen = document.documentElement.dataset.theme;
+  if (chosen === 'light' || chosen === 'dark') return chosen;
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}
+
+/**
+ * @typedef {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string,
+ *   tones: string[]}} Theme `tones` tell overlaid heads apart
+ */
+
+/** @returns {Theme} */
+export const themeColours = () => THEMES[theme()];
+
+/** @type {Map<number[][], Uint32Array>} */
+const ramps = new Map();
+
+/** @param {number[][]} stops @returns {Uint32Array} pixels from the weakest colour to the strongest */
+function ramp(stops) {
+  let table = ramps.get(stops);
+  if (!table) {
+    table = new Uint32Array(STEPS);
+    for (let i = 0; i < STEPS; i += 1) {
+      const place = (i / (STEPS - 1)) * (stops.length - 1);
+      const low = Math.min(Math.floor(place), stops.length - 2);
+      const [r, g, b] = stops[low].map((value, c) =>
+        Math.round(value + (stops[low + 1][c] - value) * (place - low)),
+      );
+      table[i] = (255 << 24) | (b << 16) | (g << 8) | r;
+    }
+    ramps.set(stops, table);
+  }
+  return table;
+}
+
+/** @param {boolean} signed */
+const colourTable = (signed) => ramp((signed ? DIVERGING : SEQUENTIAL)[theme()]);
+
+/** @param {boolean} signed @returns {HTMLCanvasElement} all colours in a row, weakest first */
+export function rampImage(signed) {
+  const canvas = document.createElement('canvas');
+  canvas.width = STEPS;
+  canvas.height = 1;
+  const image = new ImageData(STEPS, 1);
+  new Uint32Array(image.data.buffer).set(colourTable(signed));
+  contextOf(canvas).putImageData(image, 0, 0);
+  return canvas;
+}
+
+/**
+ * Return the exponent from weights to shades. Even attention is a quarter of the way to the darkest shade for
+ * any length, so that the map of a long text is not blank.
+ *
+ * @param {number} keys how many tokens a row's weight is spread over
+ */
+export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1);
+
+/**
+ * Paint a map with one pixel a cell.
+ *
+ * @param {HTMLCanvasElement} canvas is given the map's size
+ * @param {Float32Array} values `[height, width]`: 0 … 1, or −1 … 1 when `signed`
+ * @param {number} width
+ * @param {number} height
+ * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number}} options `keys` as in
+ *   `exponentOf`; `full` is the weight of the strongest colour
+ */
+export function paint(canvas, values, width, height, { linear, signed = false, keys = width, full = 1 }) {
+  canvas.width = width;
+  canvas.height = height;
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const exponent = linear ? 1 : exponentOf(keys);
+  const table = colourTable(signed);
+  for (let i = 0; i < pixels.length; i += 1) {
+    const value = Math.max(-1, Math.min(1, values[i] / full));
+    const strength = Math.abs(value) ** exponent;
+    const place = signed ? 0.5 + 0.5 * Math.sign(value) * strength : strength;
+    pixels[i] = table[Math.round(place * (STEPS - 1))];
+  }
+  contextOf(canvas).putImageData(image, 0, 0);
+}

@@ -1,0 +1,149 @@
+/**
+ * Labels of a heatmap: names, axes, colours, the border between two texts, the cell under the pointer.
+ *
+ * @typedef {import('./heatmap.js').Layout} Layout
+ * @typedef {import('./canvas-and-svg.js').Surface} Surface
+ * @typedef {Object} Marks
+ * @property {import('../core/maps.js').NamedMap} map
+ * @property {import('./heatmap.js').HeatmapOptions} options
+ * @property {import('./heatmap.js').Cell} focus
+ * @property {number[]} held rows
+ * @property {import('./colours.js').Theme} colours
+ */
+
+import { fixed } from '../core/numbers.js';
+import { fit } from './canvas-and-svg.js';
+import { exponentOf, rampImage } from './colours.js';
+
+/** Pixels between two names. */
+const NAME = 11;
+const TITLE = 12;
+const BAR = { gap: 14, height: 8, width: 240, ticks: [0, 0.25, 0.5, 0.75, 1] };
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+export function decorate(surface, view, marks) {
+  drawBoundaries(surface, view, marks);
+  drawTitles(surface, view, marks);
+  drawRowNames(surface, view, marks);
+  drawColumnNames(surface, view, marks);
+  drawColours(surface, view, marks);
+  drawFocus(surface, view, marks);
+}
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawBoundaries(surface, { left, top, cell, wide, high, x, y }, { map, colours }) {
+  const border = (/** @type {import('../core/words.js').Unit[]} */ units) =>
+    units.findIndex((unit, i) => i > 0 && unit.segment !== units[i - 1].segment);
+  const [down, across] = [border(map.rows) - y, border(map.columns) - x];
+  if (across > 0 && across < wide)
+    surface.line(left + across * cell, top, left + across * cell, top + high * cell, colours.mark);
+  if (down > 0 && down < high)
+    surface.line(left, top + down * cell, left + wide * cell, top + down * cell, colours.mark);
+}
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawTitles(surface, { left, top, cell, high }, { map, colours }) {
+  const style = { size: 10, colour: colours.soft };
+  const [across, down] = map.axes ?? ['looked at →', '← looks'];
+  surface.text(across, left, 6, style);
+  surface.text(down, 6, top + high * cell, { ...style, turn: -90 });
+}
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawRowNames(surface, { left, top, cell, high, y }, { map, focus, held, colours }) {
+  const strong = [focus.row, ...held];
+  for (const { place, bold } of named(map.rows.length, y, high, cell, strong)) {
+    const size = bold ? 12 : Math.min(12, Math.max(9, cell * 0.8));
+    surface.text(
+      fit(map.rows[place].label, left - 10 - TITLE, size),
+      left - 6,
+      top + (place + 0.5 - y) * cell,
+      {
+        size,
+        bold,
+        align: 'right',
+        colour: bold ? colours.mark : colours.ink,
+      },
+    );
+  }
+}
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawColumnNames(surface, { left, top, cell, wide, x }, { map, focus, colours }) {
+  for (const { place, bold } of named(map.columns.length, x, wide, cell, [focus.column])) {
+    const size = bold ? 12 : Math.min(12, Math.max(9, cell * 0.8));
+    surface.text(
+      fit(map.columns[place].label, top - 8 - TITLE, size),
+      left + (place + 0.5 - x) * cell,
+      top - 6,
+      {
+        size,
+        bold,
+        turn: -90,
+        colour: bold ? colours.mark : colours.ink,
+      },
+    );
+  }
+}
+
+/**
+ * Return the units whose names have room: the emphasised ones, and as many others as do not touch.
+ *
+ * @param {number} count
+ * @param {number} first that is seen
+ * @param {number} span how many are seen
+ * @param {number} cell pixels
+ * @param {number[]} strong
+ */
+function named(count, first, span, cell, strong) {
+  const step = Math.ceil(NAME / cell);
+  const apart = (/** @type {number} */ place) =>
+    strong.every((other) => other < 0 || other === place || Math.abs(other - place) * cell >= NAME);
+  const found = [];
+  for (let place = Math.max(0, Math.floor(first)); place < first + span && place < count; place += 1) {
+    const bold = strong.includes(place);
+    const inside = place + 0.5 >= first && place + 0.5 <= first + span;
+    if (inside && (bold || (place % step === 0 && apart(place)))) found.push({ place, bold });
+  }
+  return found;
+}
+
+/** Draw the bar of colours. @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawColours(surface, { left, top, cell, wide, high }, { map, options, colours }) {
+  const width = Math.min(BAR.width, Math.max(120, wide * cell));
+  const y = top + high * cell + BAR.gap;
+  const image = rampImage(Boolean(map.signed));
+  surface.picture(image, [0, 0, image.width, 1], left, y, width, BAR.height);
+  surface.frame(left, y, width, BAR.height, colours.faint);
+  const exponent = options.linear ? 1 : exponentOf(map.columns.length);
+  const { full } = options;
+  for (const place of BAR.ticks) {
+    const from = map.signed ? 2 * place - 1 : place;
+    const weight = full * Math.sign(from) * Math.abs(from) ** (1 / exponent);
+    surface.text(shortened(weight), left + place * width, y + BAR.height + 9, {
+      size: 10,
+      colour: colours.soft,
+      align: place === 0 ? 'left' : place === 1 ? 'right' : 'center',
+    });
+  }
+}
+
+/** @param {number} weight */
+const shortened = (weight) =>
+  weight === 0
+    ? '0'
+    : Math.abs(weight) < 0.001
+      ? weight.toExponential(0)
+      : fixed(weight, Math.abs(weight) < 0.1 ? 3 : 2);
+
+/** @param {Surface} surface @param {Layout} view @param {Marks} marks */
+function drawFocus(surface, { left, top, cell, wide, high, x, y }, { focus, colours }) {
+  const { row, column } = focus;
+  const [atX, atY] = [left + (column - x) * cell, top + (row - y) * cell];
+  if (row >= 0 && row + 1 > y && row < y + high)
+    surface.rect(left, Math.max(top, atY), wide * cell, cell, colours.mark, 0.14);
+  if (column >= 0 && column + 1 > x && column < x + wide)
+    surface.rect(Math.max(left, atX), top, cell, high * cell, colours.mark, 0.14);
+  if (row >= y && column >= x && row >= 0 && column >= 0)
+    surface.frame(atX, atY, Math.max(3, cell), Math.max(3, cell), colours.mark);
+}

@@ -1,0 +1,53 @@
+/**
+ * Thumbnails of maps.
+ *
+ * @typedef {{values: Float32Array, width: number, height: number, keys: number}} Small a map made
+ *   small; `keys` is how many a row of the whole map has
+ * @typedef {{name: string, label: string, small: Small|null}} Picture
+ */
+
+import { THUMBNAIL_SIDE } from '../core/maps.js';
+import { shrink } from '../core/matrix.js';
+import { paint } from './colours.js';
+
+/** @param {HTMLCanvasElement} canvas @param {Small|null} small @param {boolean} linear */
+export function paintSmall(canvas, small, linear) {
+  if (!small) return;
+  paint(canvas, small.values, small.width, small.height, { linear, keys: small.keys });
+  canvas.classList.toggle('fine', small.width > THUMBNAIL_SIDE / 2);
+}
+
+/** @param {import('../core/maps.js').NamedMap} map @returns {Small} a copy, so that the map can be let go */
+export function reduced({ rows, columns, weights }) {
+  const keys = columns.length;
+  if (rows.length !== keys) return { values: weights, width: keys, height: rows.length, keys };
+  const { values, size } = shrink(weights, rows.length, THUMBNAIL_SIDE);
+  return { values: values === weights ? weights.slice() : values, width: size, height: size, keys };
+}
+
+/**
+ * Return the scene of all thumbnails, row by row.
+ *
+ * @param {Picture[]} pictures
+ * @param {number} across how many stand in a row
+ * @param {boolean} linear
+ * @returns {import('./scene.js').Scene}
+ */
+export function gallery(pictures, across, linear) {
+  const [wide, high] = [THUMBNAIL_SIDE + 12, THUMBNAIL_SIDE + 38];
+  return {
+    width: across * wide,
+    height: Math.ceil(pictures.length / across) * high,
+    draw: (surface, colours) =>
+      pictures.forEach(({ name, label, small }, i) => {
+        const [x, y] = [(i % across) * wide, Math.floor(i / across) * high];
+        const canvas = document.createElement('canvas');
+        paintSmall(canvas, small, linear);
+        if (small)
+          surface.picture(canvas, [0, 0, small.width, small.height], x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE);
+        surface.frame(x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE, colours.faint);
+        surface.text(name, x, y + THUMBNAIL_SIDE + 11, { size: 11, bold: true, colour: colours.ink });
+        surface.text(label, x, y + THUMBNAIL_SIDE + 25, { size: 10, colour: colours.soft });
+      }),
+  };
+}

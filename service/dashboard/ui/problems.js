@@ -1,0 +1,65 @@
+/** Errors on the page. */
+
+import { key } from '../api/client.js';
+import { ApiError, OtherTextError } from '../api/errors.js';
+import { html, nothing } from '../core/html.js';
+
+/**
+ * Put the service's detail of an error, which is meant for programs, into words for people.
+ *
+ * @param {string} detail
+ */
+export const worded = (detail) =>
+  detail
+    .replace(/ \(`truncate` cuts it\)/g, '')
+    .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
+    .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
+    .replaceAll('`', '')
+    .replace(/^./u, (first) => first.toUpperCase())
+    .replace(/(?<![.!?])$/, '.');
+
+/**
+ * @param {import('./store.js').Store} store
+ * @param {Error} error
+ */
+export function problem(store, error) {
+  if (error instanceof ApiError && error.status === 401) return keyForm(store, error);
+  const known = error instanceof ApiError ? error : null;
+  const wait = known?.retryAfterSeconds ? ` Try again in ${known.retryAfterSeconds} s.` : '';
+  const passes = known?.passes ? ' This page goes on by itself as soon as it does.' : '';
+  const cuts = known?.status === 422 && !store.state.cut && known.message.includes('`truncate` cuts');
+  const action = (/** @type {string} */ text, /** @type {() => void} */ act) =>
+    html`<button type="button" class="quiet" @click=${act}>${text}</button>`;
+  return html`<div class="problem" role="alert">
+    <b>${known ? known.title : 'This page failed'}</b>
+    <span>${known ? worded(known.message) : error.message}${wait}${passes}</span>
+    ${cuts ? action('Cut the text', () => store.go({ cut: true })) : nothing}
+    ${action('Try again', () => store.retry())}
+  </div>`;
+}
+
+/**
+ * Error of a view's second text, for the place under the text's field.
+ *
+ * @param {import('./store.js').Store} store
+ */
+export function otherTextProblem(store) {
+  const { error } = store;
+  return error instanceof OtherTextError ? problem(store, error.reason) : nothing;
+}
+
+/** @param {import('./store.js').Store} store @param {ApiError} error */
+function keyForm(store, error) {
+  const give = (/** @type {SubmitEvent} */ event) => {
+    event.preventDefault();
+    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+    key.set(String(new FormData(form).get('key')));
+    store.retry({ anew: true });
+  };
+  return html`<form class="problem key" @submit=${give}>
+    <b role="alert">${error.keyed ? 'This key is not known' : 'This service wants a key'}</b>
+    <label>API key <input name="key" type="password" autocomplete="current-password" required></label>
+    <button type="submit" class="quiet">Open</button>
+    <span>It is kept in this tab until the tab is closed.</span>
+  </form>`;
+}

@@ -1,0 +1,256 @@
+/**
+ * The page's state, and an answer for each question that follows from it.
+ *
+ * @typedef {import('../api/reading.js').Reading} Reading
+ * @typedef {import('../api/reading.js').Source} Source
+ * @typedef {import('../core/state.js').State} State
+ * @typedef {import('../core/state.js').ViewName} ViewName
+ * @typedef {import('./view-slot.js').AnyViewSlot} AnyViewSlot
+ */
+
+import { info } from '../api/client.js';
+import { open } from '../api/reading.js';
+import { Recovery } from '../api/recovery.js';
+import { singleHeadShifts } from '../api/single-head-shifts.js';
+import { Address } from '../core/address.js';
+import { errorOf, isPending, Slot, shownOf } from '../core/answers.js';
+import { placeOf } from '../core/maps.js';
+import { FIRST_TEXT, VIEWS } from '../core/state.js';
+import { unitsOf } from '../core/words.js';
+
+/** @param {State} state @returns {Source} */
+export const sourceOf = ({ a, b, cut, off }) => ({ texts: b === null ? [a] : [a, b], cut, off });
+
+/** @param {unknown} a @param {unknown} b */
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+export class Store {
+  #changed = () => this.onChange();
+  /** @type {Slot<{}, import('../api/service-info.js').ServiceInfo>} */
+  service = new Slot(() => this.#update());
+  /** @type {Slot<Source, Reading>} */
+  text = new Slot(() => this.#update());
+  /** Heads by the weight from one token, or word, to another. */
+  link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
+    new Slot(this.#changed)
+  );
+  /** Shift of the embedding with each head alone switched off, `[L · N]`. */
+  headShifts = /** @type {Slot<{texts: string[], cut: boolean}, {alone: Float32Array, done: number}>} */ (
+    new Slot(this.#changed)
+  );
+  /** @type {Map<string, import('./text-field.js').Draft>} */
+  drafts = new Map();
+  /** Selector of the element that gets the focus with the next change. */
+  focus = /** @type {string|null} */ (null);
+  #announced = { text: '', version: /** @type {unknown} */ (null) };
+  /** View that was shown last. */
+  #entered = /** @type {ViewName|null} */ (null);
+  #recovery = new Recovery(
+    () => [...this.#slots().map(({ answer }) => errorOf(answer)), ...this.#views().map(({ error }) => error)],
+    () => this.retry(),
+  );
+
+  /**
+   * @param {Record<ViewName, (onChange: () => void) => AnyViewSlot>} views
+   * @param {() => void} onChange called after every change
+   */
+  constructor(views, onChange) {
+    this.onChange = onChange;
+    const slots = VIEWS.map((name) => [name, views[name](() => this.#arrived())]);
+    this.views = /** @type {Record<ViewName, AnyViewSlot>} */ (Object.fromEntries(slots));
+    this.address = new Address(() => {
+      for (const { timer } of this.drafts.values()) clearTimeout(timer);
+      this.drafts.clear();
+      this.#update();
+    });
+  }
+
+  begin() {
+    this.service.ask({}, info);
+    this.#update();
+  }
+
+  /** Facts about the service, once they are known. */
+  get info() {
+    return this.service.answered?.reply;
+  }
+
+  /** @returns {State} */
+  get state() {
+    return this.address.state;
+  }
+
+  /** View that is shown. */
+  get view() {
+    return this.views[this.state.view];
+  }
+
+  /**
+   * Change the state, together with text that was typed and not yet committed.
+   *
+   * @param {Partial<State>} patch
+   * @param {{replace?: boolean, typing?: boolean, focus?: string}} [options]
+   */
+  go(patch, { focus, ...options } = {}) {
+    /** @type {Partial<State>} */
+    const typed = {};
+    for (const draft of this.drafts.values()) Object.assign(typed, draft.patch());
+    this.focus = focus ?? null;
+    this.#announced = { text: '', version: null };
+    this.address.go({ ...typed, ...patch }, options);
+  }
+
+  /** Draw again: a draft or the theme has changed. */
+  redraw() {
+    this.onChange();
+  }
+
+  /** Announce a text to screen readers until the next answer. @param {string} text */
+  announce(text) {
+    this.#announced = { text, version: this.#version };
+    this.onChange();
+  }
+
+  /** Text that screen readers announce. */
+  get status() {
+    if (this.#announced.text && this.#announced.version === this.#version) return this.#announced.text;
+    return this.view.says(this.text.answer);
+  }
+
+  /** Value that changes with every answer to the text or the view. */
+  get #version() {
+    return this.#isTextComplete ? this.view.version : this.text.answer;
+  }
+
+  get #isTextComplete() {
+    return !this.text.answer || 'reply' in this.text.answer;
+  }
+
+  /** Error of the text or, once it is complete, of the view. @returns {Error|null} */
+  get error() {
+    return this.#isTextComplete ? this.view.error : errorOf(this.text.answer);
+  }
+
+  /** What is known of the text. */
+  get reading() {
+    return shownOf(this.text.answer);
+  }
+
+  /** Heads by a link, while their text is shown. */
+  get ranking() {
+    return errorOf(this.text.answer) ? null : shownOf(this.link.answer);
+  }
+
+  /** Whether the view waits for its answer or its text. */
+  get busy() {
+    return this.#isTextComplete ? this.view.isPending : isPending(this.text.answer);
+  }
+
+  /** File of the view; null until its answer is complete. */
+  get savable() {
+    return this.view.savable(this, this.text.answer);
+  }
+
+  /** First error of the page; an error of the text comes first. @returns {Error|null} */
+  get problem() {
+    const [link, headShifts, service] = [this.link, this.headShifts, this.service].map(({ answer }) =>
+      errorOf(answer),
+    );
+    return errorOf(this.text.answer) ?? this.view.error ?? link ?? headShifts ?? service;
+  }
+
+  /** Ask again what failed; with `anew` also what is pending. @param {{anew?: boolean}} [options] */
+  retry(options) {
+    for (const slot of [...this.#slots(), ...this.#views()]) slot.retry(options);
+  }
+
+  /** Return the state, with the link of the first text while no other is chosen. @param {Reading} reading @returns {State} */
+  withFirstLink({ texts, tokens }) {
+    const { state } = this;
+    if (state.from !== null || state.to !== null || texts.length > 1 || texts[0] !== FIRST_TEXT) return state;
+    const [from, to] = ['it', 'animal'].map((token) => tokens.indexOf(token));
+    return from >= 0 && to >= 0 ? { ...state, from, to } : state;
+  }
+
+  /** Return the two units of the link finder. @param {Reading} reading */
+  linkUnits(reading) {
+    const { from, to, words } = this.withFirstLink(reading);
+    const units = unitsOf(reading, { words, bare: false });
+    return [from, to].map((token) => (token === null ? undefined : units[placeOf(units, token)]));
+  }
+
+  /** Measure the shift of the embedding with each head alone switched off. */
+  measure() {
+    const { texts, cut } = sourceOf(this.state);
+    const reading = this.reading?.reply;
+    if (!reading) return;
+    this.headShifts.ask({ texts, cut }, async (signal, showPart) => {
+      const alone = new Float32Array(reading.layers * reading.heads);
+      let done = 0;
+      for await (const { layer, head, shift } of singleHeadShifts(reading, cut, signal)) {
+        alone[layer * reading.heads + head] = shift;
+        done += 1;
+        showPart({ alone, done });
+      }
+      this.announce('Each head measured alone.');
+      return { alone, done };
+    });
+  }
+
+  /** Slots beside those of the views. */
+  #slots() {
+    return [this.service, this.text, this.link, this.headShifts];
+  }
+
+  #views() {
+    return Object.values(this.views);
+  }
+
+  /** Ask the questions that follow from the state, and end the work on all others. */
+  #update() {
+    const { state, view } = this;
+    const source = sourceOf(state);
+    if (this.#entered !== state.view) this.#enter(source);
+    if (!same(this.headShifts.answer?.asked, { texts: source.texts, cut: source.cut }))
+      this.headShifts.clear();
+    this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
+    const text = this.text.answer;
+    if (text && 'reply' in text) {
+      view.ask(this, text.reply, source);
+      this.#rank(text.reply, source);
+    } else {
+      view.stop();
+      this.link.stop();
+    }
+    this.#arrived();
+  }
+
+  /** Stop the view that was shown, and forget what the new one has of another text. @param {Source} source */
+  #enter(source) {
+    if (this.#entered) this.views[this.#entered].stop();
+    this.#entered = this.state.view;
+    this.view.enter(source);
+  }
+
+  /** Ask for the heads by the chosen link. @param {Reading} reading @param {Source} source */
+  #rank(reading, source) {
+    const [first, second] = this.linkUnits(reading);
+    if (!first || !second) {
+      this.link.clear();
+      return;
+    }
+    this.link.ask({ ...source, from: first.tokens, to: second.tokens }, async (signal) => {
+      const rows = await reading.attentionFrom(first.tokens, signal);
+      const weights = Float32Array.from({ length: reading.layers * reading.heads }, (_, i) =>
+        second.tokens.reduce((sum, token) => sum + rows[i * reading.size + token], 0),
+      );
+      return { reading, first, second, weights };
+    });
+  }
+
+  /** Draw an answer or an error that has arrived. */
+  #arrived() {
+    this.#recovery.watch();
+    this.onChange();
+  }
+}

@@ -1,0 +1,176 @@
+/** View of heads switched off: the effect on the embedding and on other heads. */
+
+import { headDifferences } from '../api/head-differences.js';
+import { open } from '../api/reading.js';
+import { isPending, shownOf } from '../core/answers.js';
+import { html, nothing } from '../core/html.js';
+import { namedMap } from '../core/maps.js';
+import { largest } from '../core/matrix.js';
+import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
+import { headPad } from '../ui/head-pad.js';
+
+/**
+ * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{most?: boolean, layer: number, head: number}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
+ * @typedef {import('../api/reading.js').Reading} Reading
+ * @typedef {Object} Reply
+ * @property {Reading} reading with heads switched off
+ * @property {Float32Array|null} moved how far each head's map moved, `[L · N]`; null when all heads are on
+ * @property {{layer: number, head: number}} place of the head whose maps these are
+ * @property {Float32Array} before `[S, S]`
+ * @property {Float32Array} after `[S, S]`
+ */
+
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
+export const ablationView = {
+  title: 'Ablation',
+  asks: ({ most, off, layer, head }, reading) =>
+    most && off.length ? { most, layer: 0, head: 0 } : reading.place({ layer, head }),
+
+  async answer({ reading, asked, signal }) {
+    const whole = await open({ texts: asked.texts, cut: asked.cut, off: [] }, signal);
+    const moved = reading.off.length ? await headDifferences(whole, reading, signal) : null;
+    const place = asked.most && moved ? mostMoved(moved, reading) : reading.place(asked);
+    const [before, after] = await Promise.all(
+      [whole, reading].map((one) => one.map(place.layer, place.head, signal)),
+    );
+    return { reading, moved, place, before, after };
+  },
+
+  draw(store, shown) {
+    const reading = shown?.reply.reading ?? store.reading?.reply;
+    const place = shown?.reply.place;
+    return html`<h2 id="view-title" tabindex="-1">Ablation</h2>
+      ${
+        reading
+          ? html`<div class="ablation">
+            <section aria-label="Switch heads off"><h3>Switch heads off</h3>${switches(store, reading)}${survey(store, reading)}</section>
+            <section aria-label="The embedding’s shift"><h3>The embedding’s shift</h3>
+              <output class="figure">${shown ? shiftOf(reading) : '–'}</output>
+              <p class="says">1 − cosine between the text’s embedding with all heads and without these.</p></section>
+            <section aria-label="How far the maps moved"><h3>How far the maps moved</h3>${movements(store, shown, reading)}
+              <p class="says">The share of a row’s weight that went elsewhere, on average. Pick a head to see it.</p></section>
+          </div>`
+          : nothing
+      }
+      ${
+        shown && place
+          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? ', which moved most' : ''}</h3>
+          <three-maps .data=${figures(store, shown.reply)}></three-maps>`
+          : nothing
+      }`;
+  },
+
+  says: ({ reply: { reading, place } }) =>
+    `Switched off: ${reading.off.length}. Layer ${place.layer} head ${place.head} shown.`,
+
+  file(store, { reply }) {
+    const { reading, moved, place } = reply;
+    const data = figures(store, reply);
+    const survey = store.headShifts.answered;
+    return {
+      name: `ablation layer ${place.layer} head ${place.head}`,
+      scene: figuresScene(data),
+      json: {
+        ...place,
+        off: reading.off,
+        pooled_shift: reading.shift,
+        ...(moved ? { moved: [...moved] } : {}),
+        ...(survey ? { shift_alone: [...survey.reply.alone] } : {}),
+        maps: figuresJson(data),
+      },
+    };
+  },
+};
+
+/** @param {Float32Array} moved @param {Reading} reading */
+function mostMoved(moved, { heads, off }) {
+  const on = moved.map((change, i) => (off.includes(`${Math.floor(i / heads)}.${i % heads}`) ? -1 : change));
+  const [place] = largest(on, 1);
+  return { layer: Math.floor(place / heads), head: place % heads };
+}
+
+/** @param {Store} store @param {Reply} reply */
+const figures = ({ state }, { reading, before, after }) =>
+  mapsWithDifference(
+    namedMap(before, reading, state),
+    namedMap(after, reading, state),
+    ['Before', 'After'],
+    state.linear,
+  );
+
+/** @param {Reading} reading */
+const shiftOf = ({ shift }) => (shift === 0 ? '0' : shift.toPrecision(3));
+
+/**
+ * Grid of switches; shades show the shift by each head alone.
+ *
+ * @param {Store} store
+ * @param {Reading} reading
+ */
+function switches(store, reading) {
+  const { off } = store.state;
+  const alone = shownOf(store.headShifts.answer)?.reply.alone;
+  const most = alone ? Math.max(...alone, 1e-12) : 1;
+  const toggled = (/** @type {string} */ name) =>
+    off.includes(name) ? off.filter((other) => other !== name) : [...off, name];
+  return html`${headPad({
+    label: 'Switch heads off',
+    layers: reading.layers,
+    heads: reading.heads,
+    pick: (layer, head) => store.go({ off: toggled(`${layer}.${head}`), most: true }),
+    cell: (layer, head) => {
+      const shift = alone?.[layer * reading.heads + head] ?? 0;
+      const isOff = off.includes(`${layer}.${head}`);
+      return {
+        value: shift / most,
+        pressed: isOff,
+        says: `${isOff ? 'off' : 'on'}${alone ? `, shift alone ${shift.toPrecision(3)}` : ''}`,
+      };
+    },
+  })}
+    <p class="says">${
+      alone
+        ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.`
+        : 'Click a head to switch it off, again to switch it on.'
+    }</p>`;
+}
+
+/** @param {Store} store @param {Reading} reading */
+function survey(store, { layers, heads }) {
+  const { off } = store.state;
+  const all = html`<button type="button" class="quiet" ?disabled=${off.length === 0} @click=${() => store.go({ off: [] })}>Switch all on</button>`;
+  const done = shownOf(store.headShifts.answer)?.reply.done ?? 0;
+  const cancel = () => {
+    store.headShifts.clear();
+    store.announce('Measuring ended.');
+  };
+  return isPending(store.headShifts.answer)
+    ? html`<div class="controls"><progress aria-label="Heads measured" max=${layers * heads} .value=${done}></progress>
+        <span class="says">${done} of ${layers * heads}</span>
+        <button type="button" class="quiet" @click=${cancel}>Cancel</button>${all}</div>`
+    : html`<div class="controls"><button type="button" class="quiet" @click=${() => store.measure()}>Measure each head alone</button>${all}</div>`;
+}
+
+/** @param {Store} store @param {Shown|null} shown @param {Reading} reading */
+function movements(store, shown, reading) {
+  const moved = /** @type {Float32Array|null} */ (shown?.reply.moved ?? null);
+  const furthest = moved ? Math.max(...moved, 1e-12) : 1;
+  const place = shown?.reply.place;
+  return headPad({
+    label: 'Show a head',
+    layers: reading.layers,
+    heads: reading.heads,
+    moves: true,
+    pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
+    cell: (layer, head) => {
+      const change = moved?.[layer * reading.heads + head] ?? 0;
+      return {
+        value: change / furthest,
+        pressed: layer === place?.layer && head === place?.head,
+        says: `moved ${change.toFixed(3)}`,
+      };
+    },
+  });
+}

@@ -1,0 +1,170 @@
+/**
+ * View of an encoder–decoder's cross-attention: a target over the text, with the probability of each token.
+ */
+
+import { decoderOf } from '../api/service-info.js';
+import { bdi, html, nothing, share } from '../core/html.js';
+import { project } from '../core/matrix.js';
+import { memo } from '../core/memo.js';
+import { numbered, unitsOf } from '../core/words.js';
+import { mapScene } from '../elements/map-view.js';
+import { choice, scaleSwitch, weakestLink } from '../ui/controls.js';
+import { dataOf, mapJson, mapOf } from '../ui/map-panel.js';
+import { textField } from '../ui/text-field.js';
+
+/**
+ * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {{target: string, aligned: boolean, measure: import('../core/maps.js').Measure, layer: number, head: number|null}} Asked
+ * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
+ * @typedef {import('../api/reading.js').Reading} Reading
+ * @typedef {{reading: Reading, tokens: string[], offsets: number[][], weights: Float32Array,
+ *   logprobs: Float32Array, alignment: import('../api/client.js').Alignment|null}} Reply `weights` `[T, S]`
+ */
+
+const MEAN = 'mean';
+
+/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
+export const targetView = {
+  title: 'Cross-attention',
+  asks({ target, cross, aligned, measure }, _, store) {
+    const decoder = decoderOf(store.info);
+    const of = aligned ? 'weights' : measure;
+    return decoder && target !== '' ? { target, aligned, measure: of, ...placeOf(cross, decoder) } : null;
+  },
+  async answer({ reading, asked, signal }) {
+    const [found, alignment] = await Promise.all([
+      reading.target(asked.target, asked, signal, asked.measure),
+      asked.aligned ? reading.aligned(asked.target, asked, signal) : null,
+    ]);
+    return { reading, ...found, alignment };
+  },
+
+  draw(store, shown) {
+    const decoder = decoderOf(store.info);
+    const options = decoder ? optionsOf(decoder) : [];
+    const { cross, target } = store.state;
+    const known = options.some(({ value }) => value === cross) ? cross : MEAN;
+    return html`<h2 id="view-title" tabindex="-1">Cross-attention</h2>
+      ${textField(store, {
+        id: 'text-t',
+        label: 'Target: what the decoder is to have written',
+        value: target,
+        patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
+      })}
+      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${shownSwitch(store)}${weakestLink(store, store.state.aligned ? 'weights' : store.state.measure)}${scaleSwitch(store)}</div>
+      <p class="says">${hint(store)}</p>
+      ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown.reply)}` : nothing}`;
+  },
+
+  says: ({ asked }) => (asked.aligned ? 'Aligned words shown.' : 'Cross-attention shown.'),
+
+  file(store, shown) {
+    const data = mapData(store, shown);
+    return {
+      name: `cross-attention ${data.options.name}`,
+      scene: mapScene(data),
+      json: {
+        target: shown.asked.target,
+        logprobs: Array.from(shown.reply.logprobs),
+        ...(shown.reply.alignment ? { pharaoh: shown.reply.alignment.pharaoh } : {}),
+        ...mapJson(data),
+      },
+    };
+  },
+};
+
+/** @param {Store} store */
+function hint(store) {
+  const decoder = decoderOf(store.info);
+  if (decoder === undefined) return '';
+  if (decoder === null) return 'This model has no decoder, and so no cross-attention.';
+  if (store.state.aligned) {
+    const all = store.state.off.length ? ' Every head is switched on here.' : '';
+    return `The word of the text with the largest weight where the decoder writes each word of the target.${all}`;
+  }
+  return store.state.target === ''
+    ? 'Each row is a token of the target and shows where in the text the decoder looks to write it.'
+    : 'Which token of the text the decoder looks at to write each token of the target. In a trained translator the last layer aligns words; earlier layers need not.';
+}
+
+const named = memo(
+  (
+    /** @type {Reply} */ { reading, tokens, offsets, weights },
+    /** @type {string} */ target,
+    /** @type {boolean} */ words,
+    /** @type {boolean} */ bare,
+    /** @type {import('../core/maps.js').Measure} */ measure,
+  ) => {
+    const text = { tokens, offsets, segments: tokens.map(() => 0), texts: [target] };
+    const rows = unitsOf(text, { words, bare });
+    const columns = unitsOf(reading, { words, bare });
+    return { rows, columns, weights: project(weights, reading.size, rows, columns), measure };
+  },
+);
+
+/** Return the map of aligned words with the score of each pair. */
+const alignedMap = memo((/** @type {import('../api/client.js').Alignment} */ { words, alignments }) => {
+  const [rows, columns] = [words.target, words.source].map((some) =>
+    numbered(
+      some.map(({ text }, i) => ({ label: text, name: text, tokens: [i], segment: 0, special: false })),
+    ),
+  );
+  const weights = new Float32Array(rows.length * columns.length);
+  for (const { source, target, score } of alignments) weights[target * columns.length + source] = score;
+  return { rows, columns, weights };
+});
+
+/** @param {Store} store @param {Shown} shown */
+function mapData({ state }, { asked, reply }) {
+  const place =
+    asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;
+  return reply.alignment
+    ? dataOf(state, alignedMap(reply.alignment), `${place} aligned words`, state.held)
+    : dataOf(
+        state,
+        named(reply, asked.target, state.words, state.bare, asked.measure),
+        `${place}${asked.measure === 'norms' ? ' norms' : ''}`,
+        state.held,
+      );
+}
+
+/** Switch between weights, norms and aligned words. @param {Store} store */
+function shownSwitch(store) {
+  const { aligned, measure } = store.state;
+  const button = (
+    /** @type {string} */ name,
+    /** @type {boolean} */ isShown,
+    /** @type {Partial<import('../core/state.js').State>} */ patch,
+  ) => html`<button type="button" aria-pressed=${String(isShown)}
+    @click=${() => store.go({ ...patch, held: [], zoom: [1, 0, 0] })}>${name}</button>`;
+  return html`<div class="segments" role="group" aria-label="Measure">
+    ${button('Weights', !aligned && measure === 'weights', { aligned: false, measure: 'weights' })}
+    ${button('Norms', !aligned && measure === 'norms', { aligned: false, measure: 'norms' })}
+    ${button('Aligned words', aligned, { aligned: true })}</div>`;
+}
+
+/** @param {Reply} reply */
+function chances({ tokens, logprobs }) {
+  const row = (/** @type {string} */ token, /** @type {number} */ chance) => html`<tr><td>${bdi(token)}</td>
+    <td class="number"><span class="meter" .style=${share(chance)}></span>${chance.toFixed(4)}</td></tr>`;
+  return html`<div class="chances"><table class="links"><caption>How likely each token of the target is</caption>
+    <thead><tr><th scope="col">token</th><th scope="col">probability</th></tr></thead>
+    <tbody>${tokens.map((token, i) => row(token, Math.exp(logprobs[i])))}</tbody></table></div>`;
+}
+
+/** @param {{layers: number, heads: number}} decoder */
+function optionsOf({ layers, heads }) {
+  const found = [{ value: MEAN, label: `Mean of layer ${layers - 1}` }];
+  for (let layer = 0; layer < layers; layer += 1)
+    for (let head = 0; head < heads; head += 1)
+      found.push({ value: `${layer}.${head}`, label: `Layer ${layer} · head ${head}` });
+  return found;
+}
+
+/** @param {string} cross @param {{layers: number, heads: number}} decoder all heads of the last layer when head is null */
+function placeOf(cross, { layers, heads }) {
+  const [layer, head] = cross.split('.').map(Number);
+  return cross === MEAN || layer >= layers || head >= heads
+    ? { layer: layers - 1, head: null }
+    : { layer, head };
+}

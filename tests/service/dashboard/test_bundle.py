@@ -1,0 +1,149 @@
+"""Modules as one script: statements, order, errors, and the source map, decoded here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import resources
+
+import pytest
+
+from service.api.dashboard import FILES
+from service.dashboard.bundle import BundleError, bundle
+
+DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+STATEMENT = re.compile(r"(?:^|[;}])(?:import|export)\b|^  \w+,$|^\} from |sourceMappingURL")
+"""Line that belongs to an import or export."""
+MODULES = {
+    "main.js": """/** Runs last; {import('./core/a.js')} is a comment. */
+import {
+  a,
+  b as c,
+} from './core/a.js';
+import './side.js';
+
+log(a, c);
+""",
+    "side.js": "log('side');\n",
+    "core/a.js": """import{x as b}from"../lib/x.js";import{y}from"../lib/x.js";
+export const a = 1;
+export {
+  b,
+  y as why,
+};
+export async function* walk() {}
+export class Thing {}
+""",
+    "lib/x.js": "const i=1,j=2;export{i as x,j as y};\n//# sourceMappingURL=x.js.map\n",
+    "unused.js": "import './nowhere.js';\n",
+}
+SCRIPT = """const module_0 = (() => { // lib/x.js
+const i=1,j=2;
+
+return {x: i, y: j};
+})();
+const module_1 = (() => { // core/a.js
+const { x: b } = module_0;const { y } = module_0;
+const a = 1;
+
+
+
+
+async function* walk() {}
+class Thing {}
+return {b, why: y, a, walk, Thing};
+})();
+const module_2 = (() => { // side.js
+log('side');
+return {};
+})();
+const module_3 = (() => { // main.js
+/** Runs last; {import('./core/a.js')} is a comment. */
+const { a, b: c } = module_1;
+
+
+
+
+
+log(a, c);
+return {};
+})();
+//# sourceMappingURL=main.map
+"""
+
+
+def test_statements_and_order() -> None:
+    """Modules run in the order in which browsers run them, each once."""
+    assert bundle(MODULES, "main.js", "main.map").script == SCRIPT
+
+
+def numbers(segment: str) -> list[int]:
+    """Decode the base64 VLQ numbers of a segment (ECMA-426)."""
+    values, value, shift = [], 0, 0
+    for digit in map(DIGITS.index, segment):
+        value |= (digit & 31) << shift
+        shift += 5
+        if not digit & 32:
+            values.append(-(value >> 1) if value & 1 else value >> 1)
+            value = shift = 0
+    return values
+
+
+def mapped(source_map: str) -> Iterator[tuple[int, str, int]]:
+    """Yield each line of the script that has a source, with the source's path and line."""
+    decoded = json.loads(source_map)
+    assert (decoded["version"], decoded["names"]) == (3, [])
+    source = line = 0
+    for place, segment in enumerate(decoded["mappings"].split(";")):
+        if segment:
+            column, next_source, next_line, source_column = numbers(segment)
+            assert (column, source_column) == (0, 0)
+            source, line = source + next_source, line + next_line
+            yield place, decoded["sources"][source], line
+
+
+def test_every_line_leads_to_its_source() -> None:
+    """In the dashboard itself: its lines are those of the modules, but for imports and exports."""
+    script = FILES["bundle.js"].content.decode().splitlines()
+    sources = {name: FILES[name].content.decode().splitlines() for name in FILES}
+    lines: dict[str, list[int]] = {}
+    for place, name, line in mapped(FILES["bundle.js.map"].content.decode()):
+        lines.setdefault(name, []).append(line)
+        source = sources[name][line]
+        assert script[place] == source or STATEMENT.search(source), f"{name}:{line + 1}"
+    assert lines == {name: list(range(len(sources[name]))) for name in lines}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "export default 1;",
+        "export let a = 1;",
+        "export * from './side.js';",
+        "import * as side from './side.js';",
+        "import side from './side.js';",
+        "import { a } from 'lit';",
+        "const here = import.meta.url;",
+    ],
+)
+def test_other_statements_are_refused(statement: str) -> None:
+    with pytest.raises(BundleError, match=r"main\.js: .* cannot be bundled"):
+        bundle({"main.js": statement, "side.js": ""}, "main.js", "main.map")
+
+
+def test_a_circle_is_refused() -> None:
+    circle = {"main.js": "import './a.js';", "a.js": "import { b } from './main.js';"}
+    with pytest.raises(BundleError, match=r"a\.js imports main\.js in a circle"):
+        bundle(circle, "main.js", "main.map")
+
+
+def test_a_missing_module_is_named() -> None:
+    with pytest.raises(BundleError, match=r"main\.js imports a\.js, which does not exist"):
+        bundle({"main.js": "import './a.js';"}, "main.js", "main.map")
+
+
+def test_the_folder_has_the_modules_of_the_bundle() -> None:
+    folder = resources.files("service.dashboard")
+    names = json.loads(FILES["bundle.js.map"].content)["sources"]
+    assert all((folder / name).is_file() for name in names)
