@@ -97,7 +97,7 @@ def _bytes_per_token(manifest: Manifest, longest: int) -> int:
 
 
 def _logits(manifest: Manifest) -> int:
-    """Return the bytes of the logits and log-probabilities of labels that are scored at a time."""
+    """Return the bytes of the logits and log-probabilities of labels scored at a time."""
     return 2 * 4 * LOGITS if manifest.decoder else 0
 
 

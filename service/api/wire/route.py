@@ -93,7 +93,7 @@ class JsonRoute(APIRoute):
             schema = schema_of(content, schemas)
             request.state.error_form = schema.error_form
             body = validated(schema, content)
-            model = service_of(request).models.able(body.model, body.check_model)
+            model = service_of(request).models.supporting(body.model, body.check_model)
             return await answered(
                 request, model, body.model, lambda: self.endpoint(body=body, request=request)
             )

@@ -17,7 +17,7 @@ from model.artifact.similarity import Similarity
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ModelError
 from service.artifacts.selection import (
-    WORTH_IT,
+    MIN_SPEEDUP,
     Candidate,
     candidates,
     choose,
@@ -94,7 +94,7 @@ def test_what_is_said_of_a_choice(make: Make) -> None:
     choose([Candidate(make("fp32", False), Rate(50, 1.0))], told.append)
     assert told == [
         "chosen: int8, 2.16 times fp32, verified",
-        f"chosen: fp32; none that passed is {WORTH_IT:g} times as fast",
+        f"chosen: fp32; none that passed is {MIN_SPEEDUP:g} times as fast",
         "the vectors of no precision passed: fp32 is kept",
     ]
 

@@ -79,7 +79,7 @@ def test_a_wrong_use_is_two_lines(
     out, err = capsys.readouterr()
     line, hint = err.splitlines()
     assert line.startswith(says)
-    assert hint == f"{says.partition(':')[0]} --help shows what there is."
+    assert hint == f"see {says.partition(':')[0]} --help"
     assert out == ""
 
 
