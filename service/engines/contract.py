@@ -144,10 +144,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Return the output of each task, in order; tasks may differ in length, selection and kind.
-
-        Args:
-            tasks: at least one.
+        """Return the outputs of at least one task, in order; tasks may be of any kind and length.
 
         Raises:
             ServiceError: the batch failed; the message has no part of the texts.

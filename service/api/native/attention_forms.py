@@ -16,7 +16,7 @@ from service.api.native.attention_layout import (
     part_tensors,
     tensor_specs,
 )
-from service.api.native.targets import AimedTexts
+from service.api.native.targets import TextsWithTargets
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import array_pieces, arrays_pieces, as_json, member_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
@@ -64,7 +64,7 @@ class BinaryWriter:
         self,
         header: Header,
         selection: AttentionSelection,
-        texts: AimedTexts,
+        texts: TextsWithTargets,
         *,
         half: bool,
     ) -> None:
@@ -163,7 +163,9 @@ class JsonWriter:
     media_type = JSON
     length: int | None = None
 
-    def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
+    def __init__(
+        self, header: Header, selection: AttentionSelection, texts: TextsWithTargets
+    ) -> None:
         self._header, self._selection, self._texts = header, selection, texts
         self._lengths = texts.lengths
         self.keeps_back = selection.top_k is not None or selection.norms

@@ -33,7 +33,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: headscope [OPTIONS] COMMAND")
-    assert all(f"  {name:8}{told}\n" in out for name, told in COMMANDS.items())
+    assert all(f"  {name:8}{reported}\n" in out for name, reported in COMMANDS.items())
     assert err == ""
 
 
