@@ -31,7 +31,7 @@ class Sizes:
     """Candidates for the threads that call the runtime at once; the fastest is kept."""
     request_texts: tuple[int, ...]
     workers: tuple[int, ...]
-    """Numbers of workers of the service, as far as there are twice as many cores."""
+    """Numbers of workers of the service; a number needs twice that number of cores."""
     connections: int
     load_seconds: float
     map_tokens: int

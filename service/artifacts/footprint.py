@@ -34,7 +34,7 @@ class Footprint:
     weights: int
     """Bytes of the files that are mapped or read."""
     batches: int
-    """Bytes of as many batches of maximum size as run concurrently."""
+    """Bytes of all concurrent batches at their maximum size."""
 
     @property
     def total(self) -> int:

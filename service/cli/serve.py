@@ -77,7 +77,7 @@ def _server(settings: Settings) -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """Open the artifacts of all models, exporting missing ones, then those of `heads_from`.
+    """Open the artifacts of all models, exporting missing ones, then the artifacts of `heads_from`.
 
     Raises:
     ModelError: a checkpoint or an artifact cannot be loaded.

@@ -134,7 +134,7 @@ def _parts(step: LayerStep) -> LayerParts:
 
 
 def _products(task: MapsTask) -> Floats:
-    """Return the products of the heads' values, each with as many features as there are heads."""
+    """Return the products of the heads' values, which have one feature per head."""
     shape = (len(task.keys), len(task.heads))
     states = task.keys.tobytes()
     what = "value" if task.kind == "encoder" else f"{task.kind} value"

@@ -189,7 +189,7 @@ class WorkFolder:
         return bool(job["replaces"]) or (output is not None and output == _inode(self.out))
 
     def _read_job(self) -> dict[str, Any] | None:
-        """Return the content of the job file; None if there is no file.
+        """Return the content of the job file; None if the file does not exist.
 
         Raises:
             UsageError: the file is damaged, or belongs to another folder.
@@ -273,7 +273,7 @@ class WorkFolder:
 
 
 def _inode(path: Path) -> int | None:
-    """Return the inode of a file; None if there is no file."""
+    """Return the inode of a file; None if the file does not exist."""
     try:
         return path.lstat().st_ino
     except FileNotFoundError:

@@ -124,7 +124,7 @@ class ListForm:
 
     opening: bytes
     item: Callable[[int, Floats], Iterable[Part]]
-    """Of a vector and its number in the request."""
+    """Function from the index of a vector in the request, and the vector, to its JSON."""
     closing: Callable[[Timings], bytes]
     item_bytes: int = 1
     """Predicted bytes of an item, without its vector."""

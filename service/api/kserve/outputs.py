@@ -84,7 +84,7 @@ class Output:
         return ENTRY_BYTES + self.nbytes // ITEM_BYTES[datatype] * JSON_ITEM_BYTES[datatype]
 
     def entry(self) -> Unwritten:
-        """What stands of it in the JSON; of values that come later up to the first of them."""
+        """Yield the tensor's JSON; up to the first value if the values are written later."""
         described: dict[str, Any] = {
             "name": self.name,
             "datatype": DATATYPES[self.name],

@@ -170,22 +170,22 @@ class JsonWriter:
         self._lengths = texts.lengths
         self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
-        """Of the maps that were written last of the text; None before any."""
+        """Kind of the text's maps that were written last; None before the first."""
         self._values: list[Floats] = []
         self._norms: dict[MapKind, list[Floats]] = {}
 
     def dump(self, array: Any) -> Any:
-        """The array itself, which is written in turn."""
+        """Return the array itself, which is written in turn."""
         return array
 
     dump_norms = dump
 
     def start(self) -> list[Part]:
-        """Up to the list of results."""
+        """Return the reply up to the list of results."""
         return [as_json(self._header.names)[:-1] + b',"results":[']
 
     def layer(self, maps: LayerMaps) -> list[Unwritten]:
-        """A layer's share of the text's weights."""
+        """Return the weights of a layer of the text."""
         if maps.norms is not None:
             self._norms.setdefault(maps.kind, []).append(maps.norms)
         weights = maps.weights if maps.top is None else maps.top[0]
@@ -201,7 +201,7 @@ class JsonWriter:
         return [chain(before, array_pieces(weights))]
 
     def text(self, summary: TextSummary) -> list[Unwritten]:
-        """Its other members."""
+        """Return the text's remaining members."""
         pieces = self._closing() if self._kind else iter([self._open(summary.text)])
         members = {
             **{
