@@ -159,7 +159,7 @@ def build_state(
 
 
 def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
-    """Log what memory several models or workers will take, and a warning where there is less."""
+    """Log the memory that several models or workers need, and a warning if less is available."""
     found = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
     if len(found) > 1 or settings.workers > 1:
         for line in report(found, settings.workers, torch_footprint(artifacts.values(), settings)):
@@ -172,7 +172,7 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
     """The observers of every request.
 
     Raises:
-        ValueError: traces are asked for, and what sends them is not installed.
+        ValueError: traces are configured, and their packages are not installed.
 
     """
     observers: list[RequestObserver] = []
@@ -180,7 +180,7 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
         observers.append(AccessLog())
     if settings.otlp_endpoint:
         require("--otlp-endpoint", *TRACING)
-        from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
+        from service.telemetry.tracing import Tracing  # noqa: PLC0415 - only tracing needs its packages
 
         observers.append(Tracing(settings.otlp_endpoint))
     return observers

@@ -47,7 +47,7 @@ def decode(
         rows = np.concatenate(list(states))
         labels = [pairs[text][1].labels for text in scored]
         logprobs = runtime.logprobs(rows, np.concatenate(labels))
-        cuts = np.cumsum([len(each) for each in labels])[:-1]
+        cuts = np.cumsum([len(own) for own in labels])[:-1]
         for text, own in zip(scored, np.split(logprobs, cuts), strict=True):
             outputs[text].logprobs = own
     return outputs

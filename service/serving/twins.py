@@ -102,8 +102,14 @@ def twins_of(
 
 def _of_one_checkpoint(one: Artifact, other: Artifact) -> bool:
     same = [
-        (each.weights_sha256, each.config, each.decoder, each.sentence, each.task)
-        for each in (one.manifest, other.manifest)
+        (
+            manifest.weights_sha256,
+            manifest.config,
+            manifest.decoder,
+            manifest.sentence,
+            manifest.task,
+        )
+        for manifest in (one.manifest, other.manifest)
     ]
     return same[0] == same[1] and _tokenizers(one) == _tokenizers(other)
 

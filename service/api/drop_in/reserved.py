@@ -57,5 +57,5 @@ async def respond(
 
 
 def respond_pieces(held: contextlib.ExitStack, pieces: Unwritten, timings: Timings) -> Response:
-    """A JSON reply in pieces; see `respond`."""
+    """Return a JSON reply in pieces; see `respond`."""
     return PartsResponse(Reply([pieces], JSON, timings, release=held.pop_all().close))

@@ -108,7 +108,7 @@ class Output:
 
 
 def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> Unwritten:
-    """The JSON of a reply; it ends within the last output where its values come later."""
+    """Yield the JSON of a reply; up to the last output's values if these come later."""
     yield orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")
     for index, output in enumerate(outputs):
         if index:
@@ -140,7 +140,7 @@ def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any
 
 
 def value_pieces(values: NDArray[Any] | list[str]) -> Unwritten:
-    """Values as JSON, row-major, without the brackets around them."""
+    """Return values as JSON, row-major, without the brackets around them."""
     if isinstance(values, list):
         return chain.from_iterable(
             (b"," if start else b"", orjson.dumps(values[start : start + ITEMS])[1:-1])

@@ -93,7 +93,7 @@ def _words(one: AlignedText) -> list[dict[str, Any]]:
 
 
 def _pharaoh(links: Sequence[tuple[int, int]]) -> Unwritten:
-    """The links in Pharaoh's form, as a string of JSON."""
+    """Yield links in Pharaoh format, as a JSON string."""
     yield b'"'
     for start in range(0, len(links), ITEMS):
         written = " ".join(f"{i}-{j}" for i, j in links[start : start + ITEMS])

@@ -115,7 +115,7 @@ async def stream_reply(
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:
-    """The reply's parts; none before something is computed.
+    """Yield the parts of the reply; none before something is computed.
 
     Raises:
         ServiceError: the request is not admitted, or the engine fails.

@@ -36,19 +36,19 @@ class Writer(Protocol):
     """Whether parts wait for later parts, so that the whole reply may be in memory."""
 
     def dump(self, array: Any) -> Any:
-        """Weights or indices as `layer` takes them; called in the thread that computed them."""
+        """Convert weights or indices for `layer`; called in the thread that computed them."""
 
     def start(self) -> Sequence[Part | Unwritten]:
-        """The parts before the first text."""
+        """Return the parts before the first text."""
 
     def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
-        """The next layer of a text."""
+        """Return the parts of the next layer of a text."""
 
     def text(self, summary: TextSummary) -> Sequence[Part | Unwritten]:
-        """The end of a text."""
+        """Return the parts at the end of a text."""
 
     def end(self) -> Sequence[Part | Unwritten]:
-        """The end of the reply."""
+        """Return the parts at the end of the reply."""
 
 
 class BinaryWriter:
@@ -219,7 +219,7 @@ class JsonWriter:
         return [chain(pieces, [b","] if wanted else [], member_pieces(wanted), [b"}"])]
 
     def end(self) -> list[Part]:
-        """The rest."""
+        """Return the end of the results, and the usage."""
         return [b'],"usage":' + as_json(self._texts.usage) + b"}"]
 
     def _open(self, index: int) -> bytes:
@@ -233,7 +233,7 @@ class JsonWriter:
         return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
 
     def _closing(self) -> Unwritten:
-        """The end of a kind, if any of its layers was written."""
+        """Return the end of the current kind, if any of its layers was written."""
         values, self._values = self._values, []
         if values:
             return chain([b'],"values":'], arrays_pieces(values), [b"}"])

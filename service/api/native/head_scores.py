@@ -187,7 +187,7 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
 def reply_pieces(
     head: dict[str, Any], prepared: PreparedTexts, part: MapPart, found: Sequence[ComparedText]
 ) -> Unwritten:
-    """The reply in JSON."""
+    """Yield the JSON reply."""
     asked = {"queries": part.queries, "keys": part.keys}
     yield orjson.dumps({**head, "results": []}).removesuffix(b"]}")
     for number, (text, one) in enumerate(zip(prepared.texts, found, strict=True)):

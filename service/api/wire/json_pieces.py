@@ -1,6 +1,6 @@
-"""JSON of large replies in pieces, the same bytes as orjson makes of the whole.
+"""JSON of large replies in pieces: the same bytes as orjson writes for the whole reply.
 
-Nothing else runs while orjson writes, so that each piece is small; see `service/http/turns.py`.
+Pieces are small, because nothing else runs while orjson writes one; see `service/http/turns.py`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from service.api.wire.media import Unwritten
 from service.api.wire.safetensors import as_bytes
 
 PIECE = 2**13
-"""Most numbers of arrays in a piece: 0.15 ms of float32 (Zen 4)."""
+"""Maximum numbers of arrays in a piece: 0.15 ms of float32 (Zen 4)."""
 ITEMS = 2**9
-"""Most items of a list in a piece."""
+"""Maximum items of a list in a piece."""
 BASE64_BYTES = 3 * 2**14
-"""Most bytes that a piece has in base64; a multiple of 3, so that only the last is padded."""
+"""Maximum bytes of a piece before base64; a multiple of 3, so that only the last is padded."""
 
 
 def object_pieces(members: Mapping[str, Any]) -> Unwritten:
-    """An object; see `member_pieces`."""
+    """Yield an object; see `member_pieces`."""
     yield b"{"
     yield from member_pieces(members)
     yield b"}"
 
 
 def member_pieces(members: Mapping[str, Any]) -> Unwritten:
-    """The members of an object, without the braces around them.
+    """Yield the members of an object, without the braces around them.
 
     Args:
-        members: an array or an iterator of pieces is written in pieces, all else at once.
+        members: values by name; only arrays and iterators of pieces are written in pieces.
 
     """
     separator = b""
@@ -52,7 +52,7 @@ def member_pieces(members: Mapping[str, Any]) -> Unwritten:
 
 
 def _runs(members: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Neighbours that have at most `PIECE` numbers in arrays together; iterators stay alone."""
+    """Yield runs of members with at most `PIECE` numbers in arrays; an iterator is a run alone."""
     run: dict[str, Any] = {}
     room = PIECE
     for name, value in members.items():
@@ -71,23 +71,23 @@ def _runs(members: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def list_pieces(items: Iterable[Any], at_a_time: int = ITEMS) -> Unwritten:
-    """A list of small items, which may be made as they are asked for.
+    """Yield a list of small items, which may be generated on demand.
 
     Args:
-        items: of the list.
-        at_a_time: items of a piece.
+        items: items of the list.
+        at_a_time: number of items in a piece.
 
     """
     left = iter(items)
     opening = b"["
-    while some := [*itertools.islice(left, at_a_time)]:
-        yield opening + as_json(some)[1:-1]
+    while batch := [*itertools.islice(left, at_a_time)]:
+        yield opening + as_json(batch)[1:-1]
         opening = b","
     yield b"]" if opening == b"," else b"[]"
 
 
 def array_pieces(array: NDArray[Any]) -> Unwritten:
-    """An array as nested lists."""
+    """Yield an array as nested lists."""
     if array.size <= PIECE:
         yield as_json(np.ascontiguousarray(array))
         return
@@ -97,7 +97,7 @@ def array_pieces(array: NDArray[Any]) -> Unwritten:
 
 
 def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
-    """A list of arrays."""
+    """Yield a list of arrays."""
     opening = b"["
     for array in arrays:
         yield opening
@@ -107,15 +107,15 @@ def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
 
 
 def item_pieces(array: NDArray[Any]) -> Unwritten:
-    """The items of an array's first axis, without the brackets around them."""
-    each = array[:1].size
-    if each > PIECE:
+    """Yield the items of an array's first axis, without the brackets around them."""
+    item_size = array[:1].size
+    if item_size > PIECE:
         for number, item in enumerate(array):
             if number:
                 yield b","
             yield from array_pieces(item)
         return
-    step = PIECE // max(each, 1)
+    step = PIECE // max(item_size, 1)
     for start in range(0, len(array), step):
         if start:
             yield b","
@@ -123,12 +123,12 @@ def item_pieces(array: NDArray[Any]) -> Unwritten:
 
 
 def vector_pieces(array: NDArray[Any], *, as_base64: bool = False) -> Unwritten:
-    """A vector or matrix as lists of numbers, or as its numbers in base64."""
+    """Return a vector or matrix as lists of numbers, or as base64."""
     return base64_pieces(array) if as_base64 else array_pieces(array)
 
 
 def base64_pieces(array: NDArray[Any]) -> Unwritten:
-    """A string of an array's numbers in base64: little-endian and row-major."""
+    """Yield a string of an array's numbers in base64: little-endian and row-major."""
     content = as_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
     yield b'"'
     for start in range(0, len(content), BASE64_BYTES):
@@ -137,5 +137,5 @@ def base64_pieces(array: NDArray[Any]) -> Unwritten:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON of a small value, in which there may be arrays."""
+    """Return the JSON of a small value, which may contain arrays."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

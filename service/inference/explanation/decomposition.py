@@ -88,10 +88,10 @@ def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig, part_co
     return step_tokens(tokens, tokens + 1, config, part_cost) * layer
 
 
-def pair_shares(one: DecomposedText, other: DecomposedText) -> Floats:
+def pair_shares(first: DecomposedText, second: DecomposedText) -> Floats:
     """Return pᵢ · qⱼ / (‖p‖ ‖q‖), `[S_a, S_b]`, whose sum is cos(p, q); 0 if p or q is 0."""
-    products: Floats = one.shares @ other.shares.T
-    scale = float(np.linalg.norm(one.pooled)) * float(np.linalg.norm(other.pooled))
+    products: Floats = first.shares @ second.shares.T
+    scale = float(np.linalg.norm(first.pooled)) * float(np.linalg.norm(second.pooled))
     return products / np.float32(scale) if scale > 0 else np.zeros_like(products)
 
 

@@ -210,8 +210,8 @@ class Explainer:
             for text in work.texts:
                 pooling = self._pooling_of(text)
                 part = TextDecomposition(scheduler, config, text, pooling, timings, cost, caller)
-                found = await part.result()
-                parts.append(self._of_vector(found.pooled, found.shares))
+                decomposed = await part.result()
+                parts.append(self._of_vector(decomposed.pooled, decomposed.shares))
             work.decomposition = await asyncio.to_thread(pair_shares, *parts)
 
     def _pooling_of(self, text: TokenizedText) -> Pooling:
