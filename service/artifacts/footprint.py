@@ -1,7 +1,8 @@
 """Estimate of the memory that models will take, before they are loaded.
 
 Weights take the bytes of the files that the engine reads, and batches take the bytes alive in the
-widest layer. docs/decisions/0018 compares the estimate with resident memory.
+widest layer. docs/decisions/0018-several-models-in-one-process.md compares the estimate with
+resident memory.
 """
 
 from __future__ import annotations
