@@ -45,7 +45,7 @@ def create_app(
     Args:
         settings: every choice.
         artifacts: what is served, the default first; then those of the setting `heads_from`.
-        engines: compute, one an artifact; those that the settings name when empty.
+        engines: engine of each artifact; the engines of the settings if empty.
         peers: the other workers of a service of several processes.
 
     Raises:
@@ -160,11 +160,12 @@ def build_state(
 
 def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
     """Log the memory that several models or workers need, and a warning if less is available."""
-    found = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
-    if len(found) > 1 or settings.workers > 1:
-        for line in report(found, settings.workers, torch_footprint(artifacts.values(), settings)):
+    footprints = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
+    if len(footprints) > 1 or settings.workers > 1:
+        torch_bytes = torch_footprint(artifacts.values(), settings)
+        for line in report(footprints, settings.workers, torch_bytes):
             _log.info("%s", line)
-    if warning := shortage(found, settings.workers, machine.available_memory()):
+    if warning := shortage(footprints, settings.workers, machine.available_memory()):
         _log.warning("%s", warning)
 
 

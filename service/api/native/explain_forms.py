@@ -69,25 +69,25 @@ def matches_bytes(texts: Sequence[TokenizedText]) -> int:
 
 
 def explain_json(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
     """Return the JSON reply of computed explanations; fields that were not requested are absent."""
-    return [_pair_pieces(header, texts, [_fields(one) for one in found])]
+    return [_pair_pieces(header, texts, [_fields(pair) for pair in pairs])]
 
 
 def matches_json(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairMatches]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairMatches]
 ) -> Sequence[Part | Unwritten]:
     """Return the JSON reply of a sparse encoder or a late-interaction model."""
-    return [_pair_pieces(header, texts, [one.fields() for one in found])]
+    return [_pair_pieces(header, texts, [pair.fields() for pair in pairs])]
 
 
 def _pair_pieces(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[dict[str, Any]]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[dict[str, Any]]
 ) -> Unwritten:
     """Yield the JSON reply: the texts and the fields of each pair."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, fields in enumerate(found):
+    for number, fields in enumerate(pairs):
         sides = [_text(text) for text in texts[2 * number : 2 * number + 2]]
         result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
         if number:
