@@ -41,8 +41,8 @@ class Target:
 
     labels: Ids
     hidden_layers: tuple[int, ...] = ()  # requested hidden states, 0 … L_d
-    cross_layers: tuple[int, ...] = ()  # layers of requested query states of cross-attention
-    logprobs: bool = False  # whether to compute the log-probability of each label
+    cross_layers: tuple[int, ...] = ()  # requested query states of cross-attention, 0 … L_d−1
+    logprobs: bool = False  # whether to compute each label's log-probability, given those before
     ablated: Ablated = ()  # heads of the decoder's self-attention
     cross_ablated: Ablated = ()  # heads of its cross-attention
 
@@ -68,12 +68,12 @@ class TextTask:
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """Attention weights of at least one head; self-attention has `queries` and `keys` alike."""
+    """Attention weights of some heads; in self-attention `queries` and `keys` are one array."""
 
     queries: Floats  # [T, H]: hidden states that enter the layer, or `TargetOutput.cross`
     keys: Floats  # [S, H]: the same; in cross-attention the encoder's last hidden state
     layer: int
-    heads: tuple[int, ...]
+    heads: tuple[int, ...]  # at least one
     kind: MapKind = "encoder"
     values: bool = False  # whether to compute the products of the heads' values as well
     scores: bool = False  # whether to compute queries, keys and scores as well; encoder only
@@ -152,7 +152,7 @@ class Engine(ABC):
         """
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
-        """Run batches of up to `batch_tokens` and texts of up to `longest` tokens in advance."""
+        """Run slow first batches in advance: `batch_tokens` tokens, texts of at most `longest`."""
 
     def close(self) -> None:  # noqa: B027
         """Release the engine's resources; it cannot be used afterwards."""
