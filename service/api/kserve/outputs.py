@@ -53,7 +53,7 @@ ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
 ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
 JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
 ENTRY_BYTES = 256
-"""Most bytes of what a reply says of a tensor beside its values."""
+"""Maximum bytes of a tensor's fields in a reply, beside its values."""
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ class PartsResponse(Response):
         self.reply = reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Write the body, and send the head, the body and then the rest, written as it comes."""
+        """Write the body, then send the head, the body, and the rest as it is computed."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
         scope["state"]["timings"] = replace(self.reply.timings)  # of a streamed reply, so far

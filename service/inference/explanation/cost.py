@@ -44,7 +44,7 @@ class Work:
     """The work of a request."""
 
     tokens: int
-    """All tokens."""
+    """Tokens of the whole request."""
     least: int
     """Tokens of the smallest useful part: the vectors, a tenth of the occlusion passes, and the
     decomposition of the first pair."""
