@@ -3,11 +3,11 @@
 # make setup   what developing needs, and the default model's artifact
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
-# make chaos   setup, then overload, faults, stops, bad clients and mixed company, half an hour
+# make chaos   setup, then overload, faults, stops, bad clients and random batches, half an hour
 # make soak    setup, then requests of every shape for a quarter of an hour
 # make clients setup, then other services' own clients, unchanged, in an environment of theirs
 # make image   setup, then the Dockerfile built and tried without a docker engine; TARGET=cpu
-# make replicas  setup, then replicas behind the balancer, killed and told to stop, ten minutes
+# make replicas  setup, then replicas behind the balancer, killed and stopped, ten minutes
 # make capacity  setup, then a real fleet beside the simulated one, five minutes
 # make ray     setup, then replicas under Ray Serve and a corpus by Ray Data, in an environment of theirs
 # make fuzz    setup, then Schemathesis, Hypothesis and malformed HTTP, ten minutes
@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 define BESIDE_TYPES
 $(BIN)/mypy & types=$$!; \
 $(1); tests=$$?; \
-wait $$types || { echo 'mypy found errors: they are told above'; exit 1; }; exit $$tests
+wait $$types || { echo 'mypy found errors, listed above'; exit 1; }; exit $$tests
 endef
 # while the model is exported, one process compiles the tests and what they import, which all that
 # run them would do at the same time

@@ -43,7 +43,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     for model, precision in [*pairs, (bench.base, "fp16")]:
         encoding = bench.encoding(model, precision)
         tolerances = tolerances_of(precision, model.config.num_hidden_layers)
-        comparison, not_finite = compare(model, encoding, bench.sizes.companies, tolerances)
+        comparison, not_finite = compare(model, encoding, bench.sizes.shuffles, tolerances)
         name = f"{model.name}, {precision}"
         yield figure(name, tolerances, comparison, not_finite)
         if not comparison.passed or not_finite:
@@ -77,30 +77,30 @@ def figure(
 
 
 def compare(
-    model: Model, encoding: Encoding, companies: int, tolerances: Mapping[Kind, Tolerance]
+    model: Model, encoding: Encoding, shuffles: int, tolerances: Mapping[Kind, Tolerance]
 ) -> tuple[Comparison, int]:
     """Compare all texts of the verification's grid with the reference.
 
-    The texts are put into random batches anew `companies` times. Return the comparison and the
+    The texts are put into random batches anew `shuffles` times. Return the comparison and the
     number of values that are not finite.
     """
     texts = [text for batch in grid(encoding.artifact) for text in batch]
     references = reference_tensors(model, texts, encoding)
     comparison, not_finite = Comparison(), 0
     generator = random.Random(0)
-    for _ in range(companies):
-        for company in companies_of(len(texts), generator):
-            batch = pack([texts[i] for i in company])
+    for _ in range(shuffles):
+        for members in random_batches(len(texts), generator):
+            batch = pack([texts[i] for i in members])
             computed = runtime_tensors(encoding.runtime, batch, TextVectors.of(encoding.artifact))
-            alone = encoding.pooled(pack([texts[i] for i in reversed(company)]))[::-1]
-            for index, tensors, vector in zip(company, computed, alone, strict=True):
+            alone = encoding.pooled(pack([texts[i] for i in reversed(members)]))[::-1]
+            for index, tensors, vector in zip(members, computed, alone, strict=True):
                 tensors[Key("pooled")] = vector
                 not_finite += sum(int((~np.isfinite(tensor)).sum()) for tensor in tensors.values())
                 comparison.add(references[index], tensors, tolerances)
     return comparison, not_finite
 
 
-def companies_of(count: int, generator: random.Random) -> Iterator[list[int]]:
+def random_batches(count: int, generator: random.Random) -> Iterator[list[int]]:
     """Yield the indices below `count`, each once, in batches of random members and sizes."""
     order = list(range(count))
     generator.shuffle(order)

@@ -1,4 +1,4 @@
-"""Time of occlusion relative to encoding as many texts, both over HTTP, in turn.
+"""Time of occlusion relative to encoding the same number of texts, both over HTTP, in turn.
 
 Occlusion of two texts of S tokens takes 2 S + 2 forward passes of a text; the other request is
 /encode with as many texts of S tokens, pooled. Both replies are binary.

@@ -29,7 +29,7 @@ ENDLESS_SECONDS = 1e6
 
 
 def flood(server: Running, texts: list[str]) -> contextlib.AbstractContextManager[object]:
-    """Request every map of one text after another, over as many connections as /encode has."""
+    """Request every map of one text after another, over the number of connections of /encode."""
     requests = [("/attention", {"inputs": text, "truncate": True}) for text in texts]
     job = Job(
         server.port,

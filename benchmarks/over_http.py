@@ -94,7 +94,7 @@ def serve_and_ask(
 def ask(
     bench: Bench, started: Running, texts: Sequence[str], count: int, form: str
 ) -> dict[str, float]:
-    """Load the service with one kind of request, from as many processes as the cores allow."""
+    """Load the service with one kind of request, from all processes that the cores allow."""
     from benchmarks.harness.servers import PATIENCE_SECONDS
     from testing.generators import check_right, generate_at_once
     from testing.load import Job

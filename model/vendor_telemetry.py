@@ -4,7 +4,7 @@ ONNX Runtime reads its variable once, at import. Without it, ONNX Runtime writes
 the user's cache folder and sends events, even after `disable_telemetry_events()`. OpenVINO has no
 variable: it imports `openvino_telemetry`, which writes a client id into the home folder and
 contacts an analytics host, and uses a stub of its own if that package is missing.
-docs/decisions/0034-no-telemetry.md compares the ways to switch it off.
+docs/decisions/0028-no-telemetry.md compares the ways to switch it off.
 """
 
 from __future__ import annotations

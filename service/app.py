@@ -45,7 +45,7 @@ def create_app(
     Args:
         settings: every choice.
         artifacts: what is served, the default first; then those of the setting `heads_from`.
-        engines: compute, one an artifact; those that the settings name when empty.
+        engines: engine of each artifact; the engines of the settings if empty.
         peers: the other workers of a service of several processes.
 
     Raises:
@@ -164,12 +164,13 @@ def build_state(
 
 
 def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
-    """Log what memory several models or workers will take, and a warning where there is less."""
-    found = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
-    if len(found) > 1 or settings.workers > 1:
-        for line in report(found, settings.workers, torch_footprint(artifacts.values(), settings)):
+    """Log the memory that several models or workers need, and a warning if less is available."""
+    footprints = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
+    if len(footprints) > 1 or settings.workers > 1:
+        torch_bytes = torch_footprint(artifacts.values(), settings)
+        for line in report(footprints, settings.workers, torch_bytes):
             _log.info("%s", line)
-    if warning := shortage(found, settings.workers, machine.available_memory()):
+    if warning := shortage(footprints, settings.workers, machine.available_memory()):
         _log.warning("%s", warning)
 
 
@@ -177,7 +178,7 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
     """The observers of every request.
 
     Raises:
-        ValueError: traces are asked for, and what sends them is not installed.
+        ValueError: traces are configured, and their packages are not installed.
 
     """
     observers: list[RequestObserver] = []
@@ -185,7 +186,7 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
         observers.append(AccessLog())
     if settings.otlp_endpoint:
         require("--otlp-endpoint", *TRACING)
-        from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
+        from service.telemetry.tracing import Tracing  # noqa: PLC0415 - only tracing needs its packages
 
         observers.append(Tracing(settings.otlp_endpoint))
     return observers

@@ -1,33 +1,33 @@
-"""The errors that callers are told about; each one owns its HTTP status.
+"""Errors that clients receive; each class has its HTTP status.
 
     ServiceError                 status  error_type (TEI's spelling)
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
     ├── EmptyInputs              400     Empty        a list without a text
     ├── Unauthorized             401     Validation   with WWW-Authenticate
-    ├── UnknownModel             404     Validation   of several models none has the name
-    ├── RequestTimeout           408     Validation   the client is slow
+    ├── UnknownModel             404     Validation   none of several models has the name
+    ├── RequestTimeout           408     Validation   the client sends too slowly
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── RequestTooLarge          413     Validation   its work would take too much memory
     ├── UnsupportedMediaType     415     Validation
-    ├── MisdirectedRequest       421     Validation   for a host that is not the service's
+    ├── MisdirectedRequest       421     Validation   for another host than the service's
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
-    ├── NoTaskHead               424     Backend      the model has no task head that could answer
-    │   └── NoEmbeddings         424     Backend      the model gives no vectors of texts
+    ├── NoTaskHead               424     Backend      the model lacks the required task head
+    │   └── NoEmbeddings         424     Backend      the model does not compute vectors of texts
     ├── HeaderFieldsTooLarge     431     Validation
     ├── Overloaded               429     Overloaded   with Retry-After
-    │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
-    ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
+    │   └── DeadlinePassed       429     Overloaded   before anything was computed
+    ├── EngineFailed             500     Backend      the engine raised, or its output is invalid
     ├── EngineNotInstalled       501     Backend
-    ├── NotExported              501     Backend      a foreign graph has no maps, no other layers
+    ├── NotExported              501     Backend      e.g. maps or other layers of a foreign graph
     │   └── NotVerified          501     Backend      this use of the artifact failed verification
-    │       └── HeadsNotVerified 501     Backend      the use that failed is heads
+    │       └── HeadsNotVerified 501     Backend      the failed use is `heads`
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
 
-Their form on the wire belongs to the dialect of the route: see `service.api.dialects`.
+The dialect of the route determines their form on the wire: see `service.api.dialects`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """Base of every error that a caller is told about."""
+    """Base of all errors that clients receive."""
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
@@ -47,12 +47,12 @@ class ServiceError(Exception):
     def __init__(
         self, detail: str, *, retry_after_seconds: int | None = None, reason: str = ""
     ) -> None:
-        """Say what is wrong.
+        """Initialise with the message for the client.
 
         Args:
-            detail: what the caller is told.
-            retry_after_seconds: when another attempt is worth it.
-            reason: of the refusal in the metrics; that of the class when empty.
+            detail: message for the client.
+            retry_after_seconds: seconds after which the client should retry.
+            reason: reason of the refusal in the metrics; the class's slug if empty.
 
         """
         super().__init__(detail)
@@ -62,13 +62,13 @@ class ServiceError(Exception):
 
 
 class InvalidRequest(ServiceError):
-    """The body is not JSON that can be read."""
+    """The body is not valid JSON."""
 
     status, title, slug, error_type = 400, "Invalid request", "invalid-request", "Validation"
 
 
 class EmptyInputs(ServiceError):
-    """A list of texts holds none, in dialects that refuse it with a status of its own."""
+    """A list of texts is empty, in dialects that refuse it with a status of its own."""
 
     status, title, slug, error_type = 400, "Empty inputs", "empty-inputs", "Empty"
 
@@ -79,12 +79,12 @@ class Unauthorized(ServiceError):
     status, title, slug, error_type = 401, "Unauthorized", "unauthorized", "Validation"
 
     def __init__(self, detail: str, *, prompts: bool = True) -> None:
-        """Say what is wrong.
+        """Initialise with the message for the client.
 
         Args:
-            detail: what the caller is told.
-            prompts: whether a browser is to ask for a password; a page that asks itself is not
-                to be covered by the browser's own dialog.
+            detail: message for the client.
+            prompts: whether a browser should ask for a password; False for a page that asks
+                itself, which the browser's dialog would cover.
 
         """
         super().__init__(detail)
@@ -92,13 +92,13 @@ class Unauthorized(ServiceError):
 
 
 class UnknownModel(ServiceError):
-    """The request names a model that is not among those served."""
+    """The request names a model that is not served."""
 
     status, title, slug, error_type = 404, "Unknown model", "unknown-model", "Validation"
 
 
 class RequestTimeout(ServiceError):
-    """The request took its client too long to send."""
+    """The client took too long to send the request."""
 
     status, title, slug, error_type = 408, "Request timed out", "request-timeout", "Validation"
     retryable = True
@@ -111,7 +111,7 @@ class BodyTooLarge(ServiceError):
 
 
 class ReplyTooLarge(ServiceError):
-    """The reply that was asked for would exceed the limit."""
+    """The requested reply would exceed the limit."""
 
     status, title, slug, error_type = 413, "Reply too large", "reply-too-large", "Validation"
 
@@ -140,25 +140,25 @@ class MisdirectedRequest(ServiceError):
 
 
 class Unprocessable(ServiceError):
-    """The request is well-formed and asks for something impossible."""
+    """The request is well-formed but cannot be fulfilled."""
 
     status, title, slug, error_type = 422, "Unprocessable request", "unprocessable", "Validation"
 
 
 class InputTooLong(Unprocessable):
-    """A text has more tokens or characters than fit."""
+    """A text has more tokens or characters than the limit."""
 
     title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
 
 
 class NoTaskHead(ServiceError):
-    """The model has no task head that could answer."""
+    """The model lacks the task head that the request needs."""
 
     status, title, slug, error_type = 424, "No task head", "no-task-head", "Backend"
 
 
 class NoEmbeddings(NoTaskHead):
-    """The model's answers are no vectors of texts."""
+    """The model does not compute vectors of texts."""
 
     title, slug = "No embeddings", "no-embeddings"
 
@@ -177,48 +177,48 @@ class Overloaded(ServiceError):
 
 
 class DeadlinePassed(Overloaded):
-    """The request waited for as long as it may, and nothing of it was computed."""
+    """The request's deadline passed before any of it was computed."""
 
     title, slug = "Deadline passed", "deadline-passed"
 
 
 class EngineFailed(ServiceError):
-    """The engine raised, or its output cannot be right."""
+    """The engine raised, or its output is invalid."""
 
     status, title, slug, error_type = 500, "Engine failed", "engine-failed", "Backend"
 
 
 class EngineNotInstalled(ServiceError):
-    """The engine that was asked for is not part of this installation."""
+    """The requested engine is not part of this installation."""
 
     status, title, slug, error_type = 501, "Engine not installed", "engine-not-installed", "Backend"
 
 
 class NotExported(ServiceError):
-    """The graph that is served does not give what was asked for."""
+    """The served graph lacks the requested output."""
 
     status, title, slug, error_type = 501, "Not exported", "not-exported", "Backend"
 
 
 class NotVerified(NotExported):
-    """The use that was asked for failed the artifact's verification."""
+    """The requested use failed the artifact's verification."""
 
     title, slug = "Not verified", "not-verified"
 
 
 class HeadsNotVerified(NotVerified):
-    """Attention weights or hidden states were asked for, and failed the verification."""
+    """The requested attention weights or hidden states failed the artifact's verification."""
 
 
 class EngineUnavailable(ServiceError):
-    """The engine that was asked for is down, or the service is draining."""
+    """The requested engine is down, or the service is draining."""
 
     status, title, slug, error_type = 503, "Engine unavailable", "engine-unavailable", "Unhealthy"
     retryable = True
 
 
 class EngineOutOfMemory(EngineUnavailable):
-    """There is no memory for the batch, nor for half of it."""
+    """Neither the batch nor half of it fits into memory."""
 
     title, slug, error_type = "Out of memory", "out-of-memory", "Backend"
 

@@ -62,8 +62,8 @@ class Kept:
         exported = cache_key(checkpoint, name, precision, weight_bits(precision))
         made_by = Path(__file__).with_name("exports.py").read_bytes()
         machine = [processor_name(), os.environ.get(VARIABLE, "")]
-        told = "\0".join([exported, *runtimes(), *machine]).encode() + made_by
-        return hashlib.sha256(told).hexdigest()[:32]
+        reported = "\0".join([exported, *runtimes(), *machine]).encode() + made_by
+        return hashlib.sha256(reported).hexdigest()[:32]
 
     def copy(self, key: str, out: Path) -> bool:
         """Copy an export to a new folder; return whether the export exists and is whole."""

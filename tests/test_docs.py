@@ -151,3 +151,8 @@ PATH = re.compile(
 def test_paths_that_a_page_names_exist(page: Path):
     missing = [path for path in PATH.findall(page.read_text("utf-8")) if not (ROOT / path).exists()]
     assert missing == []
+
+
+def test_decisions_are_numbered_without_holes() -> None:
+    pages = sorted(path.name for path in (ROOT / "docs/decisions").iterdir())
+    assert [name[:5] for name in pages] == [f"{number:04}-" for number in range(1, len(pages) + 1)]

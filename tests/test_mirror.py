@@ -19,7 +19,7 @@ WITHOUT_TESTS = {
     "service/__main__.py": "calls the command line",
     "service/api/wire/media.py": "names and sizes; the tests of the forms hold the sizes",
     "service/engines/contract.py": "declarations; the tests of each engine hold them",
-    "service/scheduler/observer.py": "declarations; the tests of metrics hold what is told",
+    "service/scheduler/observer.py": "declarations; the tests of metrics hold what is reported",
     "service/inference/encoding.py": "declarations; the tests of the core hold them",
     "service/inference/tokenization/tokenized.py": "declarations; the tokenizer's tests hold them",
     "service/files/encoder.py": "declarations; the tests of both encoders hold them",

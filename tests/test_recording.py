@@ -59,8 +59,8 @@ def flip(value: Any) -> Any:
 def test_whatever_changes_in_a_reply_is_told(recorded: list[Entry]) -> None:
     for entry in recorded:
         for says, found in changed(entry):
-            (told,) = compare([entry], [found], near=True)
-            assert told.startswith(f"{entry['name']}: {says}"), told
+            (difference,) = compare([entry], [found], near=True)
+            assert difference.startswith(f"{entry['name']}: {says}"), difference
 
 
 def test_a_request_that_is_missing_or_new_is_told(recorded: list[Entry]) -> None:
@@ -77,8 +77,8 @@ def test_a_shorter_number_may_shorten_a_reply_on_another_processor() -> None:
     whole, shorter = '{"a":[0.12345678]}', '{"a":[0.1234568]}'
     recorded = entry(whole, len(whole))
     assert compare([recorded], [entry(shorter, len(shorter))], near=True) == []
-    (told,) = compare([recorded], [entry(shorter, len(whole))], near=True)
-    assert told.startswith("a: header content-length")
+    (difference,) = compare([recorded], [entry(shorter, len(whole))], near=True)
+    assert difference.startswith("a: header content-length")
 
 
 def test_a_last_bit_of_a_sum_may_differ_on_another_processor() -> None:

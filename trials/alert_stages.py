@@ -14,21 +14,21 @@ from typing import Any
 from testing import process
 from testing.haproxy import balancing
 from testing.process import free_port
-from trials import happenings, oracle
+from trials import incidents, oracle
 from trials.balanced import Replica
-from trials.happenings import Happening, normal
+from trials.incidents import Incident, normal
 from trials.memory_group import Group
 from trials.servers import PATIENT, STUB, serve, stub
 
 HANGS = {"batch_timeout_seconds": 1.0, "request_timeout_seconds": 2.0}
 Starting = contextlib.AbstractAsyncContextManager[process.Service]
-Cause = tuple[str, str, Happening]
-"""Alert, description of its cause, and the happening that causes it."""
+Cause = tuple[str, str, Incident]
+"""Alert, description of its cause, and the incident that causes it."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Service, and the happenings caused in turn."""
+    """Service, and the incidents caused in turn."""
 
     start: Callable[[Path], Starting]
     """Function that starts the service on the artifact in a folder."""
@@ -53,21 +53,21 @@ def real(*flags: str) -> Callable[[Path], Starting]:
 
 def workers() -> list[Stage]:
     """Return the stage of the default model in two workers."""
-    flood = happenings.FLOOD
+    flood = incidents.FLOOD
     stage = Stage(
         real("--workers", "2", "--api-keys", "trial"),
         (
-            ("HeadscopeRefuses", "60 clients of long texts", happenings.clients(60, flood)),
+            ("HeadscopeRefuses", "60 clients of long texts", incidents.clients(60, flood)),
             (
                 "HeadscopeUnauthorized",
                 "two clients without a key",
-                happenings.clients(2, flood, {}),
+                incidents.clients(2, flood, {}),
             ),
-            ("HeadscopeEngineRestarted", "PyTorch's process is killed", happenings.engine_killed),
-            ("HeadscopeWorkerRestarted", "a worker is killed", happenings.worker_killed),
-            ("HeadscopeNotReady", "a worker hangs", happenings.worker_stopped),
-            ("HeadscopeWorkerMissing", "a worker cannot start again", happenings.worker_lost),
-            ("HeadscopeDown", "the service is killed", happenings.killed),
+            ("HeadscopeEngineRestarted", "PyTorch's process is killed", incidents.engine_killed),
+            ("HeadscopeWorkerRestarted", "a worker is killed", incidents.worker_killed),
+            ("HeadscopeNotReady", "a worker hangs", incidents.worker_stopped),
+            ("HeadscopeWorkerMissing", "a worker cannot start again", incidents.worker_lost),
+            ("HeadscopeDown", "the service is killed", incidents.killed),
         ),
     )
     return [stage]
@@ -77,12 +77,12 @@ def failures() -> list[Stage]:
     """Return stages of failing engines and services."""
     return [
         Stage(
-            stubbed({"batch_seconds": 0.01, "faults": happenings.faults("poison")}),
-            [("HeadscopeErrors", "a text fails, twice a second", happenings.triggered("poison"))],
+            stubbed({"batch_seconds": 0.01, "faults": incidents.faults("poison")}),
+            [("HeadscopeErrors", "a text fails, twice a second", incidents.triggered("poison"))],
         ),
         Stage(
-            stubbed({"faults": happenings.faults("hang")}, fallback="torch", **HANGS),
-            [("HeadscopeFallback", "the engine hangs for good", happenings.engine_lost)],
+            stubbed({"faults": incidents.faults("hang")}, fallback="torch", **HANGS),
+            [("HeadscopeFallback", "the engine hangs for good", incidents.engine_lost)],
         ),
         Stage(
             stubbed({"wrong_token": oracle.token_id("wolf")}, verify_share=1),
@@ -90,13 +90,13 @@ def failures() -> list[Stage]:
                 (
                     "HeadscopeVerificationFailed",
                     "the engine computes a text wrong",
-                    happenings.triggered("wolf"),
+                    incidents.triggered("wolf"),
                 )
             ],
         ),
         Stage(
             real("--engine", "fake"),
-            [("HeadscopeRestarts", "killed and started twice", happenings.killed_again)],
+            [("HeadscopeRestarts", "killed and started twice", incidents.killed_again)],
         ),
     ]
 
@@ -111,7 +111,7 @@ def saturated() -> list[Stage]:
                 (
                     "HeadscopeSlow",
                     "texts of 1.2 s, of 2 s allowed",
-                    happenings.clients(1, happenings.LONG),
+                    incidents.clients(1, incidents.LONG),
                 )
             ],
         ),
@@ -121,7 +121,7 @@ def saturated() -> list[Stage]:
                 (
                     "HeadscopeQueueSlow",
                     "40 clients, for 45 texts a second",
-                    happenings.clients(40, happenings.SMALL_FLOOD),
+                    incidents.clients(40, incidents.SMALL_FLOOD),
                 )
             ],
         ),
@@ -131,13 +131,13 @@ def saturated() -> list[Stage]:
                 (
                     "HeadscopeQueueFull",
                     "40 clients of a queue of 32 texts",
-                    happenings.clients(40, happenings.SMALL_FLOOD),
+                    incidents.clients(40, incidents.SMALL_FLOOD),
                 )
             ],
         ),
         Stage(
             stubbed(max_length=512, max_bytes_in_flight=50_000_000, client_timeout_seconds=120),
-            [("HeadscopeBytesInFlight", "large replies are not read", happenings.unread(60))],
+            [("HeadscopeBytesInFlight", "large replies are not read", incidents.unread(60))],
         ),
     ]
 
@@ -151,13 +151,13 @@ def clients() -> list[Stage]:
                 (
                     "HeadscopeOpenFiles",
                     "idle connections take 9 of 10 descriptors",
-                    happenings.full_of_connections(200, 0.9),
+                    incidents.full_of_connections(200, 0.9),
                 )
             ],
         ),
         Stage(
             stubbed({"batch_seconds": 0.2}),
-            [("HeadscopeClientsLeave", "four clients leave after 50 ms", happenings.impatient)],
+            [("HeadscopeClientsLeave", "four clients leave after 50 ms", incidents.impatient)],
         ),
         Stage(
             stubbed(command=(sys.executable, "-m", "trials.underpredicting")),
@@ -165,10 +165,10 @@ def clients() -> list[Stage]:
                 (
                     "HeadscopeReplyUnderpredicted",
                     "our prediction is a tenth of it",
-                    happenings.clients(1, happenings.SHORT),
+                    incidents.clients(1, incidents.SHORT),
                 )
             ],
-            happenings.without_encode,
+            incidents.without_encode,
         ),
     ]
 
@@ -177,7 +177,7 @@ def limited(own: Group) -> Stage:
     """Return the stage of a service in a control group."""
     return Stage(
         stubbed(command=own.starting(STUB)),
-        [("HeadscopeMemory", "its limit comes near", happenings.nearly_full(own))],
+        [("HeadscopeMemory", "its limit comes near", incidents.nearly_full(own))],
     )
 
 
@@ -185,9 +185,9 @@ def limited(own: Group) -> Stage:
 async def balanced(_: Path) -> AsyncIterator[process.Service]:
     """Run a balancer before one replica."""
     port = free_port()
-    with Replica(happenings.REPLICA, port) as replica, balancing(port) as balancer:
+    with Replica(incidents.REPLICA, port) as replica, balancing(port) as balancer:
         await asyncio.to_thread(replica.wait_until_ready)
-        balancer.names.addresses.append(happenings.REPLICA)
+        balancer.names.addresses.append(incidents.REPLICA)
         await asyncio.to_thread(balancer.wait_until_up, 1)
         yield balancer
 
@@ -197,9 +197,9 @@ def balancers() -> list[Stage]:
     stage = Stage(
         balanced,
         (
-            ("HeadscopeReplicasLoseRequests", "a replica hangs up", happenings.replica_hangs_up),
-            ("HeadscopeNoReplica", "the only replica is gone", happenings.no_replica),
-            ("HeadscopeBalancerDown", "the balancer is killed", happenings.killed),
+            ("HeadscopeReplicasLoseRequests", "a replica hangs up", incidents.replica_hangs_up),
+            ("HeadscopeNoReplica", "the only replica is gone", incidents.no_replica),
+            ("HeadscopeBalancerDown", "the balancer is killed", incidents.killed),
         ),
         job="balancer",
         port=attrgetter("metrics_port"),

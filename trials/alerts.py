@@ -30,7 +30,7 @@ AT_ONCE = 3
 
 
 async def staged(stage: Stage, prometheus: Prometheus) -> list[Gate]:
-    """Watch a service under normal load, then cause each happening beside the load."""
+    """Watch a service under normal load, then cause each incident beside the load."""
     gates = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(shutil.copytree(oracle.artifact().folder, Path(name) / "artifact"))
@@ -46,9 +46,9 @@ async def staged(stage: Stage, prometheus: Prometheus) -> list[Gate]:
                 exactly(f"normal load, before {names}: alerts", [], sorted(before)),
                 at_least("… requests", 100, int(requests)),
             ]
-            for alert, what, happening in stage.causes:
+            for alert, what, incident in stage.causes:
                 await target.until(alert, ENDS_SECONDS, fires=False)
-                async with happening(service, folder):
+                async with incident(service, folder):
                     fires = await target.until(alert, FIRES_SECONDS, fires=True)
                 ends = await target.until(alert, ENDS_SECONDS, fires=False)
                 gates += [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trials import (
+    batching,
     bodies,
-    company,
     disconnects,
     explanations,
     faults,
@@ -22,7 +22,7 @@ TRIALS: dict[str, Trial] = {
     "overload": overload.run,
     "mixups": mixups.run,
     "models": models.run,
-    "company": company.run,
+    "batching": batching.run,
     "faults": faults.run,
     "stops": stops.run,
     "disconnects": disconnects.run,

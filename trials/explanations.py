@@ -1,7 +1,7 @@
 """Occlusions that come at once, of a fresh service and of one that is warm, on the real engine.
 
 Who has time for at least half of what an idle service would compute is answered, the others are
-refused at once, and told when there will be room.
+refused at once, and reported when there will be room.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def gates_of(name: str, answers: Sequence[Answer], scale: Scale) -> list[Gate]:
     """Return the gates of requests that came together."""
     answered = [each for each in answers if each.reply.status == 200]
     refused = [each for each in answers if each.reply.status == 429]
-    told = [int(each.reply.header("retry-after") or 0) for each in refused]
+    reported = [int(each.reply.header("retry-after") or 0) for each in refused]
     shares = [each.share for each in answered]
     gates = [
         exactly(f"{name}: other than 200 and 429", 0, len(answers) - len(answered) - len(refused)),
@@ -76,7 +76,7 @@ def gates_of(name: str, answers: Sequence[Answer], scale: Scale) -> list[Gate]:
                 slowest,
                 " s",
             ),
-            at_least("… least retry-after", 1, min(told), " s"),
+            at_least("… least retry-after", 1, min(reported), " s"),
         ]
     return gates
 

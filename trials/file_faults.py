@@ -1,6 +1,6 @@
 """`headscope encode` killed 200 times, on full and read-only disks, and beside what is not its own.
 
-Run: python -m trials.file_faults [--short] [--only kills disk company foreign] [--json FILE]
+Run: python -m trials.file_faults [--short] [--only kills disk contention foreign] [--json FILE]
 
 The engine answers from a hash, so that what takes time is the files. A finished output is held
 against that of an undisturbed run; a folder that has to stay as it is, by a listing with the
@@ -198,7 +198,7 @@ def _fill(path: Path, room_bytes: int) -> None:
         os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail * found.f_frsize - room_bytes))
 
 
-def company(scale: Scale) -> list[Gate]:
+def contention(scale: Scale) -> list[Gate]:
     """Several processes write one output: one does, and the others say so in a line."""
     codes, lines, wrong, done = Counter[int](), Counter[int](), 0, Counter[int]()
     with tempfile.TemporaryDirectory() as name:
@@ -291,4 +291,4 @@ def _placed(bench: Bench, kind: str, out: Path, thing: str, place: str) -> Listi
 
 
 if __name__ == "__main__":
-    main(__doc__, kills=kills, disk=disk, company=company, foreign=foreign)
+    main(__doc__, kills=kills, disk=disk, contention=contention, foreign=foreign)

@@ -121,7 +121,9 @@ async def trial(scale: Scale) -> list[Gate]:
         exactly("replies of the model that was named", count - unknown, outcomes["right"]),
         exactly("of another", 0, outcomes["another model's"]),
         exactly("lost or refused", 0, outcomes["lost"]),
-        exactly("unknown names that are told the known ones", unknown, outcomes["refused rightly"]),
+        exactly(
+            "unknown names answered with the known names", unknown, outcomes["refused rightly"]
+        ),
     ]
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Sizes:
     """Numbers that trade time for certainty."""
 
-    rounds: int
+    batch_rounds: int
     """Samples of a way on tokenised texts; medians are reported."""
     text_rounds: int
     """Samples of a way on raw texts, which take longer."""
-    companies: int
+    shuffles: int
     """Number of times that correctness shuffles the same texts into random batches."""
     matrices: tuple[int, ...]
     """Rows of the square matrices whose product is the ceiling."""
@@ -31,7 +31,7 @@ class Sizes:
     """Candidates for the threads that call the runtime at once; the fastest is kept."""
     request_texts: tuple[int, ...]
     workers: tuple[int, ...]
-    """Numbers of workers of the service, as far as there are twice as many cores."""
+    """Numbers of workers of the service; a number needs twice that number of cores."""
     connections: int
     load_seconds: float
     map_tokens: int
@@ -43,9 +43,9 @@ class Sizes:
 
 
 FULL = Sizes(
-    rounds=5,
+    batch_rounds=5,
     text_rounds=3,
-    companies=3,
+    shuffles=3,
     matrices=(4096, 8192, 16384),
     copy_bytes=2**28,
     shape=(12, 12, 768, 3072),
@@ -64,9 +64,9 @@ FULL = Sizes(
     memory_tokens=16_384,
 )
 QUICK = Sizes(
-    rounds=2,
+    batch_rounds=2,
     text_rounds=1,
-    companies=1,
+    shuffles=1,
     matrices=(64, 128),
     copy_bytes=2**20,
     shape=(2, 2, 16, 32),

@@ -21,7 +21,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import Engine
 from service.files.inputs import PARQUET, find_sources
 from service.files.options import FileOptions, UsageError
-from service.files.parts import settle, settle_folder
+from service.files.parts import sync, sync_folder
 from service.files.run import Say, run
 from service.files.work import WorkFolder
 from service.settings import Settings
@@ -67,9 +67,9 @@ class CorpusFolder(WorkFolder):
         draft = self._path(source).with_suffix(".draft")
         with draft.open("wb") as file:
             file.write(orjson.dumps(receipt))
-            settle(file)
+            sync(file)
         draft.replace(self._path(source))
-        settle_folder(self.folder)
+        sync_folder(self.folder)
 
     def _path(self, source: Path) -> Path:
         return self.folder / f"{source.name}.json"

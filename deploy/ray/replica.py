@@ -1,7 +1,8 @@
 """Application of one Ray Serve replica: the service without its own listener.
 
 Serve's proxy stands between the client and the application (ASGI,
-https://asgi.readthedocs.io); docs/decisions/0027 lists what changes with that.
+https://asgi.readthedocs.io); docs/decisions/0023-replicas-behind-another-proxy.md
+lists what changes with that.
 """
 
 from __future__ import annotations

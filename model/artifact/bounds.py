@@ -1,6 +1,6 @@
 """Bounds on how well vectors of each precision agree about similar texts, and on checks of texts.
 
-docs/decisions/0030-a-verdict-for-each-use.md has the measurements and the reasons.
+docs/decisions/0026-a-verdict-for-each-use.md has the measurements and the reasons.
 """
 
 from __future__ import annotations

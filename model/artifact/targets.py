@@ -47,7 +47,7 @@ class TargetTensors:
 
 
 def random_labels(decoder: DecoderConfig, tokens: int, seed: int) -> Ids:
-    """Return random labels of a target: `tokens` of them, or as many as the decoder takes."""
+    """Return `tokens` random labels of a target, but at most the decoder's positions."""
     config: EncoderConfig = decoder.layers
     length = min(tokens, config.max_position_embeddings)
     return np.random.default_rng(seed).integers(0, config.vocab_size, length)

@@ -61,7 +61,7 @@ class AttentionLayout(_Part):
     head_size: int | None = Field(gt=0, default=None)
     """Features of a head's queries, keys and values; hidden size / heads when None."""
     num_key_value_heads: int | None = Field(gt=0, default=None)
-    """Number of key and value heads, each shared by as many query heads (Ainslie et al. 2023,
+    """Number of key and value heads, shared by equal groups of query heads (Ainslie et al. 2023,
     https://arxiv.org/abs/2305.13245); the number of query heads when None."""
     bias: bool = True
     """Whether the query, key and value projections have a bias."""

@@ -1,4 +1,4 @@
-"""Verification of a foreign graph against itself, as there is no PyTorch reference.
+"""Verification of a foreign graph against itself, without a PyTorch reference.
 
 A text alone and the same text beside longer ones, in a padded batch, must give the same: attention
 to padding or to other texts shows as a difference. Rows of attention weights, if the graph has

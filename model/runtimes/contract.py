@@ -32,7 +32,7 @@ NO_DECODER = (
     "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
 )
 LOGITS = 2**23
-"""Maximum number of logits in memory at one time: 32 MiB, and as much for their logarithms."""
+"""Maximum number of logits in memory at a time: 32 MiB, and another 32 MiB for logarithms."""
 NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
 
 

@@ -57,7 +57,7 @@ class HeadParameters:
 
 
 def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
-    """Return parameters `[N, …]` of chosen heads by name, contiguous; all heads are no copy."""
+    """Return contiguous parameters `[N, …]` of chosen heads by name; all heads are not copied."""
     chosen = list(heads)
     return {
         name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])

@@ -66,7 +66,7 @@ class HostRuntime(HostGraphs, ABC):
         return cut(states, batch, hidden), vectors
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Raise an error: there is no decoder.
+        """Raise an error: the runtime lacks a decoder.
 
         Raises:
             ModelError: always.
@@ -76,7 +76,7 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_DECODER)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Raise an error: there is no decoder.
+        """Raise an error: the runtime lacks a decoder.
 
         Raises:
             ModelError: always.
@@ -86,7 +86,7 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_DECODER)
 
     def score(self, rows: Floats) -> Floats:
-        """Raise an error: there is no task head.
+        """Raise an error: the runtime lacks a task head.
 
         Raises:
             ModelError: always.

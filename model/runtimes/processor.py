@@ -2,8 +2,8 @@
 
 Without VNNI, AMX or the like, x86 multiplies 8-bit integers by VPMADDUBSW, which adds two products
 in 16 bits: 2 · 255 · 127 exceeds 32767, and the sum silently saturates. Weights of 7 bits cannot
-reach that: 2 · 255 · 63 = 32130. A list of the processor's instructions would not tell which of
-them OpenVINO uses, or that ONEDNN_MAX_CPU_ISA disables some; a product does.
+reach that: 2 · 255 · 63 = 32130. A list of the processor's instructions does not show which of
+them OpenVINO uses, or that ONEDNN_MAX_CPU_ISA disables some; a computed product does.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Score:
     spearman: float
     """Rank correlation of cosines and scores, −1 … 1."""
     texts_per_second: float
-    """Throughput including tokenisation, with as many concurrent batches as the engine runs."""
+    """Throughput including tokenisation, with the engine's number of concurrent batches."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Embedder:
         self._engine = engine
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        """Embed n texts as `[n, D]`, with as many concurrent batches as the engine runs."""
+        """Embed n texts as `[n, D]`, with the engine's number of concurrent batches."""
         sentence = self._sentence
         tasks = [
             TextTask(

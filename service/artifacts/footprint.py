@@ -1,7 +1,8 @@
 """Estimate of the memory that models will take, before they are loaded.
 
 Weights take the bytes of the files that the engine reads, and batches take the bytes alive in the
-widest layer. docs/decisions/0018 compares the estimate with resident memory.
+widest layer. docs/decisions/0018-several-models-in-one-process.md compares the estimate with
+resident memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Footprint:
     weights: int
     """Bytes of the files that are mapped or read."""
     batches: int
-    """Bytes of as many batches of maximum size as run concurrently."""
+    """Bytes of all concurrent batches at their maximum size."""
 
     @property
     def total(self) -> int:
@@ -97,7 +98,7 @@ def _bytes_per_token(manifest: Manifest, longest: int) -> int:
 
 
 def _logits(manifest: Manifest) -> int:
-    """Return the bytes of the logits and log-probabilities of labels that are scored at a time."""
+    """Return the bytes of the logits and log-probabilities of labels scored at a time."""
     return 2 * 4 * LOGITS if manifest.decoder else 0
 
 

@@ -52,19 +52,19 @@ def open_artifact(
 
     """
     if folder := artifact_of(settings):
-        return told(check_verified(load_artifact(folder), settings), progress)
+        return report_limits(check_verified(load_artifact(folder), settings), progress)
     graph = find_foreign(settings, progress, precision or settings.precision)
     if graph is not None:
         foreign = _cached_foreign(settings, graph, progress)
-        return told(check_verified(foreign, settings), progress)
+        return report_limits(check_verified(foreign, settings), progress)
     precision = precision or fixed(settings)
     require_exporter(checkpoint_of(settings), precision)
     checkpoint = find_checkpoint(settings, progress)
     artifact = export_once(settings, checkpoint, precision, progress)
-    return told(check_verified(artifact, settings), progress)
+    return report_limits(check_verified(artifact, settings), progress)
 
 
-def told(artifact: Artifact, progress: Progress) -> Artifact:
+def report_limits(artifact: Artifact, progress: Progress) -> Artifact:
     """Report the limits of a foreign graph, or a failed use, and return the artifact."""
     manifest = artifact.manifest
     if manifest.foreign:
@@ -249,10 +249,10 @@ def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
     try:
-        made = make()
+        artifact = make()
     except ArtifactError:
         if not folder.exists():
             raise
         return load_artifact(folder)  # another process has made the same export meanwhile
-    share_files(made, (other for other in folder.parent.iterdir() if other != folder))
-    return made
+    share_files(artifact, (other for other in folder.parent.iterdir() if other != folder))
+    return artifact

@@ -32,9 +32,9 @@ from service.system.distribution import is_installed
 
 Export = Callable[[Precision, Artifact | None], Artifact]
 """Function from a precision, and the float32 export if it exists, to an export."""
-OF_A_PROCESSOR: tuple[Precision, ...] = ("bf16", "int8")
-"""Precisions that are fast on CPUs with suitable instructions, the most exact first."""
-WORTH_IT = 1.05
+CPU_PRECISIONS: tuple[Precision, ...] = ("bf16", "int8")
+"""Precisions that are fast on CPUs with suitable instructions, by falling exactness."""
+MIN_SPEEDUP = 1.05
 """Minimum speedup of a less exact precision; smaller differences are within the noise of timing."""
 
 
@@ -57,7 +57,7 @@ class Candidate:
     spearman: float | None = None
     """Rank correlation with the scores of pairs, if pairs are given."""
     loss: float = 0.0
-    """Rank correlation of fp32 minus this one's."""
+    """Rank correlation of fp32 minus the candidate's."""
 
     @property
     def precision(self) -> Precision:
@@ -126,7 +126,7 @@ def candidates(provider: str, progress: Progress) -> Iterator[Precision]:
     if not is_installed("openvino"):
         progress("bf16 and int8 are left out: OpenVINO is not installed")
         return
-    for precision in OF_A_PROCESSOR:
+    for precision in CPU_PRECISIONS:
         note = precision_note(precision)
         if note:
             progress(f"{precision} is left out: {note}")
@@ -135,7 +135,7 @@ def candidates(provider: str, progress: Progress) -> Iterator[Precision]:
 
 
 def choose(measured: Sequence[Candidate], progress: Progress) -> Candidate:
-    """Choose the fastest candidate that passed; a less exact one must be `WORTH_IT` times faster.
+    """Choose the fastest candidate that passed; less exact ones must be `MIN_SPEEDUP` times faster.
 
     If none passed, the first candidate is chosen.
 
@@ -150,10 +150,10 @@ def choose(measured: Sequence[Candidate], progress: Progress) -> Candidate:
         return measured[0]
     best = passed[0]
     for candidate in passed[1:]:
-        if candidate.rate.ratio > WORTH_IT * best.rate.ratio:
+        if candidate.rate.ratio > MIN_SPEEDUP * best.rate.ratio:
             best = candidate
     if best is measured[0]:
-        progress(f"chosen: {best.precision}; none that passed is {WORTH_IT:g} times as fast")
+        progress(f"chosen: {best.precision}; none that passed is {MIN_SPEEDUP:g} times as fast")
     else:
         progress(
             f"chosen: {best.precision}, {best.rate.ratio:.2f} times {measured[0].precision}, "

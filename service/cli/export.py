@@ -16,8 +16,8 @@ from service.artifacts.opening import (
     find_checkpoint,
     find_foreign,
     open_artifact,
+    report_limits,
     require_exporter,
-    told,
 )
 from service.artifacts.precision import precision_note
 from service.cli import terminal
@@ -30,8 +30,8 @@ from service.settings.served import checkpoint_of
 EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
 headscope export --precision int8 --out artifacts/int8
-headscope export --precision auto --pairs pairs.csv      what is the fastest here
-headscope export --serving-only --out artifacts/small    without what only PyTorch reads
+headscope export --precision auto --pairs pairs.csv      the fastest precision here
+headscope export --serving-only --out artifacts/small    without PyTorch's weights
 """
 Progress = Callable[[str], None]
 
@@ -87,7 +87,7 @@ def _export_foreign(
     from model.export.foreign import export_foreign
 
     name = display_name(checkpoint_of(settings))
-    artifact = told(export_foreign(graph, out, name, say), say)
+    artifact = report_limits(export_foreign(graph, out, name, say), say)
     return artifact.folder, artifact.manifest.verification.passed
 
 

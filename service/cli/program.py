@@ -122,7 +122,7 @@ def _run(command: str, words: list[str]) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.UsageError as error:
-        hint = f"{command} --help shows what there is."
+        hint = f"see {command} --help"
         terminal.fail(command, f"{_message(error)}\n{hint}")
         return Exit.WRONG_USE
     except BrokenPipeError:

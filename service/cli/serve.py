@@ -77,11 +77,12 @@ def _server(settings: Settings) -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """Open the artifacts of all models, exported where needed; those of `heads_from` come last.
+    """Open the artifacts of all models, exporting missing ones, then the artifacts of `heads_from`.
 
     Raises:
-        ModelError: a checkpoint or an artifact cannot be loaded.
-        ValueError: two have the same name, one does not print, or `heads_from` is of no use.
+    ModelError: a checkpoint or an artifact cannot be loaded.
+    ValueError: two models have the same name, a name is not printable, or no model needs an
+    artifact of `heads_from`.
 
     """
     check_names(settings)
@@ -91,7 +92,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
     else:
         from service.artifacts.fastest import open_fastest
 
-        models = [open_fastest(one, say) for one in each(settings)]
+        models = [open_fastest(single, say) for single in each(settings)]
     return models + twins
 
 

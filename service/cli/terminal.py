@@ -126,8 +126,8 @@ class TimedSteps:
     def _finish(self) -> None:
         if self._line:
             seconds = time.monotonic() - self._started
-            worth_telling = seconds >= self._every_seconds
-            self._write(f"\r{self._line}  {seconds:.1f} s\n" if worth_telling else "\n")
+            slow = seconds >= self._every_seconds
+            self._write(f"\r{self._line}  {seconds:.1f} s\n" if slow else "\n")
             self._line = ""
 
     def _write(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""All between scheduler and engine.
+"""Contract between the scheduler and engines.
 
 Notation: S tokens or keys, T tokens of a target or queries, H size, L and L_d layers, N heads.
 """
@@ -27,12 +27,12 @@ Ablated: TypeAlias = tuple[tuple[int, int], ...]  # (layer, head) of heads whose
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Which hidden state is pooled, and how."""
+    """Hidden state to pool, and the mode of pooling."""
 
     layer: int
     mode: PoolingModes
-    first_token: int = 0  # those before it are left out (a prompt that does not count)
-    left_out: tuple[int, ...] = ()  # further tokens that are; not all that would count
+    first_token: int = 0  # tokens before it are not pooled (a prompt without weight)
+    left_out: tuple[int, ...] = ()  # further tokens that are not pooled; at least one remains
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,25 @@ class Target:
     """Labels `[T]`, T ≥ 1, that a decoder reads shifted right over a text's last hidden state."""
 
     labels: Ids
-    hidden_layers: tuple[int, ...] = ()  # 0 … L_d
-    cross_layers: tuple[int, ...] = ()  # 0 … L_d−1, whose cross-attention's query states
-    logprobs: bool = False  # log-probability of each label after those before it
-    ablated: Ablated = ()  # of the decoder's self-attention
-    cross_ablated: Ablated = ()  # of its cross-attention
+    hidden_layers: tuple[int, ...] = ()  # requested hidden states, 0 … L_d
+    cross_layers: tuple[int, ...] = ()  # requested query states of cross-attention, 0 … L_d−1
+    logprobs: bool = False  # whether to compute each label's log-probability, given those before
+    ablated: Ablated = ()  # heads of the decoder's self-attention
+    cross_ablated: Ablated = ()  # heads of its cross-attention
 
 
 @dataclass(frozen=True, slots=True)
 class TextTask:
-    """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it; layers 0 … L."""
+    """A text, `[S]` ids and segments with S ≥ 1, and its requested outputs; layers 0 … L."""
 
     input_ids: Ids
     segment_ids: Ids
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
     ablated: Ablated = ()
-    scores: tuple[int, ...] = ()  # axes of what a task head answers, or of a foreign graph's maps
-    unseen: tuple[int, ...] = ()  # numbers of tokens that no token attends to; not all
-    target: Target | None = None  # of an encoder–decoder
+    scores: tuple[int, ...] = ()  # shape of a task head's scores, or of a foreign graph's maps
+    unseen: tuple[int, ...] = ()  # indices of tokens masked as keys; at least one remains
+    target: Target | None = None  # labels, if the model is an encoder–decoder
 
     @property
     def tokens(self) -> int:
@@ -68,15 +68,15 @@ class TextTask:
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """Attention weights of at least one head of a layer; self-attention has one array for both."""
+    """Attention weights of some heads; in self-attention `queries` and `keys` are one array."""
 
-    queries: Floats  # [T, H], the query states that enter the layer, or `TargetOutput.cross`
-    keys: Floats  # [S, H], its key states; of cross-attention the encoder's last
+    queries: Floats  # [T, H]: hidden states that enter the layer, or `TargetOutput.cross`
+    keys: Floats  # [S, H]: the same; in cross-attention the encoder's last hidden state
     layer: int
-    heads: tuple[int, ...]
+    heads: tuple[int, ...]  # at least one
     kind: MapKind = "encoder"
-    values: bool = False  # whether the products of the heads' values are wanted as well
-    scores: bool = False  # whether queries, keys and scores are, of heads of the encoder
+    values: bool = False  # whether to compute the products of the heads' values as well
+    scores: bool = False  # whether to compute queries, keys and scores as well; encoder only
 
     @property
     def tokens(self) -> int:
@@ -86,24 +86,24 @@ class MapsTask:
 
 @dataclass(frozen=True, slots=True)
 class DecomposeTask:
-    """Shares of input tokens in some states of one text, through one layer."""
+    """Decomposition of some states of one text through one layer."""
 
     step: DecompositionStep
-    tokens: int  # that take as long to encode
-    last: bool = False  # no layer follows, so that no values are wanted
+    tokens: int  # estimated cost, in tokens to encode
+    last: bool = False  # whether it is the last layer, after which no values are needed
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTask:
-    """One layer of one text, recomputed from the hidden state that enters it."""
+    """Recomputation of a layer of one text from the hidden state that enters it."""
 
     step: LayerStep
-    tokens: int  # that take as long to encode
+    tokens: int  # estimated cost, in tokens to encode
 
 
 @dataclass(slots=True)
 class TargetOutput:
-    """What was asked of a target, in that order."""
+    """Requested outputs of a target, in the order of the request."""
 
     hidden: list[Floats] = field(default_factory=list)  # [T, H] each
     cross: list[Floats] = field(default_factory=list)  # [T, H] query states each
@@ -112,47 +112,47 @@ class TargetOutput:
 
 @dataclass(slots=True)
 class Output:
-    """What was asked for, in that order."""
+    """Requested outputs of a task, in the order of the request."""
 
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
-    pooled: Floats | None = None  # [H] a mode, not normalised
+    pooled: Floats | None = None  # [H] per mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
     value_products: Floats | None = None  # [S, heads, heads], see `Runtime.value_products`
     head_scores: HeadScores | None = None
-    scores: Floats | None = None  # of a foreign graph [L, N, S, S]
+    scores: Floats | None = None  # scores of a task head, or maps [L, N, S, S] of a foreign graph
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None
     parts: LayerParts | None = None
 
 
 class Engine(ABC):
-    """Computes batches. `run` may be called from `concurrency` threads at once."""
+    """Base of engines, which compute batches."""
 
     name: str
-    provider: str  # what really computes, as the runtime reports it
-    concurrency: int
-    spare_calls: int = 0  # calls on top of these, for short batches while all others are long
+    provider: str  # hardware interface that computes, as the runtime reports it
+    concurrency: int  # number of threads that may call `run` at once
+    spare_calls: int = 0  # further calls of short batches while all others are long
     hidden_size: int  # H
-    batch_tokens: int = 512  # most of a batch, unless an operator knows better
-    measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of texts, for first forecasts
-    measured_maps: Sequence[tuple[int, float]] = ()  # the same of maps; as texts when empty
+    batch_tokens: int = 512  # default maximum tokens of a batch
+    measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of text batches, for forecasts
+    measured_maps: Sequence[tuple[int, float]] = ()  # the same for maps; `measured` if empty
 
     @property
     def alive(self) -> bool:
-        """False once the engine can never answer again."""
+        """Whether the engine can still compute; once False, it stays False."""
         return True
 
     @abstractmethod
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One output a task, in order; at least one task, of any lengths, selections and kinds.
+        """Return the outputs of at least one task, in order; tasks may be of any kind and length.
 
         Raises:
-            ServiceError: the batch failed; the message holds nothing of the texts.
+            ServiceError: the batch failed; the message has no part of the texts.
 
         """
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
-        """Do what is slow the first time: batches of so many tokens, texts of at most `longest`."""
+        """Run slow first batches in advance: `batch_tokens` tokens, texts of at most `longest`."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what the engine holds; it is not used afterwards."""
+        """Release the engine's resources; it cannot be used afterwards."""

@@ -1,4 +1,4 @@
-"""Targets of a batch's texts through the runtime's decoder: one forward pass for all of them.
+"""Forward pass of the runtime's decoder over the targets of a batch's texts.
 
 Notation: that of `service.engines.contract`.
 """
@@ -16,53 +16,57 @@ from model.runtimes.contract import Decoding, Runtime
 from service.engines.contract import Floats, Target, TargetOutput, TextTask
 from service.engines.head_masks import head_mask
 
-Aimed = tuple[TextTask, Target]
+TaskWithTarget = tuple[TextTask, Target]
 
 
 def decode(
-    runtime: Runtime, decoder: DecoderConfig, aimed: Sequence[Aimed], encoded: Sequence[Floats]
+    runtime: Runtime,
+    decoder: DecoderConfig,
+    pairs: Sequence[TaskWithTarget],
+    encoded: Sequence[Floats],
 ) -> list[TargetOutput]:
-    """What each text's target asks for.
+    """Return the requested outputs of each text's target.
 
     Args:
-        runtime: with a decoder.
-        decoder: its config.
-        aimed: texts and their targets; at least one.
-        encoded: the last hidden state of each text, `[S, H]`.
+        runtime: a runtime with a decoder.
+        decoder: the decoder's configuration.
+        pairs: texts and their targets; at least one.
+        encoded: last hidden state of each text, `[S, H]`.
 
     """
-    asked = _asked(decoder, aimed, encoded)
-    states, cross = map(iter, runtime.decode(asked))
+    states, cross = map(iter, runtime.decode(_decoding(decoder, pairs, encoded)))
     outputs = [
         TargetOutput(
             [next(states) for _ in target.hidden_layers],
             [next(cross) for _ in target.cross_layers],
         )
-        for _, target in aimed
+        for _, target in pairs
     ]
-    scored = [text for text, (_, target) in enumerate(aimed) if target.logprobs]
+    scored = [text for text, (_, target) in enumerate(pairs) if target.logprobs]
     if scored:
         rows = np.concatenate(list(states))
-        labels = [aimed[text][1].labels for text in scored]
+        labels = [pairs[text][1].labels for text in scored]
         logprobs = runtime.logprobs(rows, np.concatenate(labels))
-        cuts = np.cumsum([len(each) for each in labels])[:-1]
-        for text, found in zip(scored, np.split(logprobs, cuts), strict=True):
-            outputs[text].logprobs = found
+        cuts = np.cumsum([len(own) for own in labels])[:-1]
+        for text, own in zip(scored, np.split(logprobs, cuts), strict=True):
+            outputs[text].logprobs = own
     return outputs
 
 
-def _asked(decoder: DecoderConfig, aimed: Sequence[Aimed], encoded: Sequence[Floats]) -> Decoding:
-    """The states asked for, and after them the last of each target whose labels are scored."""
-    targets = [target for _, target in aimed]
-    read = [shift_right(target.labels, decoder.start_token_id) for target in targets]
+def _decoding(
+    decoder: DecoderConfig, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
+) -> Decoding:
+    """Return the decoder's batch: requested states, then the last state of each scored target."""
+    targets = [target for _, target in pairs]
+    inputs = [shift_right(target.labels, decoder.start_token_id) for target in targets]
     last = decoder.layers.num_hidden_layers
     return Decoding(
         source=pack(
-            [(task.input_ids, task.segment_ids) for task, _ in aimed],
-            [task.unseen for task, _ in aimed],
+            [(task.input_ids, task.segment_ids) for task, _ in pairs],
+            [task.unseen for task, _ in pairs],
         ),
         encoded=np.concatenate(encoded),
-        target=pack([(ids, np.zeros_like(ids)) for ids in read]),
+        target=pack([(ids, np.zeros_like(ids)) for ids in inputs]),
         states=[(n, layer) for n, target in enumerate(targets) for layer in target.hidden_layers]
         + [(n, last) for n, target in enumerate(targets) if target.logprobs],
         cross=[(n, layer) for n, target in enumerate(targets) for layer in target.cross_layers],

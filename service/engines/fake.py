@@ -1,7 +1,7 @@
-"""A deterministic engine without a model, for load tests and the scheduler's own tests.
+"""Deterministic engine without a model, for load tests and tests of the scheduler.
 
-What it answers is a function of a text's own token ids alone, so a reply that was mixed up with
-another's cannot go unnoticed, and how long it takes is known exactly.
+Its outputs depend only on the text's own token ids, so tests notice swapped replies; its time is
+known exactly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from service.engines.contract import (
 
 
 class FakeEngine(Engine):
-    """Sleeps `batch_seconds + token_seconds · tokens`, then answers from a hash of the ids."""
+    """Engine that sleeps `batch_seconds + token_seconds · tokens` and returns hashes of the ids."""
 
     name = "fake"
     provider = "none"
@@ -51,13 +51,13 @@ class FakeEngine(Engine):
         self.hidden_size = config.hidden_size
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Answer each task with `expected(task)`."""
+        """Return `expected(task)` of each task."""
         tokens = sum(task.tokens for task in tasks)
         time.sleep(self._batch_seconds + self._token_seconds * tokens)
         return [self.expected(task) for task in tasks]
 
     def expected(self, task: Task) -> Output:
-        """What this engine answers to a task, whatever its company."""
+        """Return the output of a task, whichever batch it is in."""
         if isinstance(task, MapsTask):
             maps = np.stack([self._map(task, head) for head in task.heads])
             return Output(
@@ -87,7 +87,7 @@ class FakeEngine(Engine):
         return output
 
     def _decomposed(self, step: DecompositionStep) -> DecomposedRows:
-        """Linear in all that enters, so that shares still sum to their state."""
+        """Return rows linear in the step's input, so that shares still sum to their state."""
         config, parts = self._config, step.parts
         if step.states is not None and step.values is not None:
             gathered = step.values.mean(axis=(0, 1, 3))[:, None]
@@ -98,7 +98,7 @@ class FakeEngine(Engine):
         return DecomposedRows(parts, np.broadcast_to(parts[None, :, :, :1], shape).copy())
 
     def _scores(self, task: MapsTask) -> HeadScores:
-        """Of heads whose scores are scaled dot products."""
+        """Return queries and keys from hashes, and their scaled dot products as scores."""
         states, p = task.keys.tobytes(), self._config.head_size
         shape = (len(task.keys), p)
         queries, keys = (
@@ -124,7 +124,7 @@ class FakeEngine(Engine):
 
 
 def _parts(step: LayerStep) -> LayerParts:
-    """Of what enters the layer, and of the heads that are replaced."""
+    """Return parts from a hash of the states that enter the layer and of the replaced heads."""
     entering = step.states.tobytes() + step.head_mask.tobytes() + step.patch.tobytes()
     own = _numbers(step.states.tobytes(), f"heads {step.layer}", step.patch.shape)
     vectors = [
@@ -134,7 +134,7 @@ def _parts(step: LayerStep) -> LayerParts:
 
 
 def _products(task: MapsTask) -> Floats:
-    """Of values with as many features as there are heads."""
+    """Return the products of the heads' values, which have one feature per head."""
     shape = (len(task.keys), len(task.heads))
     states = task.keys.tobytes()
     what = "value" if task.kind == "encoder" else f"{task.kind} value"

@@ -1,4 +1,4 @@
-"""Ablated heads of a batch's texts as the mask that multiplies every head's output."""
+"""Mask that multiplies every head's output: 0 for the ablated heads of a batch's texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.engines.contract import Ablated, Floats
 
 
 def head_mask(ablated: Sequence[Ablated], config: EncoderConfig) -> Floats | None:
-    """`[B, L, N]`, 0 for each ablated head and 1 for the others; None if there is none."""
+    """Return a mask `[B, L, N]`: 0 for ablated heads, 1 for others; None without ablated heads."""
     if not any(ablated):
         return None
     shape = (len(ablated), config.num_hidden_layers, config.num_attention_heads)

@@ -1,4 +1,4 @@
-"""The engine over an artifact's ONNX graphs."""
+"""Engine that computes an artifact's ONNX graphs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from service.system.distribution import require
 
 CUDA = "CUDAExecutionProvider"
 CUDA_CALLS = 2
-"""Concurrent calls: one is computed while the next is prepared, or the last is copied."""
+"""Concurrent calls: one computes while the other prepares its input or copies its output."""
 CUDA_BATCH_TOKENS = 16384
 
 
 class OnnxEngine(RuntimeEngine):
-    """The graphs on the runtime that the manifest names; on a CPU, one thread a call."""
+    """Engine on the runtime that the manifest names; on a CPU, each call uses one thread."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class OnnxEngine(RuntimeEngine):
 
         Args:
             artifact: a checked artifact.
-            device: where to run; "auto" takes CUDA where there is a device.
-            threads: calls at once; when None the number of usable cores, or `CUDA_CALLS`.
-            device_id: which of several CUDA devices.
-            device_memory_bytes: the most that each graph may take on a CUDA device.
+            device: device to run on; "auto" uses CUDA if there is a device.
+            threads: number of concurrent calls; if None the usable cores, or `CUDA_CALLS`.
+            device_id: index of the CUDA device.
+            device_memory_bytes: maximum memory of each graph on a CUDA device.
 
         Raises:
-            ModelError: the graphs cannot be loaded, or the device is not there.
+            ModelError: the graphs cannot be loaded, or there is no such device.
             ValueError: the runtime is not installed; the message says how to install it.
 
         """

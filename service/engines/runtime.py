@@ -1,4 +1,4 @@
-"""The engine over a runtime: tasks to a packed batch, and arrays to outputs."""
+"""Engine on a runtime: packs tasks into a batch, and arrays into outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from service.errors import EngineFailed, EngineUnavailable
 
 
 class RuntimeEngine(Engine):
-    """Batches on one runtime, called from several threads."""
+    """Engine on one runtime, which several threads call."""
 
     def __init__(self, name: str, runtime: Runtime, concurrency: int) -> None:
         self.name = name
@@ -37,15 +37,15 @@ class RuntimeEngine(Engine):
 
     @property
     def alive(self) -> bool:
-        """False once the device is lost."""
+        """Whether the device is still there; once lost, it stays lost."""
         return self._runtime.alive
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
-        """The runtime's own warm-up."""
+        """Run the runtime's own warm-up."""
         self._runtime.warm_up(batch_tokens, longest)
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """The outputs of `compute`; the runtime's exceptions become the service's."""
+        """Return the outputs of `compute`; convert the runtime's exceptions to the service's."""
         try:
             return self.compute(tasks)
         except DeviceLostError as error:
@@ -56,9 +56,9 @@ class RuntimeEngine(Engine):
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
 
     def compute(self, tasks: Sequence[Task]) -> list[Output]:
-        """One packed forward pass for all texts; the maps of a layer in a call each.
+        """Compute all texts in one packed forward pass, and every other task in a call of its own.
 
-        The maps that a foreign graph gives are those of all layers of a text, in a call each.
+        A foreign graph's maps take a call per text, which computes all layers.
         """
         alone = [not isinstance(task, TextTask) or self._gives_maps_of(task) for task in tasks]
         texts = [
@@ -73,9 +73,9 @@ class RuntimeEngine(Engine):
         ]
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
-        """Nothing but what the tasks ask for leaves the device, and what a decoder reads."""
+        """Encode texts; copy only requested arrays, and a decoder's input, from the device."""
         runtime = self._runtime
-        aimed = [text for text, task in enumerate(tasks) if task.target]
+        targeted = [text for text, task in enumerate(tasks) if task.target]
         scored = [text for text, task in enumerate(tasks) if task.scores]
         head = runtime.task if scored else None
         rows = rows_of(head, scored, runtime.config.num_hidden_layers) if head else ([], [])
@@ -85,7 +85,7 @@ class RuntimeEngine(Engine):
                 [task.unseen for task in tasks],
             ),
             [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
-            + [(text, runtime.config.num_hidden_layers) for text in aimed]
+            + [(text, runtime.config.num_hidden_layers) for text in targeted]
             + rows[0],
             [
                 TextPooling(
@@ -104,9 +104,9 @@ class RuntimeEngine(Engine):
             )
             for task in tasks
         ]
-        if aimed:
-            encoded = [next(hidden) for _ in aimed]
-            self._decode([tasks[text] for text in aimed], encoded, [outputs[n] for n in aimed])
+        if targeted:
+            encoded = [next(hidden) for _ in targeted]
+            self._decode([tasks[n] for n in targeted], encoded, [outputs[n] for n in targeted])
         if head:
             answers = text_scores(head, [*hidden, *pooled], runtime.score)
             for text, scores in zip(scored, answers, strict=True):
@@ -116,13 +116,13 @@ class RuntimeEngine(Engine):
     def _decode(
         self, tasks: Sequence[TextTask], encoded: Sequence[Floats], outputs: Sequence[Output]
     ) -> None:
-        """Add what the tasks' targets ask for, of their last hidden states."""
+        """Set the requested target output of each text, computed from its last hidden state."""
         decoder = self._runtime.decoder
         if decoder is None:
             raise ModelError(NO_DECODER)
-        aimed = [(task, task.target) for task in tasks if task.target]
-        found = decode(self._runtime, decoder, aimed, encoded)
-        for output, target in zip(outputs, found, strict=True):
+        pairs = [(task, task.target) for task in tasks if task.target]
+        targets = decode(self._runtime, decoder, pairs, encoded)
+        for output, target in zip(outputs, targets, strict=True):
             output.target = target
 
     def _gives_maps_of(self, task: Task) -> bool:

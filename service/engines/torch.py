@@ -1,4 +1,4 @@
-"""The PyTorch engine, in a process beside the service, which never imports torch."""
+"""PyTorch engine, which runs in its own process: the service never imports torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.errors import EngineFailed, EngineNotInstalled, EngineUnavailable
 
 
 class TorchEngine(Engine):
-    """The artifact's float32 encoder in eager PyTorch."""
+    """Engine that computes the artifact's float32 encoder in eager PyTorch."""
 
     name = "torch"
     provider = "torch-cpu"
@@ -24,15 +24,15 @@ class TorchEngine(Engine):
     def __init__(
         self, artifact: Artifact, timeout_seconds: float, hosts: TorchHosts | None = None
     ) -> None:
-        """Wait until the process has loaded the encoder.
+        """Start the process, and wait until it has loaded the encoder.
 
         Args:
             artifact: a checked artifact.
-            timeout_seconds: how long a batch may take.
-            hosts: the process that models share; one of its own when None.
+            timeout_seconds: maximum time of a batch.
+            hosts: the process that models share; a new one if None.
 
         Raises:
-            EngineNotInstalled: torch is not there, or the artifact has no weights for it.
+            EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
             EngineUnavailable: the process ended, or did not load in time.
 
         """
@@ -41,7 +41,7 @@ class TorchEngine(Engine):
         self._folder = artifact.folder
         self._timeout_seconds = timeout_seconds
         self._hosts = hosts or TorchHosts()
-        self._host = self._hosts.take()
+        self._host = self._hosts.acquire()
         self._closed = False
         answer = self._host.run(self._folder, [], timeout_seconds)
         if isinstance(answer, str):
@@ -50,16 +50,16 @@ class TorchEngine(Engine):
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, or would be started for a batch."""
+        """Whether the process runs, or would be started for the next batch."""
         return not self._closed and self._host.alive
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None without one."""
+        """Id of the process; None if there is none."""
         return self._host.pid
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One packed forward pass in the other process."""
+        """Compute the tasks in the other process, the texts in one packed forward pass."""
         answer = self._host.run(self._folder, tasks, self._timeout_seconds)
         if answer == OUT_OF_MEMORY:
             raise out_of_memory(self.provider)
@@ -68,17 +68,17 @@ class TorchEngine(Engine):
         return answer
 
     def close(self) -> None:
-        """Give the process back, which ends with its last engine."""
+        """Release the process, which ends with its last engine."""
         if not self._closed:
             self._closed = True
-            self._hosts.give_back(self._host)
+            self._hosts.release(self._host)
 
 
 def check_installed(artifact: Artifact) -> None:
-    """Refuse an artifact that PyTorch cannot compute here.
+    """Raise if PyTorch cannot compute an artifact here.
 
     Raises:
-        EngineNotInstalled: torch is not there, or the artifact has no weights for it.
+        EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
 
     """
     if artifact.manifest.foreign:

@@ -1,4 +1,4 @@
-"""The process in which PyTorch computes, one for all models of a service; it ends when idle."""
+"""PyTorch process, shared by all models of a service; it ends when idle."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from service.system import logs, resources
 
 START_TIMEOUT_SECONDS = 120.0
 IDLE_SECONDS = 300.0
-"""Seconds without a batch after which the process ends. The next batch starts another."""
+"""Seconds without a batch after which the process ends; the next batch starts another."""
 
 _log = logging.getLogger("headscope")
 Answer = list[Output] | str
 
 
 class TorchHost:
-    """Process of several encoders, behind a socket pair.
+    """Handle of a process of several encoders, connected by a socket pair.
 
-    Messages are (folder, tasks) → (outputs or the name of an exception), one at a time. The process
-    loads a folder's encoder with its first message.
+    Messages are (folder, tasks) → (outputs, or the name of an exception), one at a time. The first
+    message with a folder loads its encoder.
     """
 
     def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
-        """Start nothing yet.
+        """Initialise without starting the process.
 
         Args:
-            threads: that compute a batch together; the number of usable cores when None.
-            idle_seconds: after which the process ends; never when None.
+            threads: threads that compute a batch together; the number of usable cores if None.
+            idle_seconds: seconds without a batch after which the process ends; never if None.
 
         """
         self._threads = threads or len(os.sched_getaffinity(0))
@@ -51,26 +51,26 @@ class TorchHost:
 
     @property
     def alive(self) -> bool:
-        """Whether it can compute: its process runs, or has ended for idleness alone."""
+        """Whether it can compute: its process runs, or has ended only because it was idle."""
         process = self._process
         runs = process is None or process.poll() is None
         return not self._failed and (runs or process is not self._process)
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None without one."""
+        """Id of the process; None if there is none."""
         return self._process.pid if self._process else None
 
     def run(self, folder: Path, tasks: Sequence[Task], timeout_seconds: float) -> Answer:
-        """Compute a batch, in a process that is started where there is none; load with no tasks.
+        """Compute a batch; start the process and load the encoder first if needed.
 
         Args:
-            folder: of the artifact.
-            tasks: of the batch.
-            timeout_seconds: that a batch may take, once its encoder is loaded.
+            folder: folder of the artifact.
+            tasks: tasks of the batch; without tasks, the encoder is only loaded.
+            timeout_seconds: maximum time of a batch after its encoder is loaded.
 
         Raises:
-            EngineTimeout: it took longer; the process is ended.
+            EngineTimeout: the batch took longer; the process is ended.
             EngineUnavailable: the process has ended.
 
         """
@@ -88,7 +88,7 @@ class TorchHost:
             return answer
 
     def close(self) -> None:
-        """End the process for good."""
+        """End the process permanently."""
         self._failed = True
         self._end()
 
@@ -126,7 +126,7 @@ class TorchHost:
         return answer
 
     def _end_when_idle(self, process: subprocess.Popen[bytes], idle_seconds: float) -> None:
-        """End a process once it has had no batch for some time; in a thread of its own."""
+        """End a process after `idle_seconds` without a batch; runs in a thread of its own."""
         while process.poll() is None:
             left = self._last_used + idle_seconds - time.monotonic()
             if left > 0:
@@ -139,7 +139,7 @@ class TorchHost:
                     return
 
     def _end(self) -> None:
-        """End the process, which is not the host's any more once it is ended: see `alive`."""
+        """Detach the process, then end it: `alive` depends on this order."""
         process, connection = self._process, self._connection
         self._process, self._connection = None, None
         self._loaded.clear()
@@ -151,25 +151,25 @@ class TorchHost:
 
 
 class TorchHosts:
-    """Host that the engines of a service share; another takes its place once it has failed."""
+    """Provider of the host that a service's engines share; replaces a failed host."""
 
     def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
-        """Make a host when one is asked for; arguments as for `TorchHost`."""
+        """Initialise without a host; arguments as for `TorchHost`."""
         self._threads, self._idle_seconds = threads, idle_seconds
         self._lock = threading.Lock()
         self._host: TorchHost | None = None
         self._users = 0
 
-    def take(self) -> TorchHost:
-        """Return the host for one more engine, which gives it back."""
+    def acquire(self) -> TorchHost:
+        """Return the host for another engine, which has to release it."""
         with self._lock:
             if self._host is None or not self._host.alive:
                 self._host, self._users = TorchHost(self._threads, self._idle_seconds), 0
             self._users += 1
             return self._host
 
-    def give_back(self, host: TorchHost) -> None:
-        """Close a host that no engine needs any more."""
+    def release(self, host: TorchHost) -> None:
+        """Release the host of an engine; close it after its last engine."""
         with self._lock:
             if host is self._host:
                 self._users -= 1
@@ -180,5 +180,5 @@ class TorchHosts:
 
 
 def ended() -> EngineUnavailable:
-    """Return the error of a process that has ended."""
+    """Return the error for a process that has ended."""
     return EngineUnavailable("the PyTorch process has ended", retry_after_seconds=1)

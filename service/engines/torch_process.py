@@ -1,4 +1,4 @@
-"""The process behind `TorchEngine`: `python -P -m service.engines.torch_process`, see `main`."""
+"""Process of `TorchEngine`: `python -P -m service.engines.torch_process`, see `main`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _log = logging.getLogger("headscope")
 
 
 def serve(load: Callable[[str], RuntimeEngine], connection: Connection) -> None:
-    """Answer until the other side is gone; what fails is answered with its error's name.
+    """Answer messages until the connection closes; answer a failure with the exception's name.
 
     Args:
         load: returns the engine of an artifact's folder.
-        connection: brings folders, each with tasks; none load the engine alone.
+        connection: source of (folder, tasks); without tasks, the engine is only loaded.
 
     """
     engines: dict[str, RuntimeEngine] = {}
@@ -54,9 +54,9 @@ def load_engine(folder: str) -> RuntimeEngine:
 
 
 def main() -> None:
-    """Load encoders and serve them; what a terminal sends is the parent's to handle.
+    """Load encoders and serve them; ignore a terminal's signals, which the parent handles.
 
-    Arguments are the connection's descriptor, threads, and how to log.
+    Arguments: the connection's file descriptor, number of threads, log level and log format.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

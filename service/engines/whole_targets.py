@@ -1,4 +1,4 @@
-"""Everything that an engine computes of a target, as it is compared with another's."""
+"""All outputs that an engine computes of a target, for the comparison of engines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from service.engines.contract import Floats, Ids, MapsTask, Output, Target
 
 
 def whole_target(labels: Ids, decoder: DecoderConfig) -> Target:
-    """A target of which everything is asked for."""
+    """Return a target that requests all outputs."""
     layers = tuple(range(decoder.layers.num_hidden_layers))
     return Target(labels, (*layers, len(layers)), layers, logprobs=True)
 
 
 def target_maps(output: Output, decoder: DecoderConfig) -> list[MapsTask]:
-    """All heads of each layer of the decoder, then all of its cross-attention.
+    """Return tasks for all maps of each decoder layer, then for all cross-attention maps.
 
     Args:
-        output: of a text with a `whole_target` and its last hidden state.
-        decoder: the config.
+        output: output of a text with a `whole_target` and its last hidden state.
+        decoder: the decoder's configuration.
 
     """
     heads = tuple(range(decoder.layers.num_attention_heads))
@@ -39,22 +39,22 @@ def target_maps(output: Output, decoder: DecoderConfig) -> list[MapsTask]:
 
 
 def target_tensors(output: Output, maps: Sequence[Output]) -> TargetTensors:
-    """The target's tensors.
+    """Return the target's tensors.
 
     Args:
         output: as for `target_maps`.
-        maps: what the engine answered to its tasks.
+        maps: the engine's outputs of the tasks of `target_maps`.
 
     Raises:
-        ValueError: something is missing.
+        ValueError: an output is missing.
 
     """
     target = output.target
-    found = [each.maps for each in maps if each.maps is not None]
-    if target is None or target.logprobs is None or len(found) != 2 * len(target.cross):
+    weights = [part.maps for part in maps if part.maps is not None]
+    if target is None or target.logprobs is None or len(weights) != 2 * len(target.cross):
         raise ValueError("the target was not computed whole")
     layers = len(target.cross)
-    own, cross = _stacked(found[:layers]), _stacked(found[layers:])
+    own, cross = _stacked(weights[:layers]), _stacked(weights[layers:])
     hidden, queries = _stacked(target.hidden), _stacked(target.cross)
     return TargetTensors(hidden, queries, own, cross, target.logprobs)
 

@@ -1,7 +1,7 @@
-"""Folders that have a held lock from the moment they have their name to the moment they lose it.
+"""Creation and removal of folders that are locked for as long as they have their name.
 
-A folder is made and removed under the name `FOLDER.ID`, so that a process that is killed leaves a
-folder with a lock, or a scratch folder that no run takes for its own.
+A folder is created and removed under the scratch name `FOLDER.ID`. A killed process therefore
+leaves a folder with a lock, or a scratch folder, which no run mistakes for its own.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from service.files.parts import create, settle
+from service.files.parts import create, sync
 
 LOCK = "lock"
 MARK = re.compile(r"headscope encode ([0-9a-f]{32})\n")
-"""Content of a lock: the id of its folder."""
+"""Content of a lock file: the id of its folder."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 
 def claim(folder: Path) -> BinaryIO | None:
-    """Make a folder with a lock, and hold the lock.
+    """Create a folder with a lock, and hold the lock.
 
     Returns:
-        The lock; None where something has the folder's name already.
+        The lock; None if the folder's name is taken.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
 
     """
     while True:
@@ -45,10 +45,10 @@ def claim(folder: Path) -> BinaryIO | None:
             try:
                 lock = undo.enter_context(create(scratch / LOCK))
                 lock.write(_mark(id_))
-                settle(lock)
+                sync(lock)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 rename_new(scratch, folder)
-            except FileNotFoundError:  # another process took it for a killed one's: see `tidy`
+            except FileNotFoundError:  # removed as a killed process's folder: see `tidy`
                 continue
             except FileExistsError:
                 return None
@@ -57,7 +57,7 @@ def claim(folder: Path) -> BinaryIO | None:
 
 
 def release(folder: Path, id_: str) -> None:
-    """Remove a folder that has nothing but its lock, which this process holds.
+    """Remove a folder that contains only its lock, which this process holds.
 
     Raises:
         OSError: the folder cannot be removed.
@@ -69,27 +69,27 @@ def release(folder: Path, id_: str) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove the scratch folders that killed processes have left of a folder."""
+    """Remove the scratch folders of a folder that killed processes have left."""
     with os.scandir(folder.parent) as entries:
-        found = [
+        candidates = [
             (Path(entry.path), entry.name.removeprefix(f"{folder.name}."))
             for entry in entries
             if entry.name.startswith(f"{folder.name}.") and entry.is_dir(follow_symlinks=False)
         ]
-    for scratch, id_ in found:
+    for scratch, id_ in candidates:
         if _ID.fullmatch(id_):
             with contextlib.suppress(OSError):
                 _tidy(scratch, id_)
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Rename a file or folder to a name that nothing has.
+    """Rename a file or folder to a free name.
 
     Linux checks the name and renames in one step (https://man7.org/linux/man-pages/man2/rename.2.html).
-    Where the file system cannot do that (NFS), the name is checked before.
+    If the file system does not support that (NFS), the name is checked before.
 
     Raises:
-        FileExistsError: something has the name.
+        FileExistsError: the name is taken.
         OSError: the file or folder cannot be renamed.
 
     """
@@ -107,10 +107,10 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def _tidy(scratch: Path, id_: str) -> None:
-    """Remove a scratch folder that is empty, or has nothing but its lock, which nobody holds.
+    """Remove a scratch folder that is empty, or contains only an unheld lock.
 
     Raises:
-        OSError: it is another folder, or in use.
+        OSError: the folder has other contents, or is in use.
 
     """
     if [path.name for path in scratch.iterdir()] == [LOCK]:
@@ -123,10 +123,10 @@ def _tidy(scratch: Path, id_: str) -> None:
 
 
 def open_lock(folder: Path) -> BinaryIO:
-    """Open the lock of a folder.
+    """Open the lock file of a folder.
 
     Raises:
-        OSError: there is none, or it is no regular file.
+        OSError: there is no such file, or it is not a regular file.
 
     """
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)

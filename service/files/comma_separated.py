@@ -41,7 +41,7 @@ class CsvRecords(Source):
                     if str(error).startswith(_LOST):
                         raise InputFailure(
                             f"{self.where(number)}, line {reader.line_num}: a quote is not closed "
-                            "within 16 MiB, and what follows cannot be told apart"
+                            "within 16 MiB, so that the records after it cannot be separated"
                         ) from None
                     yield Row(number, None, f"it is not CSV: {error}")
                     continue
@@ -62,7 +62,7 @@ class CsvRecords(Source):
         """Read the header, and return the index of the texts' column."""
         header = next(reader, [])
         if len(set(header)) < len(header):
-            raise UsageError(f"{self.name}: two columns have one name")
+            raise UsageError(f"{self.name}: two columns have the same name")
         if self.column not in header:
             raise UsageError(
                 f"{self.name} has no column {self.column!r}: --column names one of "

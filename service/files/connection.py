@@ -90,8 +90,8 @@ class Connection:
         if fingerprint != first:
             raise ServiceFailure(
                 f"{self.url} answers with another model than before: {FINGERPRINT_HEADER} was "
-                f"{first or 'absent'}, and is {fingerprint or 'absent'}; what is written stays, "
-                "and --restart begins anew"
+                f"{first or 'absent'}, and is {fingerprint or 'absent'}; the written parts stay; "
+                "--restart starts over"
             )
 
     def _request(self, route: str, body: bytes | None, accept: str) -> urllib.request.Request:

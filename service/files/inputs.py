@@ -66,7 +66,9 @@ class Survey:
         """
         for source, state in zip(self.sources, self.states, strict=True):
             if _state(source.path) != state:
-                raise InputFailure(f"{source.name} was changed while it was read: --restart")
+                raise InputFailure(
+                    f"{source.name} was changed while it was read: run again with --restart"
+                )
 
 
 def find_sources(options: FileOptions, spool: Path) -> list[Source]:

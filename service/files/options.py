@@ -67,7 +67,7 @@ class FileOptions:
             raise UsageError(f"--out {self.out}: its ending must be one of {known}")
         if suffix == ".npy" and kind not in ONE_ARRAY:
             raise UsageError(
-                f"one array does not hold {kind}: write .npz, .safetensors, .parquet or .jsonl"
+                f"a .npy file cannot hold {kind}: write .npz, .safetensors, .parquet or .jsonl"
             )
         if self.url and not self.url.startswith(("http://", "https://")):
             raise UsageError(f"--url {self.url} is not an address of http or https")

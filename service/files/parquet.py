@@ -61,16 +61,16 @@ class ParquetRows(Source):
     def check_json(self) -> None:
         """Convert every column of the rows that have a text."""
         rows = (row for row in self.rows(whole=True) if not row.problem)
-        while some := list(itertools.islice(rows, BATCH_ROWS)):
-            table = self.table(some)
+        while batch := list(itertools.islice(rows, BATCH_ROWS)):
+            table = self.table(batch)
             for name, column in zip(table.column_names, table.columns, strict=True):
                 try:
                     _check_numbers(values := column.to_pylist())
                     orjson.dumps(values)
                 except (TypeError, ValueError, OverflowError) as error:
                     raise InputFailure(
-                        f"{self.name}, column {name!r}, rows {some[0].number} to "
-                        f"{some[-1].number}: JSON has no such value ({error}): write .parquet"
+                        f"{self.name}, column {name!r}, rows {batch[0].number} to "
+                        f"{batch[-1].number}: JSON has no such value ({error}): write .parquet"
                     ) from None
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -95,9 +95,9 @@ def write_part(
         order = write_head(file, specs, about)
         for name in order:
             file.write(np.ascontiguousarray(arrays[name]).data)
-        settle(file)
+        sync(file)
     draft.replace(path)
-    settle_folder(folder)
+    sync_folder(folder)
 
 
 def write_head(file: BinaryIO, specs: Mapping[str, Spec], about: Mapping[str, str]) -> list[str]:
@@ -143,13 +143,13 @@ def create(path: Path) -> BinaryIO:
     return path.open("x+b")
 
 
-def settle(file: BinaryIO) -> None:
+def sync(file: BinaryIO) -> None:
     """Synchronise a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
-def settle_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Synchronise the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -26,7 +26,7 @@ class Progress:
         """
         self._total, self._done, self._begun = total, done, done
         self._clock = clock
-        self._started = self._told = clock()
+        self._started = self._reported = clock()
         self._bar = (
             tqdm(total=total, initial=done, unit=" texts", file=sys.stderr, dynamic_ncols=True)
             if sys.stderr.isatty()
@@ -47,8 +47,8 @@ class Progress:
         self._done += rows
         if self._bar is not None:
             self._bar.update(rows)
-        elif self._clock() - self._told >= LINE_SECONDS:
-            self._told = self._clock()
+        elif self._clock() - self._reported >= LINE_SECONDS:
+            self._reported = self._clock()
             self.say(self.line())
 
     def say(self, line: str) -> None:

@@ -57,7 +57,7 @@ class RemoteEncoder:
 
         """
         self._connection, self._encoding = connection, encoding
-        # connection for texts that are sent again, whose notices must not count twice
+        # connection for repeated texts, whose notices must not count twice
         self._repeating = replace(connection, notices=[])
         try:
             info = connection.get("/info")
@@ -127,8 +127,8 @@ class RemoteEncoder:
             if shapes != self._shapes:
                 raise ServiceFailure(
                     f"{self._connection.url} answers with another model than before: the shapes of "
-                    f"a text's arrays were {self._shapes}, and are {shapes}; what is written "
-                    "stays, and --restart begins anew"
+                    f"a text's arrays were {self._shapes}, and are {shapes}; the written parts "
+                    "stay; --restart starts over"
                 )
         return list(zip(places, results, strict=True))
 

@@ -69,11 +69,11 @@ class Source(ABC):
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """Return records as values by column name."""
 
-    def check_json(self) -> None:  # noqa: B027 - the others were JSON or texts
-        """Check that JSON can hold every record; it can hold all but those of Parquet.
+    def check_json(self) -> None:  # noqa: B027 - only records of Parquet may not fit JSON
+        """Check that JSON can hold every record.
 
         Raises:
-            InputFailure: it cannot hold a value.
+            InputFailure: JSON cannot hold a value.
 
         """
 

@@ -40,7 +40,7 @@ AHEAD = 1
 Say = Callable[[str], None]
 
 
-class Begun(NamedTuple):
+class StartedWindow(NamedTuple):
     """Window that is being computed."""
 
     window: Window
@@ -79,7 +79,7 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             with contextlib.closing(_encoder(options, settings, say, engine)) as encoder:
                 work.begin(_job(options, surveyed, encoder))
                 _encode(options, surveyed, encoder, work)
-            return _put_together(options, surveyed, work, say)
+            return _write_output(options, surveyed, work, say)
         except KeyboardInterrupt:
             say(f"stopped; the same command resumes {work.folder}")
             raise
@@ -107,24 +107,26 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
-        begun: deque[Begun] = deque()
+        started: deque[StartedWindow] = deque()
         for window in windows(surveyed.places(), encoder.window_characters, done):
             texts = [place.row.text for place in window.places if place.row.text is not None]
-            begun.append(Begun(window, encoder.begin(texts)))
-            if len(begun) > AHEAD:
-                _finish(options, begun.popleft(), work, progress)
-        while begun:
-            _finish(options, begun.popleft(), work, progress)
+            started.append(StartedWindow(window, encoder.begin(texts)))
+            if len(started) > AHEAD:
+                _finish(options, started.popleft(), work, progress)
+        while started:
+            _finish(options, started.popleft(), work, progress)
         for sentence in encoder.notices.sentences():
             progress.say(sentence)
 
 
-def _finish(options: FileOptions, begun: Begun, work: WorkFolder, progress: Progress) -> None:
+def _finish(
+    options: FileOptions, started: StartedWindow, work: WorkFolder, progress: Progress
+) -> None:
     """Wait for a window, and write its part."""
-    window = begun.window
+    window = started.window
     with_text = [place for place in window.places if place.row.text is not None]
     outcomes: list[Outcome] = [Refused("nothing was computed")] * len(with_text)
-    for batch in begun.batches:
+    for batch in started.batches:
         for order, outcome in batch.result():
             outcomes[order] = outcome
             progress.advance(1)
@@ -163,7 +165,7 @@ def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
         say(f"skipped {row.where}: {row.problem}")
 
 
-def _put_together(options: FileOptions, surveyed: Survey, work: WorkFolder, say: Say) -> int:
+def _write_output(options: FileOptions, surveyed: Survey, work: WorkFolder, say: Say) -> int:
     """Write the output from its parts, and return the exit code."""
     kind = options.encoding.kind
     parts = list(read_parts(work.folder))

@@ -6,9 +6,9 @@ OUTPUT.part/….part       completed windows of the input
 OUTPUT.part/input.txt    copy of standard input
 OUTPUT.part/output       output while it is written
 
-Only these names are ever removed. A folder without such a lock, and any other thing in it, belongs
-to somebody else: the run ends before it computes anything. See `service.files.claim` for how the
-folder is made and removed.
+Only files with these names are ever removed. If the folder lacks such a lock, or has any other
+entry, it is not this command's: the run ends before it computes anything. `service.files.claim`
+creates and removes the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import orjson
 
 from service.files.claim import LOCK, MARK, claim, open_lock, release, rename_new, tidy
 from service.files.options import UsageError
-from service.files.parts import create, settle, settle_folder
+from service.files.parts import create, sync, sync_folder
 
 JOB, SPOOL, DRAFT = "job.json", "input.txt", "output"
 
@@ -35,7 +35,7 @@ class WorkFolder:
     """Work folder of an output, used by one process at a time."""
 
     known = re.compile(r"job\.(json|draft)|lock|input\.txt|output|[0-9]{12}\.(part|draft)")
-    """Pattern of the names of files that this command makes in the folder."""
+    """Pattern of the names of files that this command creates in the folder."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -106,13 +106,13 @@ class WorkFolder:
         self.check_names()
         self._check_output(replaces=self._replaces)
         with self.draft.open("rb+") as file:
-            settle(file)
+            sync(file)
         self._note_output()
         if self._replaces:
             self.draft.replace(self.out)
         else:
             self._rename_new()
-        settle_folder(self.out.parent)
+        sync_folder(self.out.parent)
         self._remove_files()
         self.check_names()
         self._release()
@@ -130,7 +130,7 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[IO[bytes]]:
-        """Make the folder with its lock, or open the lock of one that exists; hold the lock."""
+        """Create the folder with its lock, or open an existing lock; hold the lock."""
         with claim(self.folder) or self._opened() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,11 +148,11 @@ class WorkFolder:
 
         """
         try:
-            found = self.folder.lstat()
+            status = self.folder.lstat()
         except FileNotFoundError:
             raise self._just_written() from None
-        if not stat.S_ISDIR(found.st_mode):
-            kind = "a link" if stat.S_ISLNK(found.st_mode) else "a file"
+        if not stat.S_ISDIR(status.st_mode):
+            kind = "a link" if stat.S_ISLNK(status.st_mode) else "a file"
             raise UsageError(
                 f"{self.folder} is {kind}, not a folder of this command: move it away, or choose "
                 "another --out"
@@ -189,7 +189,7 @@ class WorkFolder:
         return bool(job["replaces"]) or (output is not None and output == _inode(self.out))
 
     def _read_job(self) -> dict[str, Any] | None:
-        """Return the job file; None without one.
+        """Return the content of the job file; None if the file does not exist.
 
         Raises:
             UsageError: the file is damaged, or belongs to another folder.
@@ -199,21 +199,21 @@ class WorkFolder:
         if not path.exists():
             return None
         try:
-            found = orjson.loads(path.read_bytes())
-            matches = found["id"] == self._id and isinstance(found["job"], dict)
-            matches = matches and isinstance(found["replaces"], bool)
+            content = orjson.loads(path.read_bytes())
+            matches = content["id"] == self._id and isinstance(content["job"], dict)
+            matches = matches and isinstance(content["replaces"], bool)
         except (ValueError, TypeError, KeyError):
             matches = False
         if not matches:
             raise UsageError(
-                f"{path} is damaged, or was not written by the run of this folder: begin anew with "
+                f"{path} is damaged, or was not written by the run of this folder: start over with "
                 "--restart"
             )
-        job: dict[str, Any] = found
+        job: dict[str, Any] = content
         return job
 
     def _note_output(self) -> None:
-        """Note in the job file which file is the output: a kill may come once it has its name."""
+        """Store the output's inode in the job file, because a kill may follow the final rename."""
         job = {**(self._read_job() or {}), "output": _inode(self.draft)}
         self._write_job(orjson.dumps(job))
 
@@ -229,22 +229,22 @@ class WorkFolder:
         draft = path.with_suffix(".draft")
         with create(draft) as file:
             file.write(content)
-            settle(file)
+            sync(file)
         draft.replace(path)
-        settle_folder(self.folder)
+        sync_folder(self.folder)
 
     def _check_output(self, *, replaces: bool) -> None:
         if not replaces and os.path.lexists(self.out):
-            raise UsageError(f"{self.out} is there already: --restart replaces it")
+            raise UsageError(f"{self.out} already exists: --restart replaces it")
 
     def _remove_files(self) -> None:
-        """Remove the files of the run but its lock."""
+        """Remove the files of the run except its lock."""
         for path in self.folder.iterdir():
             if path.name != LOCK and self.known.fullmatch(path.name):
                 path.unlink()
 
     def _discard_unbegun(self) -> None:
-        """Leave no folder of a run that did not begin."""
+        """Remove the folder of a run that has not begun."""
         if self._id and not os.path.lexists(self.folder / JOB):
             self._remove_files()
             if [path.name for path in self.folder.iterdir()] == [LOCK]:
@@ -267,13 +267,13 @@ class WorkFolder:
             short = not isinstance(old, list | dict) and not isinstance(new, list | dict)
             differences.append(f"{name} (was {old!r}, is {new!r})" if short else name)
         raise UsageError(
-            f"{self.folder} is of a run with other {', '.join(differences)}: go on as it was "
-            "begun, or begin anew with --restart"
+            f"{self.folder} belongs to a run with other {', '.join(differences)}: resume with the "
+            "same command, or start over with --restart"
         )
 
 
 def _inode(path: Path) -> int | None:
-    """Return the inode of a file; None without one."""
+    """Return the inode of a file; None if the file does not exist."""
     try:
         return path.lstat().st_ino
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Texts in, arrays and timings out: the service as every dialect calls it.
+"""Inference of one model, as all dialects call it: texts in, arrays and timings out.
 
 Notation: S tokens of one text, H hidden size, L layers.
 """
@@ -37,7 +37,7 @@ from service.scheduler.submission import Caller
 
 
 class Inference:
-    """One artifact's tokenizer and engines."""
+    """Tokenizer and engines of an artifact."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class Inference:
         *,
         allow_unverified: bool = False,
     ) -> None:
-        """Serve an artifact.
+        """Initialise from an artifact's parts.
 
         Args:
-            artifact: what is served.
-            vectors: of the artifact.
-            tokenizer: of the artifact, with the service's limits.
-            engines: compute.
-            limits: of one request.
-            allow_unverified: whether a use that failed its verification is served too.
+            artifact: the served artifact.
+            vectors: the artifact's vector pipeline.
+            tokenizer: the artifact's tokenizer, with the service's limits.
+            engines: the engines that compute.
+            limits: limits of a request.
+            allow_unverified: whether to serve uses that failed the artifact's verification.
 
         """
         self.manifest = manifest = artifact.manifest
@@ -68,7 +68,7 @@ class Inference:
         self.tokenizer = tokenizer
         self.engines = engines
         self.part_costs: dict[str, float] = {}
-        """Cost of a decomposition by engine, once it is measured: see `explanation.part_cost`."""
+        """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
         self._allow_unverified = allow_unverified
         self.tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
         self.tokenizing.measure()
@@ -82,22 +82,22 @@ class Inference:
         engine: str | None = None,
         beside: int = 0,
     ) -> PreparedTexts:
-        """Tokenise a request's inputs, and find who computes them.
+        """Tokenise a request's inputs and select the engine.
 
         Args:
-            inputs: texts, or pairs of them.
-            options: how they are tokenised.
-            caller: who asks.
-            lane: where they will be computed; a request that it would refuse costs nothing.
-            engine: name of the engine; the service's own when None.
-            beside: characters that the request has beside these inputs.
+            inputs: texts or pairs of texts.
+            options: options of tokenisation.
+            caller: the client of the request, and its deadline.
+            lane: lane of the request; its room is checked before the texts are tokenised.
+            engine: name of the engine; the service's own if None.
+            beside: number of further characters of the request, beside these inputs.
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
-            NotExported: the lane of attention, of a foreign graph without attention weights.
-            Overloaded: the queue has no room, or the deadline cannot be met.
+            NotExported: the lane is `attention`, and the foreign graph has no attention weights.
+            Overloaded: the queue is full, or the deadline cannot be met.
 
         """
         if lane == "attention":
@@ -119,31 +119,31 @@ class Inference:
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
     ) -> PreparedTexts:
-        """Tokenise what a decoder is to have written of each of a request's texts.
+        """Tokenise the decoder's target of each text of a request.
 
         Raises:
-            Unprocessable: too many characters, or a target that the decoder has no positions for.
+            Unprocessable: too many characters, or a target longer than the decoder's positions.
 
         """
         began, caller = time.monotonic(), prepared.caller
-        found = await self.tokenizing.tokenize_targets(
+        tokenized = await self.tokenizing.tokenize_targets(
             targets, options, caller, prepared.characters
         )
-        tokens = sum(len(target.input_ids) for target in found)
-        seconds, notices = time.monotonic() - began, Notices.of(found)
+        tokens = sum(len(target.input_ids) for target in tokenized)
+        seconds, notices = time.monotonic() - began, Notices.of(tokenized)
         more = Timings(tokens, began, seconds, notices=notices)
-        return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
+        return dataclasses.replace(prepared, targets=tokenized, timings=prepared.timings + more)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
-        """Contextual embeddings of each text.
+        """Return the requested embeddings of each text.
 
         Args:
             prepared: the texts.
-            options: the arrays wanted.
+            options: the requested arrays.
 
         Raises:
             NotExported, NotVerified: as for `require_options`.
-            Overloaded: the queue has no room, or the deadline cannot be met.
+            Overloaded: the queue is full, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
@@ -151,8 +151,8 @@ class Inference:
         poolings = poolings_of(prepared, options, self.sentence)
         modules = bool(self.sentence.modules)
         if options.recomputes:
-            found = await LayerRuns(prepared, self.config, options, poolings).encode()
-            return await finished(found, options, self.vectors, modules=modules)
+            outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
+            return await finished(outputs, options, self.vectors, modules=modules)
         tasks, reduce = tasks_of(prepared, options, poolings), reductions_of(options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
@@ -160,21 +160,21 @@ class Inference:
         return await finished(outputs, options, self.vectors, modules=modules)
 
     def require_use(self, use: Use) -> None:
-        """Refuse a use that failed the artifact's verification, before anything is computed.
+        """Raise if a use failed the artifact's verification.
 
         Raises:
-            NotVerified: with the figure that is beyond its bound.
+            NotVerified: the message has the figure that exceeds its bound.
 
         """
         if not self._allow_unverified:
             check_use(self.manifest, use)
 
     def require_options(self, options: EncodeOptions) -> None:
-        """Refuse arrays that the artifact does not give, before anything is done.
+        """Raise if the artifact cannot compute the requested arrays.
 
         Raises:
-            NotExported: another layer than the last, a head's output or a part of a layer, of a
-                foreign graph; or a layer is to be computed again by weights that are not there.
+            NotExported: a layer other than the last, a head's output or a part of a layer of a
+                foreign graph; or a layer to recompute with weights that the artifact lacks.
             NotVerified: a use that failed the artifact's verification.
 
         """
@@ -188,10 +188,10 @@ class Inference:
             self.require_use(use)
 
     def require_layer(self, layer: int) -> None:
-        """Refuse a hidden state that the graph does not give, before anything is done.
+        """Raise if the graph does not output a hidden state.
 
         Raises:
-            NotExported: another layer than the last, of a foreign graph.
+            NotExported: a layer other than the last of a foreign graph.
 
         """
         if self.manifest.foreign and layer != self.config.num_hidden_layers:
@@ -199,10 +199,10 @@ class Inference:
             raise NotExported(not_in_graph(f"hidden state {layer}", maps=maps))
 
     def require_maps(self) -> None:
-        """Refuse a model without attention weights, before anything is done.
+        """Raise if the model has no attention weights.
 
         Raises:
-            NotExported: what is served is a foreign graph that gives none.
+            NotExported: the artifact is a foreign graph without attention weights.
             NotVerified: heads failed the artifact's verification.
 
         """
@@ -210,10 +210,10 @@ class Inference:
         self.require_use("heads")
 
     def require_head_outputs(self) -> None:
-        """Refuse a model whose heads cannot be switched off or weighed, before anything is done.
+        """Raise if the model's heads can be neither ablated nor scored.
 
         Raises:
-            NotExported: what is served is a foreign graph.
+            NotExported: the artifact is a foreign graph.
             NotVerified: heads failed the artifact's verification.
 
         """
@@ -223,10 +223,10 @@ class Inference:
         self.require_use("heads")
 
     def require_decomposition(self) -> None:
-        """Refuse a model whose vectors cannot be decomposed, before anything is done.
+        """Raise if the model's vectors cannot be decomposed.
 
         Raises:
-            NotExported: what is served is a foreign graph, or a serving-only artifact.
+            NotExported: the artifact is a foreign graph, or serving-only.
 
         """
         if self.manifest.foreign:
@@ -245,17 +245,17 @@ class Inference:
         convert: Convert,
         convert_norms: Convert | None = None,
     ) -> AttentionStream:
-        """Attention of each text, a layer at a time.
+        """Return a stream of the attention of each text, a layer at a time.
 
         Args:
             prepared: the texts.
-            selection: what is wanted of their maps.
+            selection: the requested parts of the maps.
             convert: applied to each array of weights in the thread that computed it.
-            convert_norms: applied to each array of norms; as `convert` when None.
+            convert_norms: applied to each array of norms; `convert` if None.
 
         Raises:
-            NotExported: an ablated head or norms, of a foreign graph; or heads failed the
-                artifact's verification.
+            NotExported: ablated heads or norms of a foreign graph.
+                NotVerified: heads failed the artifact's verification.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
@@ -272,11 +272,12 @@ class Inference:
         return stream
 
     async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
-        """Compare every hidden state, map and pooled vector of PyTorch with those of ONNX.
+        """Compare all hidden states, maps and pooled vectors of PyTorch and ONNX on some texts.
 
         Raises:
             Overloaded: there is not enough memory or time.
-            ServiceError: an engine is not available, or failed, or the deadline passed.
+            EngineTimeout: the deadline has passed.
+            ServiceError: an engine is unavailable, or failed.
 
         """
         demand = self.tokenizing.demand(inputs, options, caller)
@@ -286,7 +287,7 @@ class Inference:
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
-        """Let running work finish; returns whether it has."""
+        """Wait for running work to finish; return whether it did."""
         self.tokenizing.close()
         return self.engines.close()
 

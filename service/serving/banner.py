@@ -1,4 +1,4 @@
-"""What a service says of itself as it starts."""
+"""Lines that a service prints as it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.system.distribution import version
 
 
 def banner(settings: Settings, models: Models) -> Iterator[str]:
-    """Lines for an operator: the version, each model and what computes it, and who may ask."""
+    """Yield lines with the version, each model and its engine, and whether requests need a key."""
     yield f"Headscope {version()}"
     for model in models:
         engine, manifest = model.inference.engines.default.engine, model.artifact.manifest
@@ -25,7 +25,7 @@ def banner(settings: Settings, models: Models) -> Iterator[str]:
 
 
 def address_line(settings: Settings, host: str, port: int) -> str:
-    """What is served at an address."""
+    """Return a line that says what is served at an address."""
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if port == settings.metrics_port:
         return f"metrics and health, without a key: {url}/metrics"

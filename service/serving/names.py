@@ -1,4 +1,4 @@
-"""Names of served models, which requests choose by: each once, and in characters that print."""
+"""Names of served models, by which requests choose them: unique and printable."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from service.system.logs import printable
 
 
 def unique_names(models: Sequence[tuple[str, str]], given: Sequence[str] = ()) -> list[str]:
-    """Return the name of each model, with its precision where the model's name is not unique.
+    """Return the name of each model, with its precision if the model's name is not unique.
 
     Args:
-        models: name and precision of each.
-        given: names in place of the models' own, one each; none when empty.
+        models: name and precision of each model.
+        given: names to use instead, one per model; or empty.
 
     Raises:
-        ValueError: two have the same name, or a name has a character that does not print.
+        ValueError: two models have the same name, or a name is not printable.
 
     """
     times = Counter(model for model, _ in models)
@@ -47,22 +47,22 @@ def unique_names(models: Sequence[tuple[str, str]], given: Sequence[str] = ()) -
 
 
 def check_names(settings: Settings) -> None:
-    """Check the names of all that is to be served before anything is exported.
+    """Check the names of all models to serve before any is exported.
 
     Raises:
-        ValueError: as `unique_names`.
+        ValueError: as for `unique_names`.
 
     """
     unique_names(list(_named(settings)), settings.served_model_name)
 
 
 def _named(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield name and precision of each model; an artifact that cannot be read is left out."""
-    for one in served(settings):
-        if isinstance(one, Path):
+    """Yield name and precision of each model; skip an artifact that cannot be read."""
+    for source in served(settings):
+        if isinstance(source, Path):
             with contextlib.suppress(OSError, ValidationError):
-                manifest = Manifest.model_validate_json((one / MANIFEST).read_bytes())
+                manifest = Manifest.model_validate_json((source / MANIFEST).read_bytes())
                 yield manifest.model, manifest.precision
-        else:  # the precision of a foreign graph is its own, and not known yet
-            precision = one if is_graph(Path(one).expanduser()) else settings.precision
-            yield display_name(one), precision
+        else:  # the precision of a foreign graph is not known yet: its path stands in
+            precision = source if is_graph(Path(source).expanduser()) else settings.precision
+            yield display_name(source), precision

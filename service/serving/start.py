@@ -1,4 +1,4 @@
-"""The parts of one served model: its engines, tokenizer and limits, and the watch over them."""
+"""Start of a served model: its engines, tokenizer, limits and health watch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CHARACTERS_PER_INPUT_TOKEN = 64
 
 @dataclass(frozen=True)
 class Shared:
-    """What all models of a service share as they are started."""
+    """Dependencies that all models of a service share at their start."""
 
     settings: Settings
     metrics: Metrics
     give_up: Callable[[str], None]
-    """Ends the process, and is told why."""
+    """Function that ends the process, with the reason."""
     several: bool
-    """Whether there are other models, so that each is named in the log."""
+    """Whether there are several models, so that log lines name theirs."""
     torch: TorchHosts
     """Process in which PyTorch computes for all models."""
 
@@ -49,19 +49,19 @@ class Shared:
 def start_model(
     name: str, artifact: Artifact, shared: Shared, engine: Engine | None = None
 ) -> ServedModel:
-    """A model with its engine started.
+    """Start the engine of a model, and return the model.
 
     Args:
-        name: of the model.
-        artifact: of the model.
-        shared: by all models.
-        engine: computes; the one that the settings name when None.
+        name: name of the model.
+        artifact: artifact of the model.
+        shared: dependencies that all models share.
+        engine: engine that computes; the engine of the settings if None.
 
     Raises:
-        ModelError: the artifact cannot be loaded, the device is not there, or the engine
+        ModelError: the artifact cannot be loaded, there is no such device, or the engine
             disagrees with PyTorch.
         ServiceError: the engine cannot be started.
-        ValueError: the limit on a text is more than the model has positions.
+        ValueError: `--max-length` exceeds the model's positions.
 
     """
     settings, metrics, manifest = shared.settings, shared.metrics.of_model(name), artifact.manifest
@@ -112,7 +112,7 @@ def start_model(
 
 
 def torch_hosts(settings: Settings) -> TorchHosts:
-    """Return the process of all models; as the service's own engine it never ends for idleness."""
+    """Return the PyTorch process of all models; it never ends if it is the service's own engine."""
     idle_seconds = None if settings.engine == "torch" else IDLE_SECONDS
     return TorchHosts(settings.threads, idle_seconds)
 
@@ -123,7 +123,7 @@ def engine_factories(
     trial: Callable[[Engine], None],
     hosts: TorchHosts,
 ) -> dict[str, Callable[[], Engine]]:
-    """How each engine is started; one that answers for a model is tried before it serves."""
+    """Return start functions by engine name; real engines pass a trial before they serve."""
 
     def onnx() -> Engine:
         return OnnxEngine(
@@ -176,7 +176,7 @@ def warmed(
 
 
 def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
-    """The bounds of a queue and its batches."""
+    """Return the limits of a queue and its batches."""
     return BatchLimits(
         batch_tokens,
         settings.max_queue_tokens,
@@ -188,7 +188,7 @@ def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
 
 
 def request_limits(settings: Settings) -> RequestLimits:
-    """The limits of one request."""
+    """Return the limits of a request."""
     characters = settings.max_request_characters
     if characters is None:
         characters = CHARACTERS_PER_TOKEN * settings.max_queue_tokens // 2
@@ -196,10 +196,10 @@ def request_limits(settings: Settings) -> RequestLimits:
 
 
 def token_limits(settings: Settings, artifact: Artifact) -> Limits:
-    """The limits of one input: the setting, or the checkpoint's own.
+    """Return the limits of an input: the settings, or the checkpoint's own.
 
     Raises:
-        ValueError: the setting exceeds the position table.
+        ValueError: `--max-length` exceeds the position table.
 
     """
     table = artifact.manifest.config.max_position_embeddings

@@ -1,4 +1,4 @@
-"""The state of one serving process, as the application, its routes and its server share it."""
+"""State of a serving process, shared by the application, its routes and its server."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from service.telemetry.metrics import Metrics
 
 @dataclass
 class ServiceState:
-    """What all models of a service share, and how it is."""
+    """State that all models of a service share."""
 
     settings: Settings
     models: Models
     readiness: Readiness
     metrics: Metrics
     bodies: ByteBudget
-    """Bytes of all requests' bodies in flight."""
+    """Budget of request bodies in flight, in bytes."""
     replies: ByteBudget
-    """Bytes of all replies in flight."""
+    """Budget of replies in flight, in bytes."""
     peers: Peers | None
-    """The other workers of a service of several processes."""
+    """Other workers of a service of several processes."""
     give_up: Callable[[str], None]
-    """Ends the process, and is told why; whoever runs the application sets it."""
+    """Function that ends the process, with the reason; set by the runner of the application."""
     cl100k: Cl100k | None = None
-    """Decoder of OpenAI's token ids; None unless the setting `token_ids` asks for it."""
+    """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
     turns: Turns = field(default_factory=Turns)
     """Order in which replies are written."""
     hangs: bool = False
-    """Whether a call still runs in an engine though the application has ended."""
+    """Whether an engine call is still running after the application has ended."""
     connections: Sized = ()
-    """Open connections; whoever runs the application sets them."""
+    """Open connections; set by the runner of the application."""
 
     async def refresh_metrics(self) -> str:
-        """Bring those metrics up to date that are not kept as things happen; nothing to answer."""
+        """Update the metrics that are sampled instead of counted; return an empty text."""
         for model in self.models:
             metrics, texts = self.metrics.of_model(model.name), model.queued_texts
             for lane, tokens in model.queued_tokens.items():
@@ -58,6 +58,6 @@ class ServiceState:
 
 
 def state_of(app: FastAPI) -> ServiceState:
-    """The state of the service that an application is."""
+    """Return the service state of an application."""
     state: ServiceState = app.state.service
     return state

@@ -1,4 +1,4 @@
-"""Twins: fp32 artifacts that answer for the heads of models in other precisions."""
+"""Twins: fp32 artifacts that compute the heads of models in other precisions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from service.settings import Settings
 
 @dataclass(frozen=True)
 class Twins:
-    """Names of the twins, and the models that each answers for."""
+    """Names of the twins, and the models whose heads each computes."""
 
     names: list[str]
-    """A name for each twin, in the order of the setting."""
+    """Name of each twin, in the order of the setting `heads_from`."""
     of_models: dict[str, str]
-    """Names of models, each with the name of its twin."""
+    """Names of twins by the name of their model."""
 
 
 def open_twins(settings: Settings) -> list[Artifact]:
-    """Open the artifacts of the setting `heads_from`, and check each without the served models.
+    """Open and check the artifacts of the setting `heads_from`, before the models are known.
 
     Raises:
         ArtifactError: an artifact cannot be loaded.
-        ValueError: as `check_twin`.
+        ValueError: as for `check_twin`.
 
     """
     twins = [load_artifact(folder) for folder in settings.heads_from]
@@ -34,11 +34,11 @@ def open_twins(settings: Settings) -> list[Artifact]:
 
 
 def check_twin(twin: Artifact, settings: Settings) -> None:
-    """Raise ValueError if an artifact can answer for the heads of no model.
+    """Raise ValueError if an artifact cannot compute the heads of any model.
 
     Args:
         twin: artifact of the setting `heads_from`.
-        settings: say whether unverified heads are served all the same.
+        settings: settings, whose `allow_unverified` makes every twin superfluous.
 
     Raises:
         ValueError: it is not fp32, its own heads failed, or every model serves its own heads.
@@ -66,14 +66,14 @@ def twins_of(
     Args:
         models: served artifacts by name.
         sources: artifacts of the setting `heads_from`.
-        settings: say whether what failed is served all the same.
+        settings: settings, whose `allow_unverified` makes every twin superfluous.
 
     Returns:
-        Twins, each named after the first model that it answers for, as `NAME:fp32`.
+        Twins, each named after the first model whose heads it computes, as `NAME:fp32`.
 
     Raises:
-        ValueError: as `check_twin`; or no served model needs an artifact, or its name is a
-            model's.
+        ValueError: as for `check_twin`; or no served model needs the artifact, or the twin's name
+            is a model's.
 
     """
     twins = Twins([], {})
@@ -102,8 +102,14 @@ def twins_of(
 
 def _of_one_checkpoint(one: Artifact, other: Artifact) -> bool:
     same = [
-        (each.weights_sha256, each.config, each.decoder, each.sentence, each.task)
-        for each in (one.manifest, other.manifest)
+        (
+            manifest.weights_sha256,
+            manifest.config,
+            manifest.decoder,
+            manifest.sentence,
+            manifest.task,
+        )
+        for manifest in (one.manifest, other.manifest)
     ]
     return same[0] == same[1] and _tokenizers(one) == _tokenizers(other)
 

@@ -2,8 +2,8 @@
 
 glibc's allocator raises its threshold for large blocks to the largest block ever freed, up to
 32 MiB. From then on, buffers of batches and replies are placed among small objects and leave holes.
-See mallopt(3), and docs/decisions/0012 for the cost. OpenMP's threads spin while they wait for each
-other, which takes cores from the service's engine.
+See mallopt(3), and docs/decisions/0012-freed-memory-goes-back.md for the cost. OpenMP's threads
+spin while they wait for each other, which takes cores from the service's engine.
 """
 
 from __future__ import annotations

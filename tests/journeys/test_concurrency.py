@@ -1,6 +1,6 @@
 """Replies to 64 concurrent clients, in random batches, equal the replies to each text alone.
 
-The trial `company` does so for 20 000 texts.
+The trial `batching` does so for 20 000 texts.
 """
 
 from __future__ import annotations

@@ -116,14 +116,14 @@ async def test_a_masked_language_model_is_sparse_by_its_setting(
 ) -> None:
     """The vector is max log(1 + relu) of transformers' logits, without `modules.json`."""
     folder = write_task_checkpoint(tmp_path / "a", "ForMaskedLM", family)
-    told: list[str] = []
+    reported: list[str] = []
     plain = Settings(model=str(folder), cache_folder=tmp_path / "cache")
-    assert find_checkpoint(plain, told.append) == folder
+    assert find_checkpoint(plain, reported.append) == folder
     settings = plain.model_copy(update={"pooling": "splade"})
-    pooled = find_checkpoint(settings, told.append)
-    assert "gives dense vectors" in told[0]
-    assert "`--pooling splade` gives its sparse vectors" in told[0]
-    assert told[1:] == [f"{folder} gives sparse vectors, as `--pooling splade` says"]
+    pooled = find_checkpoint(settings, reported.append)
+    assert "gives dense vectors" in reported[0]
+    assert "`--pooling splade` gives its sparse vectors" in reported[0]
+    assert reported[1:] == [f"{folder} gives sparse vectors, as `--pooling splade` says"]
     model = AutoModelForMaskedLM.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     texts = [text for text in TEXTS if text]

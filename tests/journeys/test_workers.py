@@ -203,18 +203,18 @@ async def test_replies_are_right_and_counted(service: Workers) -> None:
 
 async def test_each_worker_tells_of_all(service: Workers) -> None:
     async with connected(service.port, 2) as connections:
-        told = [
+        reported = [
             samples((await connection.ask(METRICS)).body.decode()) for connection in connections
         ]
         infos = [(await c.ask(INFO)).json() for c in connections]
         ready = [(await c.ask(READY)).status for c in connections]
     assert {info["workers"] for info in infos} == {2}
     assert ready == [200, 200]
-    for found in told:
+    for found in reported:
         assert found["headscope_workers []"] == 2
         assert total(found, "headscope_engine_info") == 1
     constant = [
-        {name: value for name, value in found.items() if "/encode" in name} for found in told
+        {name: value for name, value in found.items() if "/encode" in name} for found in reported
     ]
     assert constant[0] == constant[1]
 

@@ -14,7 +14,18 @@ import pytest
 
 from testing.client import Reply
 from testing.load import Result
-from trials import company, faults, gates, mixups, overload, saturation, schema, soak, stalls, texts
+from trials import (
+    batching,
+    faults,
+    gates,
+    mixups,
+    overload,
+    saturation,
+    schema,
+    soak,
+    stalls,
+    texts,
+)
 from trials.gates import Gate, Scale
 
 BOUNDS = [
@@ -175,19 +186,19 @@ def test_a_reply_that_is_anothers(name: str) -> None:
 def test_company_that_changes_a_text() -> None:
     rng = np.random.default_rng(0)
     maps = np.full((2, 1, 3, 3), 1 / 3, np.float32)
-    alone = company.Seen(np.arange(3), rng.random((3, 4)), rng.random(4), maps)
-    found = company.Found()
+    alone = batching.Seen(np.arange(3), rng.random((3, 4)), rng.random(4), maps)
+    found = batching.Found()
     found.compare(alone, alone)
     found.compare_maps(alone, maps)
     assert found.max_abs_diff == 0
     assert found.row_sum_diff < 1e-6
-    found.compare(alone, company.Seen(np.arange(3), alone.embeddings, alone.pooled + 2e-5))
+    found.compare(alone, batching.Seen(np.arange(3), alone.embeddings, alone.pooled + 2e-5))
     assert found.max_abs_diff == pytest.approx(2e-5)
-    found.compare(alone, company.Seen(np.arange(1, 4), alone.embeddings, alone.pooled))
+    found.compare(alone, batching.Seen(np.arange(1, 4), alone.embeddings, alone.pooled))
     assert found.out_of_order == 1
     found.compare_maps(alone, maps * 1.001)
     assert found.row_sum_diff == pytest.approx(1e-3, rel=1e-2)
-    found.compare(alone, company.Seen(np.arange(3), alone.embeddings * np.nan, alone.pooled))
+    found.compare(alone, batching.Seen(np.arange(3), alone.embeddings * np.nan, alone.pooled))
     assert found.max_abs_diff == float("inf")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.trials.shared import default_service, lent, stub
 from trials import (
+    batching,
     bodies,
-    company,
     disconnects,
     explanations,
     faults,
@@ -39,7 +39,7 @@ def service() -> Iterator[Service]:
 def _few_processes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (disconnects, faults, mixups, models, overload, stalls):
         monkeypatch.setattr(module, "stub", stub)
-    for module in (bodies, company, explanations, neighbours, saturation):
+    for module in (bodies, batching, explanations, neighbours, saturation):
         monkeypatch.setattr(module, "serve", lambda: lent(service))
 
 

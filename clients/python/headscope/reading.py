@@ -220,7 +220,7 @@ def build(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def check_count(results: Sequence[Any], texts: Sequence[Any]) -> None:
-    """Raise an error unless there are as many results as texts.
+    """Raise an error unless every text has one result.
 
     Raises:
         ValueError: the numbers differ, or the results are not a list.

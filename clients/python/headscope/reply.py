@@ -103,8 +103,8 @@ class Reply(TokenizedText):
 
         There is one token each, or the tokens of a bin if maps are pooled (`max_size`).
         """
-        aimed = kind == "decoder" or (kind == "cross" and axis == "queries")
-        tokens = self.target.tokens if aimed and self.target else self.tokens
+        of_targets = kind == "decoder" or (kind == "cross" and axis == "queries")
+        tokens = self.target.tokens if of_targets and self.target else self.tokens
         return tokens_of(self.tensors, kind, axis, len(tokens))
 
     @cached_property

@@ -242,7 +242,7 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
 def reply_pieces(
     form: Form, body: CohereEmbedRequest, vectors: Sequence[Floats], timings: Timings
 ) -> Unwritten:
-    """The reply."""
+    """Yield the JSON reply."""
     kind = "embeddings_by_type" if form.by_type else "embeddings_floats"
     yield orjson.dumps({"id": new_id(), "response_type": kind})[:-1]
     yield b',"embeddings":{' if form.by_type else b',"embeddings":'

@@ -61,7 +61,7 @@ class VectorForm:
     as_base64: bool = False
 
     def pieces(self, vector: Floats) -> Unwritten:
-        """A vector `[D]` as JSON."""
+        """Return a vector `[D]` as JSON."""
         return vector_pieces(self.convert(vector), as_base64=self.as_base64)
 
 

@@ -134,7 +134,7 @@ class ListForm:
     """Predicted bytes of each feature."""
 
     def pieces(self, vectors: Sequence[Floats], timings: Timings) -> Unwritten:
-        """The reply."""
+        """Yield the JSON reply."""
         yield self.opening
         for number, vector in enumerate(vectors):
             if number:

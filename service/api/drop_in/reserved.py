@@ -51,11 +51,11 @@ async def respond(
         timings: of the request.
 
     """
-    found = content() if size <= INLINE_BYTES else await asyncio.to_thread(content)
-    pieces = list_pieces(found, 1) if isinstance(found, list) else iter([as_json(found)])
+    value = content() if size <= INLINE_BYTES else await asyncio.to_thread(content)
+    pieces = list_pieces(value, 1) if isinstance(value, list) else iter([as_json(value)])
     return respond_pieces(held, pieces, timings)
 
 
 def respond_pieces(held: contextlib.ExitStack, pieces: Unwritten, timings: Timings) -> Response:
-    """A JSON reply in pieces; see `respond`."""
+    """Return a JSON reply in pieces; see `respond`."""
     return PartsResponse(Reply([pieces], JSON, timings, release=held.pop_all().close))

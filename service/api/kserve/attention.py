@@ -40,11 +40,11 @@ class MapsWriter:
         self._begun = False
 
     def dump(self, array: Any) -> Any:
-        """An array's own memory; of the JSON the array, which is written in turn."""
+        """Return the memory of an array for binary data, or the array for JSON in turns."""
         return as_bytes(np.ascontiguousarray(array)) if self._maps.binary else array
 
     def start(self) -> Sequence[Part | Unwritten]:
-        """All that stands before the maps."""
+        """Return all parts before the maps."""
         pieces = head(self._names, [*self.outputs, self._maps])
         if not self._maps.binary:
             return [pieces]
@@ -55,7 +55,7 @@ class MapsWriter:
         return json + bytes_after
 
     def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
-        """A layer's maps."""
+        """Return the maps of a layer."""
         if maps.weights is None:
             return []
         if self._maps.binary:

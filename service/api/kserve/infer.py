@@ -161,12 +161,12 @@ async def _without_maps(
 ) -> Response:
     size = total(outputs)
     with reserve(request, size) as held:
-        found = await answering.filled(outputs)
-        pieces, length = head(answering.names, found), None
+        filled = await answering.filled(outputs)
+        pieces, length = head(answering.names, filled), None
         body: list[Part | Unwritten] = [pieces]
-        if binary := any(output.binary for output in found):
+        if binary := any(output.binary for output in filled):
             json = [part async for part in service_of(request).turns.written(pieces)]
-            body, length = [*json, *tails(found)], sum(map(len, json))
+            body, length = [*json, *tails(filled)], sum(map(len, json))
         release = held.pop_all().close
     media_type = OCTETS if binary else JSON
     reply = Reply(body, media_type, answering.prepared.timings, release=release)

@@ -53,7 +53,7 @@ ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
 ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
 JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
 ENTRY_BYTES = 256
-"""Most bytes of what a reply says of a tensor beside its values."""
+"""Maximum bytes of a tensor's fields in a reply, beside its values."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Output:
 
 
 def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> Unwritten:
-    """The JSON of a reply; it ends within the last output where its values come later."""
+    """Yield the JSON of a reply; up to the last output's values if these come later."""
     yield orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")
     for index, output in enumerate(outputs):
         if index:
@@ -140,7 +140,7 @@ def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any
 
 
 def value_pieces(values: NDArray[Any] | list[str]) -> Unwritten:
-    """Values as JSON, row-major, without the brackets around them."""
+    """Return values as JSON, row-major, without the brackets around them."""
     if isinstance(values, list):
         return chain.from_iterable(
             (b"," if start else b"", orjson.dumps(values[start : start + ITEMS])[1:-1])

@@ -25,7 +25,7 @@ _NUMBERS = r"^ *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *$"
 
 
 def _listed(value: Any) -> Any:
-    """Convert `2` and `"0,2"` to a list, as many clients send parameters as numbers or strings."""
+    """Convert `2` and `"0,2"` to a list: some clients send parameters as numbers or strings."""
     if isinstance(value, str) and re.fullmatch(_NUMBERS, value):
         return [int(number) for number in value.split(",")]
     return [value] if type(value) is int else value

@@ -45,17 +45,17 @@ class AlignmentReply:
         """Maximum bytes of the reply."""
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
 
-    def pieces(self, found: Sequence[WordAlignment]) -> Unwritten:
+    def pieces(self, alignments: Sequence[WordAlignment]) -> Unwritten:
         """Write the reply as JSON."""
         prepared = self.prepared
         names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
         head = names | notice_field(prepared.texts.timings.notices) | {"results": []}
         yield orjson.dumps(head).removesuffix(b"]}")
-        every = zip(prepared.pairs, prepared.truncated, found, strict=True)
-        for number, one in enumerate(every):
+        every = zip(prepared.pairs, prepared.truncated, alignments, strict=True)
+        for number, columns in enumerate(every):
             if number:
                 yield b","
-            yield from object_pieces(self._result(*one))
+            yield from object_pieces(self._result(*columns))
         usage = {"inputs": len(prepared.pairs), "tokens": prepared.tokens}
         yield b'],"usage":' + orjson.dumps(usage) + b"}"
 
@@ -87,13 +87,13 @@ class AlignmentReply:
         return result
 
 
-def _words(one: AlignedText) -> list[dict[str, Any]]:
-    places = one.words.tolist()
-    return [{"text": one.text[start:end], "start": start, "end": end} for start, end in places]
+def _words(text: AlignedText) -> list[dict[str, Any]]:
+    places = text.words.tolist()
+    return [{"text": text.text[start:end], "start": start, "end": end} for start, end in places]
 
 
 def _pharaoh(links: Sequence[tuple[int, int]]) -> Unwritten:
-    """The links in Pharaoh's form, as a string of JSON."""
+    """Yield links in Pharaoh format, as a JSON string."""
     yield b'"'
     for start in range(0, len(links), ITEMS):
         written = " ".join(f"{i}-{j}" for i, j in links[start : start + ITEMS])

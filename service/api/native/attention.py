@@ -15,7 +15,7 @@ from service.api.native.attention_layout import json_bytes
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.api.native.map_parts import check_places
 from service.api.native.replies import AttentionReply, documented
-from service.api.native.targets import AimedTexts
+from service.api.native.targets import TextsWithTargets
 from service.api.native.texts import Header, check_size, text_bytes
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.route import (
@@ -59,7 +59,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
     header = Header(model.name, prepared.engine, _selected(selection), prepared.timings.notices)
-    texts = AimedTexts(prepared.texts, prepared.targets)
+    texts = TextsWithTargets(prepared.texts, prepared.targets)
     check_places(selection, texts.lengths)
     writer: BinaryWriter | JsonWriter
     if binary:
@@ -115,7 +115,7 @@ async def stream_reply(
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:
-    """The reply's parts; none before something is computed.
+    """Yield the parts of the reply; none before something is computed.
 
     Raises:
         ServiceError: the request is not admitted, or the engine fails.

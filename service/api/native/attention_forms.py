@@ -16,7 +16,7 @@ from service.api.native.attention_layout import (
     part_tensors,
     tensor_specs,
 )
-from service.api.native.targets import AimedTexts
+from service.api.native.targets import TextsWithTargets
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import array_pieces, arrays_pieces, as_json, member_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
@@ -36,19 +36,19 @@ class Writer(Protocol):
     """Whether parts wait for later parts, so that the whole reply may be in memory."""
 
     def dump(self, array: Any) -> Any:
-        """Weights or indices as `layer` takes them; called in the thread that computed them."""
+        """Convert weights or indices for `layer`; called in the thread that computed them."""
 
     def start(self) -> Sequence[Part | Unwritten]:
-        """The parts before the first text."""
+        """Return the parts before the first text."""
 
     def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
-        """The next layer of a text."""
+        """Return the parts of the next layer of a text."""
 
     def text(self, summary: TextSummary) -> Sequence[Part | Unwritten]:
-        """The end of a text."""
+        """Return the parts at the end of a text."""
 
     def end(self) -> Sequence[Part | Unwritten]:
-        """The end of the reply."""
+        """Return the parts at the end of the reply."""
 
 
 class BinaryWriter:
@@ -64,7 +64,7 @@ class BinaryWriter:
         self,
         header: Header,
         selection: AttentionSelection,
-        texts: AimedTexts,
+        texts: TextsWithTargets,
         *,
         half: bool,
     ) -> None:
@@ -163,7 +163,9 @@ class JsonWriter:
     media_type = JSON
     length: int | None = None
 
-    def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
+    def __init__(
+        self, header: Header, selection: AttentionSelection, texts: TextsWithTargets
+    ) -> None:
         self._header, self._selection, self._texts = header, selection, texts
         self._lengths = texts.lengths
         self.keeps_back = selection.top_k is not None or selection.norms
@@ -173,17 +175,17 @@ class JsonWriter:
         self._norms: dict[MapKind, list[Floats]] = {}
 
     def dump(self, array: Any) -> Any:
-        """The array itself, which is written in turn."""
+        """Return the array itself, which is written in turn."""
         return array
 
     dump_norms = dump
 
     def start(self) -> list[Part]:
-        """Up to the list of results."""
+        """Return the reply up to the list of results."""
         return [as_json(self._header.names)[:-1] + b',"results":[']
 
     def layer(self, maps: LayerMaps) -> list[Unwritten]:
-        """A layer's share of the text's weights."""
+        """Return the weights of a layer of the text."""
         if maps.norms is not None:
             self._norms.setdefault(maps.kind, []).append(maps.norms)
         weights = maps.weights if maps.top is None else maps.top[0]
@@ -199,7 +201,7 @@ class JsonWriter:
         return [chain(before, array_pieces(weights))]
 
     def text(self, summary: TextSummary) -> list[Unwritten]:
-        """Its other members."""
+        """Return the text's remaining members."""
         pieces = self._closing() if self._kind else iter([self._open(summary.text)])
         members = {
             **{
@@ -217,7 +219,7 @@ class JsonWriter:
         return [chain(pieces, [b","] if wanted else [], member_pieces(wanted), [b"}"])]
 
     def end(self) -> list[Part]:
-        """The rest."""
+        """Return the end of the results, and the usage."""
         return [b'],"usage":' + as_json(self._texts.usage) + b"}"]
 
     def _open(self, index: int) -> bytes:
@@ -231,7 +233,7 @@ class JsonWriter:
         return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
 
     def _closing(self) -> Unwritten:
-        """The end of a kind, if any of its layers was written."""
+        """Return the end of the current kind, if any of its layers was written."""
         values, self._values = self._values, []
         if values:
             return chain([b'],"values":'], arrays_pieces(values), [b"}"])

@@ -32,7 +32,7 @@ def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int
             total += spec.nbytes // np.dtype(spec.dtype).itemsize * each
         if selection.target and selection.target.logprobs:
             total += own.target * JSON_BYTES_PER_FLOAT
-        numbers = sum(found.size for found in part_places(selection, own).values())
+        numbers = sum(values.size for values in part_places(selection, own).values())
         total += numbers * JSON_BYTES_PER_INDEX
     return total
 
@@ -44,28 +44,28 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
     `bins.queries` `[min(Q, P), 2]` and `bins.keys` `[min(K, P), 2]` hold the start and end of each
     row and column among these.
     """
-    part, found = selection.part, dict[str, Places]()
+    part, places_by_name = selection.part, dict[str, Places]()
     asked = {"queries": part.queries, "keys": part.keys}
     for kind in selection.of_kinds:
         prefix, sizes = PREFIXES[kind], lengths.shape(kind)
         for (name, values), size in zip(asked.items(), sizes, strict=True):
             if values is not None:
-                found[prefix + name] = places(values, size)
+                places_by_name[prefix + name] = places(values, size)
             if part.max_size is not None:
                 wanted = size if values is None else len(values)
-                found[f"{prefix}bins.{name}"] = bins(wanted, part.max_size)
-    return found
+                places_by_name[f"{prefix}bins.{name}"] = bins(wanted, part.max_size)
+    return places_by_name
 
 
 def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, Any]:
     """Return `part_places` as JSON fields of a text, with both bins as members of `bins`."""
     fields: dict[str, Any] = {}
-    for name, found in part_places(selection, lengths).items():
+    for name, values in part_places(selection, lengths).items():
         field, _, member = name.partition(".")
         if member:
-            fields.setdefault(field, {})[member] = found
+            fields.setdefault(field, {})[member] = values
         else:
-            fields[field] = found
+            fields[field] = values
     return fields
 
 
@@ -75,9 +75,9 @@ def part_tensors(
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
     for index, own in enumerate(lengths):
-        for name, found in part_places(selection, own).items():
+        for name, values in part_places(selection, own).items():
             field, dot, member = name.partition(".")
-            tensors[f"{field}.{index}{dot}{member}"] = found
+            tensors[f"{field}.{index}{dot}{member}"] = values
     return tensors
 
 

@@ -205,7 +205,7 @@ def encode_json(
     *,
     as_base64: bool,
 ) -> Unwritten:
-    """The JSON reply; a vector that was not asked for is absent."""
+    """Yield the JSON reply; vectors that were not requested are absent."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
     for number, (text, encoding) in enumerate(zip(texts, encodings, strict=True)):
         fields = text_fields(text)

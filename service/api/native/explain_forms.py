@@ -69,25 +69,25 @@ def matches_bytes(texts: Sequence[TokenizedText]) -> int:
 
 
 def explain_json(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
-    """The JSON reply, whose numbers are computed; what was not asked for is absent."""
-    return [_pair_pieces(header, texts, [_fields(one) for one in found])]
+    """Return the JSON reply of computed explanations; fields that were not requested are absent."""
+    return [_pair_pieces(header, texts, [_fields(pair) for pair in pairs])]
 
 
 def matches_json(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairMatches]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairMatches]
 ) -> Sequence[Part | Unwritten]:
-    """The JSON reply of a sparse encoder or a late-interaction model."""
-    return [_pair_pieces(header, texts, [one.fields() for one in found])]
+    """Return the JSON reply of a sparse encoder or a late-interaction model."""
+    return [_pair_pieces(header, texts, [pair.fields() for pair in pairs])]
 
 
 def _pair_pieces(
-    header: Header, texts: Sequence[TokenizedText], found: Sequence[dict[str, Any]]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[dict[str, Any]]
 ) -> Unwritten:
-    """Each pair's fields beside its texts."""
+    """Yield the JSON reply: the texts and the fields of each pair."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, fields in enumerate(found):
+    for number, fields in enumerate(pairs):
         sides = [_text(text) for text in texts[2 * number : 2 * number + 2]]
         result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
         if number:
@@ -99,7 +99,7 @@ def _pair_pieces(
 def explain_safetensors(
     header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
-    """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
+    """Return the binary reply: `similarity` `[B]`; `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
     The losses without each head are one tensor, `heads` `[B, L, N]`.
     """

@@ -128,8 +128,8 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size + working_bytes(inference, prepared)))
         request.state.predicted_bytes = size
-        found = await compare(prepared, selection)
-        pieces = reply_pieces(head, prepared, selection.part, found)
+        compared = await compare(prepared, selection)
+        pieces = reply_pieces(head, prepared, selection.part, compared)
         release = held.pop_all().close
     return PartsResponse(Reply([pieces], JSON, prepared.timings, release=release))
 
@@ -185,22 +185,22 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
 
 
 def reply_pieces(
-    head: dict[str, Any], prepared: PreparedTexts, part: MapPart, found: Sequence[ComparedText]
+    head: dict[str, Any], prepared: PreparedTexts, part: MapPart, compared: Sequence[ComparedText]
 ) -> Unwritten:
-    """The reply in JSON."""
+    """Yield the JSON reply."""
     asked = {"queries": part.queries, "keys": part.keys}
     yield orjson.dumps({**head, "results": []}).removesuffix(b"]}")
-    for number, (text, one) in enumerate(zip(prepared.texts, found, strict=True)):
+    for number, (text, scores) in enumerate(zip(prepared.texts, compared, strict=True)):
         fields = text_fields(text) | {
             name: places(values, len(text.input_ids))
             for name, values in asked.items()
             if values is not None
         }
         fields |= {
-            "query_vectors": one.queries,
-            "key_vectors": one.keys,
-            "scores": one.scores,
-            "weights": one.weights,
+            "query_vectors": scores.queries,
+            "key_vectors": scores.keys,
+            "scores": scores.scores,
+            "weights": scores.weights,
         }
         if number:
             yield b","

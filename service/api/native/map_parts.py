@@ -41,9 +41,11 @@ def check_places(selection: AttentionSelection, lengths: Sequence[Lengths]) -> N
     for index, own in enumerate(lengths if selection.part.chosen else ()):
         for kind in selection.of_kinds:
             of_target = kind != "encoder", kind == "decoder"
-            for (name, values), size, aimed in zip(asked, own.shape(kind), of_target, strict=True):
+            for (name, values), size, read_by_decoder in zip(
+                asked, own.shape(kind), of_target, strict=True
+            ):
                 if values is not None and (name, size) not in checked:
-                    text = f"{'targets' if aimed else 'inputs'}[{index}]"
+                    text = f"{'targets' if read_by_decoder else 'inputs'}[{index}]"
                     check_axis(name, values, size, text)
                     checked.add((name, size))
 

@@ -49,7 +49,7 @@ Targets = Annotated[
 
 
 @dataclass(frozen=True)
-class AimedTexts:
+class TextsWithTargets:
     """Texts of a request, with their targets for an encoder–decoder."""
 
     texts: Sequence[TokenizedText]

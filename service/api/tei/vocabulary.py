@@ -55,7 +55,7 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     vocabulary.
     """
     state = service_of(request)
-    model = state.models.able(query.model, _check_sparse)
+    model = state.models.supporting(query.model, _check_sparse)
     answered_by(request, model)
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)

@@ -81,8 +81,8 @@ def list_pieces(items: Iterable[Any], at_a_time: int = ITEMS) -> Unwritten:
     """
     left = iter(items)
     opening = b"["
-    while some := [*itertools.islice(left, at_a_time)]:
-        yield opening + as_json(some)[1:-1]
+    while batch := [*itertools.islice(left, at_a_time)]:
+        yield opening + as_json(batch)[1:-1]
         opening = b","
     yield b"]" if opening == b"," else b"[]"
 
@@ -109,14 +109,14 @@ def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
 
 def item_pieces(array: NDArray[Any]) -> Unwritten:
     """Yield the JSON of the items of an array's first axis, without the brackets around them."""
-    each = array[:1].size
-    if each > PIECE:
+    item_size = array[:1].size
+    if item_size > PIECE:
         for number, item in enumerate(array):
             if number:
                 yield b","
             yield from array_pieces(item)
         return
-    step = PIECE // max(each, 1)
+    step = PIECE // max(item_size, 1)
     for start in range(0, len(array), step):
         if start:
             yield b","

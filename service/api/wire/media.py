@@ -10,7 +10,7 @@ OCTETS = "application/octet-stream"
 Part = bytes | memoryview
 """A part of a reply's body: large ones are sent in parts, so that none is copied."""
 Unwritten = Iterator[Part]
-"""Pieces of a reply's body, each of which is made when it is asked for; see `Turns`."""
+"""Pieces of a reply's body, which are generated on demand; see `Turns`."""
 JSON_BYTES_PER_FLOAT = 15
 """Predicted bytes of a float32 and its comma in JSON, above the measured means (up to 11.8 for
 hidden states, 12.7 for unit vectors, 14.1 for the maps of a head)."""

@@ -93,7 +93,7 @@ class JsonRoute(APIRoute):
             schema = schema_of(content, schemas)
             request.state.error_form = schema.error_form
             body = validated(schema, content)
-            model = service_of(request).models.able(body.model, body.check_model)
+            model = service_of(request).models.supporting(body.model, body.check_model)
             return await answered(
                 request, model, body.model, lambda: self.endpoint(body=body, request=request)
             )
@@ -155,9 +155,9 @@ def validated(schema: type[Schema], content: Any) -> Schema:
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError(
-            [{**item, "loc": ("body", *item["loc"])} for item in found]
+            [{**item, "loc": ("body", *item["loc"])} for item in errors]
         ) from None
 
 
@@ -165,7 +165,7 @@ def schema_of(content: Any, schemas: Sequence[type[ModelRequest]]) -> type[Model
     """Return the schema whose `form_fields` identify the body, or else the first schema."""
     fields = content if isinstance(content, dict) else {}
     given = {name for name, value in fields.items() if value is not None}
-    return next((one for one in schemas if one.form_fields & given), schemas[0])
+    return next((schema for schema in schemas if schema.form_fields & given), schemas[0])
 
 
 def service_of(request: Request) -> ServiceState:
@@ -260,23 +260,23 @@ class PartsResponse(Response):
         self.reply = reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Write the body, and send the head, the body and then the rest, written as it comes."""
+        """Write the body, then send the head, the body, and the rest as it is computed."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
         scope["state"]["timings"] = replace(self.reply.timings)  # of a streamed reply, so far
         try:
-            written = [part for one in self.reply.body async for part in _written(scope, one)]
+            written = [part for piece in self.reply.body async for part in _written(scope, piece)]
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
             await send(start)
             for left, part in zip(reversed(range(len(written))), written, strict=True):
                 await _send(send, part, more=left > 0 or rest is not None)
             if rest is not None:
-                async for one in rest:
+                async for piece in rest:
                     part = b""  # an item without pieces has no part
-                    async for part in _written(scope, one):
+                    async for part in _written(scope, piece):
                         await _send(send, part)
-                    del one, part
+                    del piece, part
                 await _send(send, b"", more=False)
         finally:
             self.reply.release()

@@ -171,10 +171,10 @@ def attention_texts(
     def separators(ids: Ids, ends: Collection[int] = tokenizer.separator_ids) -> tuple[int, ...]:
         return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
 
-    aimed: Sequence[AttentionTarget | None] = [None] * len(texts)
+    attention_targets: Sequence[AttentionTarget | None] = [None] * len(texts)
     if targets and decoder:
         read = [shift_right(target.input_ids, decoder.start_token_id) for target in targets]
-        aimed = [
+        attention_targets = [
             AttentionTarget(target, separators(ids, tokenizer.target_separator_ids))
             for target, ids in zip(targets, read, strict=True)
         ]
@@ -187,5 +187,5 @@ def attention_texts(
             ),
             target,
         )
-        for text, target in zip(texts, aimed, strict=True)
+        for text, target in zip(texts, attention_targets, strict=True)
     ]

@@ -1,1 +1,1 @@
-"""Why two texts are alike: pairs of tokens, occlusion, decomposition, matches."""
+"""Explanations of two texts' similarity: token pairs, occlusion, decomposition, matches."""

@@ -1,6 +1,7 @@
-"""The work of an explanation in tokens: the refusal of too much, and what admission asks for.
+"""Estimated work of an explanation, the refusal of too much work, and the work to admit.
 
-Work is counted in tokens that take as long to encode, as the pace of texts is measured in them.
+The unit of work is the time of encoding one token, the unit in which the scheduler measures
+throughput.
 
 Notation: S tokens of one text, L layers, N heads.
 """
@@ -19,16 +20,16 @@ from service.inference.explanation.options import ExplainOptions
 from service.scheduler.scheduler import Scheduler
 
 USEFUL_SHARE = 0.1
-"""Share of the passes of occlusion that an idle service has to compute in time."""
+"""Fraction of the occlusion passes that an idle service must be able to compute in time."""
 ADMITTED_SHARE = 0.5
-"""Share of what an idle service would compute in time, without which a request is not admitted."""
+"""Fraction of an idle service's work within the deadline that admission requires."""
 LONGEST_TEXT = 2**16
-"""Most tokens of a text for which the limit in an error message is looked for."""
+"""Upper bound, in tokens, of the text length that an error message suggests."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """The sizes of one text of a pair."""
+    """Sizes of one text of a pair."""
 
     tokens: int
     """S."""
@@ -43,15 +44,15 @@ class Work:
     """The work of a request."""
 
     tokens: int
-    """All tokens."""
+    """Tokens of the whole request."""
     least: int
-    """Tokens of its useful part: the vectors, a tenth of the passes of occlusion, and the
+    """Tokens of the smallest useful part: the vectors, a tenth of the occlusion passes, and the
     decomposition of the first pair."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of what is wanted of each text."""
+    """Costs of the requested analyses of each text."""
 
     options: ExplainOptions
     config: EncoderConfig
@@ -75,19 +76,19 @@ class Costs:
 
 
 def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, seconds: float) -> Work:
-    """Refuse a request whose useful part does not fit into its time on an idle service.
+    """Raise if an idle service could not compute the smallest useful part before the deadline.
 
     Args:
         scheduler: the scheduler of the engine that would compute it.
         sides: the first and the second text of each pair, in turn.
-        costs: the costs of what is wanted.
-        seconds: the time of the request.
+        costs: the costs of the requested analyses.
+        seconds: time until the deadline.
 
     Returns:
         The work of the request.
 
     Raises:
-        Unprocessable: says how long a pair of texts may be.
+        Unprocessable: the message has the longest pair of texts that would fit.
 
     """
     work = costs.work(sides)
@@ -107,15 +108,16 @@ def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, second
 
 
 def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
-    """Return the tokens for which there has to be time beside other requests.
+    """Return the tokens that must fit before the deadline beside other requests.
 
-    A request whose answer would be cut to less than half is refused; one that even an idle service
-    cuts is admitted for half of what that would compute, so that it is never refused for good.
+    A request is refused if less than half of its answer would fit. If even an idle service would
+    truncate the answer, half of the idle service's work is enough: the request is never refused
+    for good.
 
     Args:
         scheduler: the scheduler of the engine that would compute it.
-        work: the work of a request that `check_time` let pass.
-        seconds: the time of the request.
+        work: the work of a request that passed `check_time`.
+        seconds: time until the deadline.
 
     """
     alone = bisect.bisect_right(
@@ -129,12 +131,12 @@ def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
 def fitting_pair(
     sides: Sequence[Side], options: ExplainOptions, fits: Callable[[Sequence[Side]], bool]
 ) -> str:
-    """Return in words how long the texts of one pair may be.
+    """Return a sentence with the longest pair of texts that fits.
 
     Args:
-        sides: sizes of the texts that do not fit, which say how many spans a text has.
-        options: what is wanted.
-        fits: whether a pair of texts fits; a pair of longer ones does not where it does not.
+        sides: sizes of the texts that do not fit; they determine the number of spans per token.
+        options: the requested analyses.
+        fits: whether a pair of texts fits; monotone in the texts' length.
 
     """
     share = sum(side.spans for side in sides) / sum(side.tokens for side in sides)
@@ -150,7 +152,7 @@ def fitting_pair(
 
 
 def _less(options: ExplainOptions) -> str:
-    """Return what a caller can ask for instead."""
+    """Return advice on how to reduce the work of a request."""
     advice = ["send fewer pairs or shorter texts"]
     if options.decomposition:
         advice.append('leave "decomposition" out of `include`')

@@ -1,7 +1,7 @@
-"""The decomposition of a text's vector into shares of its input tokens, some rows at a time.
+"""Decomposition of a text's vector into shares of its input tokens, in steps of some rows.
 
-Each layer of a text is a group of tasks that wait their turn in the attention lane, so that others
-go between them; what is kept is one layer's shares and the next one's.
+The steps of each layer are tasks of the attention lane, so that other requests can run between
+them. Memory holds the shares of two layers: the current one and the next.
 
 Notation: S tokens of one text, P = S + 1 parts (its state and their shares), C rows of a step,
 H hidden size, L layers, m heads of keys and values, p size of a head.
@@ -28,37 +28,37 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller
 
 STEP_TOKENS = 256
-"""Most tokens of a step: it takes no longer than encoding them."""
+"""Maximum work of a step, in the time of encoding that number of tokens."""
 _BEFORE = -1
-"""The step of hidden state 0, before the first layer."""
+"""Layer number of the step that projects hidden state 0, before the first layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecomposedText:
-    """A pooled vector and what each input token has in it."""
+    """A pooled vector, and the share of each input token in it."""
 
     pooled: Floats
-    """`[H]` a mode, not normalised: of the float32 encoder, whatever is served."""
+    """`[H]` per mode, not normalised; computed by the float32 encoder whatever the precision."""
     shares: Floats
-    """`[S, H]` a mode, which sum to it."""
+    """`[S, H]` per mode, which sum to `pooled`."""
 
 
 def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
-    """Return the most bytes that the decomposition of a text keeps at a time."""
+    """Return the peak memory of the decomposition of a text, in bytes."""
     values = config.num_key_value_heads * config.head_size
     return 4 * 2 * tokens * (tokens + 1) * (config.hidden_size + values)
 
 
 def check_memory(texts: Sequence[TokenizedText], config: EncoderConfig, limit: int) -> None:
-    """Refuse pairs of texts whose shares would take too much memory, before anything is computed.
+    """Raise if the shares of a text would take too much memory.
 
     Args:
         texts: the first and the second text of each pair, in turn.
-        config: the encoder's.
-        limit: most bytes.
+        config: configuration of the encoder.
+        limit: maximum number of bytes.
 
     Raises:
-        ReplyTooLarge: says how many tokens fit.
+        ReplyTooLarge: the message has the number of tokens that fit.
 
     """
     for number, text in enumerate(texts):
@@ -75,29 +75,29 @@ def check_memory(texts: Sequence[TokenizedText], config: EncoderConfig, limit: i
 
 
 def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig, part_cost: float) -> int:
-    """Return the tokens that take as long to encode as a text takes to decompose up to a layer.
+    """Return the cost of decomposing a text up to a layer, in tokens to encode.
 
     Args:
         tokens: tokens of the text.
         layer: the hidden state that is decomposed.
-        config: the encoder's.
-        part_cost: time of one part of one token in a layer, as a multiple of encoding a token
-            there.
+        config: configuration of the encoder.
+        part_cost: time of one part of one token in a layer, divided by the time of encoding a
+            token in that layer.
 
     """
     return step_tokens(tokens, tokens + 1, config, part_cost) * layer
 
 
-def pair_shares(one: DecomposedText, other: DecomposedText) -> Floats:
-    """pᵢ · qⱼ / (‖p‖ ‖q‖), `[S_a, S_b]`, which sums to the cosine of p and q; 0 where one is 0."""
-    products: Floats = one.shares @ other.shares.T
-    scale = float(np.linalg.norm(one.pooled)) * float(np.linalg.norm(other.pooled))
+def pair_shares(first: DecomposedText, second: DecomposedText) -> Floats:
+    """Return pᵢ · qⱼ / (‖p‖ ‖q‖), `[S_a, S_b]`, whose sum is cos(p, q); 0 if p or q is 0."""
+    products: Floats = first.shares @ second.shares.T
+    scale = float(np.linalg.norm(first.pooled)) * float(np.linalg.norm(second.pooled))
     return products / np.float32(scale) if scale > 0 else np.zeros_like(products)
 
 
 @dataclass
 class TextDecomposition:
-    """The decomposition of one text's vector."""
+    """Decomposition of one text's vector."""
 
     scheduler: Scheduler
     config: EncoderConfig
@@ -108,15 +108,15 @@ class TextDecomposition:
     """See `decomposition_tokens`."""
     caller: Caller = ANYBODY
     _parts: Floats = field(init=False)
-    """`[S, P, H]`, as they enter the next layer."""
+    """`[S, P, H]`: the parts of the hidden states that enter the next layer."""
     _values: Floats = field(init=False)
-    """`[m, S, P, p]`, what its heads project of them."""
+    """`[m, S, P, p]`: the next layer's value projections of the parts."""
 
     async def result(self) -> DecomposedText:
-        """Go through all layers up to the one that is pooled, of a request that was admitted.
+        """Decompose all layers up to the pooled one; the scheduler has admitted the request.
 
         Raises:
-            EngineTimeout: the deadline came.
+            EngineTimeout: the deadline has passed.
             ServiceError: the engine failed.
 
         """
@@ -129,7 +129,7 @@ class TextDecomposition:
         return DecomposedText(pooled[0], pooled[1:])
 
     async def _begin(self) -> None:
-        """Hidden state 0, of which each token has only its own share."""
+        """Compute hidden state 0, in which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         task = TextTask(ids, segments, hidden_layers=(0,))
         (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
@@ -147,9 +147,9 @@ class TextDecomposition:
         self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
 
     async def _through(self, layer: int) -> None:
-        """All rows that are needed of the layer's output."""
+        """Compute the required rows of the layer's output."""
         last, every = layer + 1 == self.config.num_hidden_layers, self._rows(layer)
-        # untouched here: the pages of so large an array are the worker threads' to fill
+        # np.empty: the worker threads fault the pages of this large array in, in parallel
         parts = np.empty_like(self._parts)
         values = np.empty_like(self._values) if not last else self._values[:, :0]
         if sum(map(len, every)) < len(parts):
@@ -166,7 +166,7 @@ class TextDecomposition:
         self._parts, self._values = parts, values
 
     def _rows(self, layer: int) -> Sequence[range]:
-        """Rows of each step; of the layer that is pooled those alone that pooling looks at."""
+        """Return the rows of each step; in the pooled layer only the rows that pooling uses."""
         count = len(self._parts)
         if layer + 1 == self.pooling.layer:
             ends = {"cls": self.pooling.first_token, "last": count - 1}
@@ -183,23 +183,23 @@ class TextDecomposition:
 
 @dataclass(frozen=True)
 class _Placement:
-    """The function that puts a step's rows where the next layer finds them."""
+    """Callable that copies a step's rows into the input of the next layer."""
 
     parts: Floats
     values: Floats
     rows: range
 
     def __call__(self, output: Output) -> None:
-        """In the thread that computed them."""
-        found = output.decomposed
-        assert found is not None  # noqa: S101 - the scheduler has checked every output
-        self.parts[self.rows.start : self.rows.stop] = found.parts
-        if found.values is not None:
-            self.values[:, self.rows.start : self.rows.stop] = found.values
+        """Copy the rows; called in the thread that computed them."""
+        decomposed = output.decomposed
+        assert decomposed is not None  # noqa: S101 - the scheduler has checked every output
+        self.parts[self.rows.start : self.rows.stop] = decomposed.parts
+        if decomposed.values is not None:
+            self.values[:, self.rows.start : self.rows.stop] = decomposed.values
 
 
 def _own_shares(states: Floats, shares: Floats) -> Floats:
-    """Parts of which each token has but its own: `[…, S, n]` of both → `[…, S, P, n]`."""
+    """Return parts in which each token has only its own share: two `[…, S, n]` → `[…, S, P, n]`."""
     count, size = states.shape[-2:]
     parts = np.zeros((*states.shape[:-1], count + 1, size), np.float32)
     parts[..., 0, :] = states
@@ -209,5 +209,5 @@ def _own_shares(states: Floats, shares: Floats) -> Floats:
 
 
 def step_tokens(rows: int, parts: int, config: EncoderConfig, part_cost: float) -> int:
-    """Return the tokens that take as long to encode as some rows and parts take in one layer."""
+    """Return the cost of some rows and parts in one layer, in tokens to encode."""
     return math.ceil(part_cost * rows * parts / config.num_hidden_layers)

@@ -1,7 +1,7 @@
-"""Why the vectors of two texts are alike: shares of their cosine, and what it loses without a part.
+"""Explanation of the cosine of two texts: shares of tokens, and the loss when a part is masked.
 
-The vectors and the shares of contextual vectors come first. Decomposition, occlusion and heads are
-computed side by side until the reply has to be written; what is not computed by then is left out.
+The vectors and the shares of contextual vectors are computed first. Decomposition, occlusion and
+heads then run concurrently until the reply has to be written; unfinished values are left out.
 
 Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's vector.
 """
@@ -41,26 +41,26 @@ from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.promises import Promise
 
 WRITING_SHARE, MOST_WRITING_SECONDS = 0.1, 1.0
-"""Share of a request's time that is kept for writing the reply, and its most seconds."""
+"""Fraction of a request's time that is reserved for writing the reply, and its maximum."""
 WRITTEN_BYTES = 50_000_000
-"""Bytes of a reply that are written in a second; a large reply takes longer than the above."""
+"""Bytes of a reply that are written per second: time added to the reserve above."""
 
 
 @dataclass
 class Explainer:
-    """The explanation of the pairs of one request."""
+    """Explanation of the pairs of one request."""
 
     inference: Inference
     prepared: PreparedTexts
     """The first and the second text of each pair, in turn."""
     options: ExplainOptions
     inputs: Sequence[str]
-    """The same texts as the caller sent them."""
+    """Texts as the caller sent them, in the order of `prepared`."""
     works: list[PairWork] = field(init=False)
     _pooling: PoolingModes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the pooling, and the spans of the texts."""
+        """Determine the pooling and the spans of the texts."""
         self._pooling = self.options.pooling or self.inference.sentence.pooling
         texts, kind = self.prepared.texts, self.options.spans
         spans = [spans_of(kind, *text) for text in zip(self.inputs, texts, strict=True)]
@@ -71,12 +71,12 @@ class Explainer:
 
     @property
     def sides(self) -> list[Side]:
-        """The sizes of the first and the second text of each pair, in turn."""
+        """Sizes of the first and the second text of each pair, in turn."""
         return [side for work in self.works for side in work.sides]
 
     @property
     def bytes_at_a_time(self) -> int:
-        """Most bytes of hidden states and shares that are kept beside the explanations."""
+        """Peak memory of hidden states and shares, in bytes, without the explanations."""
         config, options = self.inference.config, self.options
         lengths = [sum(len(text.input_ids) for text in work.texts) for work in self.works]
         kept = options.pairs or options.occlusion
@@ -89,14 +89,14 @@ class Explainer:
         return size
 
     async def explain(self, reply_bytes: int) -> list[PairExplanation]:
-        """Return an explanation a pair, in order.
+        """Return the explanation of each pair, in order.
 
         Args:
-            reply_bytes: bytes predicted of the reply, which has to be written in time.
+            reply_bytes: predicted size of the reply, which determines the time to write it.
 
         Raises:
-            Unprocessable: not even a useful part fits into the time of a request.
-            Overloaded: the queue has no room, or there is no time for half of it beside others.
+            Unprocessable: not even the smallest useful part fits before the deadline.
+            Overloaded: the queue is full, or less than half would fit beside other requests.
             EngineTimeout: the deadline came before the vectors were computed.
             ServiceError: the engine failed.
 
@@ -127,7 +127,7 @@ class Explainer:
         return await part_cost(self.inference, prepared.scheduler, prepared.caller)
 
     async def _encode(self) -> None:
-        """Compute the vectors of all texts, and all that follows from the hidden states."""
+        """Compute the vectors of all texts, and the results that need only the hidden states."""
         scheduler, caller = self.prepared.scheduler, self.prepared.caller
         kept = self.options.pairs or self.options.occlusion
         layers = (self.options.layer,) if kept else ()
@@ -146,7 +146,7 @@ class Explainer:
             await asyncio.to_thread(self._take, part, outputs)
 
     def _take(self, works: Sequence[PairWork], outputs: Sequence[Output]) -> None:
-        """Take the outputs of both texts of some pairs."""
+        """Store the outputs of both texts of some pairs."""
         for n, work in enumerate(works):
             pair = outputs[2 * n : 2 * n + 2]
             vectors = [self._finish(_pooled(output)) for output in pair]
@@ -177,7 +177,7 @@ class Explainer:
                 work.heads = HeadOcclusion(work.texts, poolings, self._finish, without)
 
     async def _until(self, due: float, works: Sequence[Coroutine[None, None, None]]) -> None:
-        """Run work side by side, and cancel what has not ended when it is due."""
+        """Run coroutines concurrently, and cancel the unfinished ones when the time is up."""
         running = [asyncio.create_task(work) for work in works]
         seconds = None if due == math.inf else max(0.0, due - time.monotonic())
         try:
@@ -192,7 +192,7 @@ class Explainer:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _occlude(self) -> None:
-        """Occlude spans and heads: of each text a span in turn, of the pairs one after another."""
+        """Occlude spans and heads: the first of each text, then the second of each, and so on."""
         prepared = self.prepared
         spans = [occlusion.jobs() for work in self.works for occlusion in work.occlusions]
         heads = chain.from_iterable(work.heads.jobs() for work in self.works if work.heads)
@@ -210,8 +210,8 @@ class Explainer:
             for text in work.texts:
                 pooling = self._pooling_of(text)
                 part = TextDecomposition(scheduler, config, text, pooling, timings, cost, caller)
-                found = await part.result()
-                parts.append(self._of_vector(found.pooled, found.shares))
+                decomposed = await part.result()
+                parts.append(self._of_vector(decomposed.pooled, decomposed.shares))
             work.decomposition = await asyncio.to_thread(pair_shares, *parts)
 
     def _pooling_of(self, text: TokenizedText) -> Pooling:
@@ -222,7 +222,7 @@ class Explainer:
         return self.inference.vectors.finish([pooled], self.options.pooling)[0]
 
     def _pairs(self, outputs: Sequence[Output], first: Sequence[int]) -> Floats:
-        """xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of tokens that are pooled, 0 of others."""
+        """Return xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of pooled tokens, 0 of others."""
         parts = []
         for output, start in zip(outputs, first, strict=True):
             rows = output.hidden[0][start:]
@@ -230,7 +230,7 @@ class Explainer:
         return np.pad(pair_shares(*parts), [(start, 0) for start in first])
 
     def _of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
-        """Return the shares of a text's vector, before it is normalised, by those of the pooled."""
+        """Return a text's unnormalised vector and its shares, from the pooled vector's."""
         vectors, pooling = self.inference.vectors, self.options.pooling
         (vector,) = vectors.finish([pooled], pooling, normalize=False)
         return DecomposedText(vector, vectors.shares(shares, pooling))

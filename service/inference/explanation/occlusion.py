@@ -1,8 +1,8 @@
-"""Occlusion: the similarity of two texts without a span, which is neither attended to nor pooled.
+"""Occlusion: similarity of two texts while a span of one is neither attended to nor pooled.
 
-A span equals `attention_mask` 0 at all its tokens in transformers and in the pooling of
-sentence-transformers; the positions of the other tokens stay. To the engine each span is a text of
-its own.
+Occluding a span equals `attention_mask` 0 at all its tokens in transformers and in the pooling of
+sentence-transformers; the positions of the other tokens stay. To the engine, each occlusion of a
+text is a text.
 
 Notation: S tokens of one text, W spans of it.
 """
@@ -26,18 +26,18 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller, TaskResult
 
 SLICE_TOKENS = 4096
-"""Tokens of texts that are queued at once; one text may alone have more."""
+"""Maximum tokens of a slice of texts that is queued at once; a longer text is a slice alone."""
 SLICES = 2
-"""Slices that are queued side by side, so that no worker is idle where one ends."""
+"""Number of slices in the queue at a time, so that no worker is idle at the end of a slice."""
 Finish = Callable[[Floats], Floats]
-"""A function from a pooled vector to the vector of its text."""
+"""Function from a pooled vector to the vector of its text."""
 Job = tuple[TextTask, Callable[[Output], None]]
-"""A forward pass, and the function that takes its output."""
+"""Forward pass, and the callable that stores its output."""
 
 
 @dataclass(frozen=True)
 class Occlusion:
-    """One text, some of whose spans are occluded, each alone."""
+    """A text whose spans are occluded one at a time."""
 
     text: TokenizedText
     spans: Sequence[Span]
@@ -46,18 +46,18 @@ class Occlusion:
     pooling: Pooling
     finish: Finish
     other: Floats
-    """The vector of the text that it is compared with."""
+    """Vector of the other text of the pair."""
     without: NDArray[np.float64] = field(init=False)
-    """`[W]`: the similarity without each span; NaN where it is not computed."""
+    """`[W]`: similarity without each span; NaN where it is not computed."""
 
     def __post_init__(self) -> None:
-        """Start without a similarity."""
+        """Fill `without` with NaN."""
         object.__setattr__(self, "without", np.full(len(self.spans), np.nan))
 
     def jobs(self) -> Iterator[Job]:
-        """Yield a forward pass for each span, and the function that takes its output.
+        """Yield a forward pass for each span, and the callable that stores its output.
 
-        A span without which no token is left to pool needs none: the similarity without it is 0.
+        A span of all pooled tokens needs no forward pass: the similarity without it is 0.
         """
         ids, segments = self.text.input_ids, self.text.segment_ids
         layer, mode, first = self.pooling.layer, self.pooling.mode, self.pooling.first_token
@@ -74,20 +74,20 @@ class Occlusion:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """The function that takes the similarity from a text's output."""
+    """Callable that stores the similarity of a text's output."""
 
     occlusion: Occlusion
     number: int
 
     def __call__(self, output: Output) -> None:
-        """Keep the similarity; called in the thread that computed the output."""
+        """Store the similarity; called in the thread that computed the output."""
         assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
         vector = self.occlusion.finish(output.pooled)
         self.occlusion.without[self.number] = cosine(vector, self.occlusion.other)
 
 
 def cosine(one: Floats, other: Floats) -> float:
-    """Return the cosine of two vectors; 0 where one is 0."""
+    """Return the cosine of two vectors; 0 if either is the zero vector."""
     a, b = one.astype(np.float64), other.astype(np.float64)
     scale = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / scale if scale > 0 else 0.0
@@ -102,16 +102,16 @@ def in_turn(jobs: Iterable[Iterable[Job]]) -> Iterator[Job]:
 async def occlude(
     scheduler: Scheduler, caller: Caller, timings: Timings, jobs: Iterable[Job]
 ) -> None:
-    """Run the forward passes of occlusions, one slice after another.
+    """Run the forward passes of occlusions, in slices.
 
     Args:
         scheduler: the scheduler that admitted the request.
-        caller: who asks.
+        caller: the client of the request, and its deadline.
         timings: the timings of the request, to which the computed passes are added.
         jobs: the jobs of all occlusions.
 
     Raises:
-        EngineTimeout: the deadline came.
+        EngineTimeout: the deadline has passed.
         ServiceError: the engine failed.
 
     """
@@ -133,7 +133,7 @@ async def occlude(
 
 
 def _slices(jobs: Iterable[Job]) -> Iterator[Sequence[Job]]:
-    """Yield neighbouring jobs that have at most `SLICE_TOKENS` together."""
+    """Split jobs into runs of at most `SLICE_TOKENS` tokens; a longer job is a run alone."""
     part: list[Job] = []
     tokens = 0
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What can be asked of two texts' similarity, and which models it can be asked of."""
+"""Options of an explanation, and the check of whether a model supports them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from service.inference.explanation.spans import SpanKind
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """What a caller wants to know of each pair of texts."""
+    """Analyses that a caller requests of each pair of texts."""
 
     layer: int
     """Hidden state that is pooled, 0 … L."""
     pooling: PoolingName | None
-    """The checkpoint's own when None."""
+    """Pooling mode; the checkpoint's own if None."""
     pairs: bool
-    """Whether the share of each pair of tokens is wanted."""
+    """Whether to compute the share of each pair of tokens."""
     occlusion: bool
-    """Whether it is wanted what each token is worth."""
+    """Whether to compute the loss of similarity without each span."""
     decomposition: bool
-    """Whether the share of each pair of input tokens is wanted."""
+    """Whether to compute the share of each pair of input tokens."""
     heads: bool
-    """Whether it is wanted what each head is worth."""
+    """Whether to compute the loss of similarity without each head."""
     spans: SpanKind = "tokens"
-    """The spans that occlusion masks as a whole."""
+    """Kind of the spans that occlusion masks as a whole."""
     top: int | None = None
-    """Number of spans of each text that are occluded, the most promising ones; all when None."""
+    """Number of spans of each text to occlude, the most promising first; all if None."""
 
 
 def check_explainable(inference: Inference, options: ExplainOptions) -> None:
-    """Refuse what the model's vectors do not give, before anything is done.
+    """Raise if the model does not support the requested analyses.
 
     Raises:
-        NoEmbeddings: the model gives no vectors of texts.
-        Unprocessable: shares of vectors that are no sum over tokens.
-        NotExported: a foreign graph has no other layer than the last, and is not decomposed; nor
-            is a serving-only artifact; nor are its heads switched off. Or a use that failed the
-            artifact's verification.
+        NoEmbeddings: the model does not compute vectors of texts.
+        Unprocessable: shares are requested of vectors that are not a sum over tokens.
+        NotExported: a layer other than the last, a decomposition or an ablated head of a foreign
+            graph; or a decomposition of a serving-only artifact.
+        NotVerified: a use that failed the artifact's verification.
 
     """
     task = inference.manifest.task

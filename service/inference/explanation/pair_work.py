@@ -1,4 +1,4 @@
-"""One pair of texts while it is explained, and its explanation once the reply is due."""
+"""State of a pair of texts during its explanation, and the explanation itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 @dataclass
 class PairWork:
-    """One pair of texts while it is explained."""
+    """State of a pair of texts during its explanation."""
 
     options: ExplainOptions
     texts: tuple[TokenizedText, TokenizedText]
@@ -34,7 +34,7 @@ class PairWork:
 
     @property
     def sides(self) -> list[Side]:
-        """The sizes of both texts."""
+        """Sizes of both texts."""
         top = self.options.top
         return [
             Side(len(text.input_ids), len(spans), min(len(spans), top or len(spans)))
@@ -42,18 +42,18 @@ class PairWork:
         ]
 
     def explanation(self) -> PairExplanation:
-        """Return what is computed by now.
+        """Return the explanation with the values computed so far.
 
-        Losses are copied, as a batch that runs may still end.
+        Losses are copies, because a running batch may still write into the arrays.
         """
         similarity, decomposition, heads = self.similarity, self.decomposition, None
         wanted: dict[str, int] = {}
         losses: tuple[Floats, Floats] | None = None
         if self.options.occlusion:
-            one, other = (
-                (similarity - each.without).astype(np.float32) for each in self.occlusions
+            first, second = (
+                (similarity - occlusion.without).astype(np.float32) for occlusion in self.occlusions
             )
-            losses = one, other
+            losses = first, second
             wanted["occlusion"] = sum(len(occlusion.order) for occlusion in self.occlusions)
         if self.options.decomposition:
             wanted["decomposition"] = 1
@@ -76,7 +76,7 @@ class PairWork:
 
 
 def chunks(works: Sequence[PairWork]) -> Iterator[Sequence[PairWork]]:
-    """Yield neighbouring pairs that have at most `CHUNK_TOKENS` tokens together."""
+    """Split pairs into runs of at most `CHUNK_TOKENS` tokens; a longer pair is a run alone."""
     start = tokens = 0
     for number, work in enumerate(works):
         own = sum(len(text.input_ids) for text in work.texts)

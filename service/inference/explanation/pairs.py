@@ -1,4 +1,4 @@
-"""The explanation of one pair of texts: its numbers, their error, and how far they agree.
+"""Explanation of one pair of texts: its values, their error, and the methods' agreement.
 
 Notation: S_a and S_b tokens of the texts, W_a and W_b spans, L layers, N heads.
 """
@@ -17,33 +17,33 @@ from service.inference.explanation.spans import Span, SpanKind
 
 @dataclass(frozen=True)
 class PairExplanation:
-    """Why two texts are alike. What is not wanted is None, what is not computed NaN."""
+    """Values that explain a similarity: None if not requested, NaN if not computed."""
 
     similarity: float
     """Cosine of the two vectors."""
     pairs: Floats | None = None
-    """`[S_a, S_b]`, which sum to the similarity."""
+    """`[S_a, S_b]`: shares of token pairs, which sum to the similarity."""
     decomposition: Floats | None = None
-    """`[S_a, S_b]` of input tokens, which sum to the similarity."""
+    """`[S_a, S_b]`: shares of pairs of input tokens, which sum to the similarity."""
     occlusion: tuple[Floats, Floats] | None = None
-    """`[W_a]` and `[W_b]`: the similarity less the one without that span."""
+    """`[W_a]` and `[W_b]`: similarity minus the similarity without the span."""
     spans: tuple[Sequence[Span], Sequence[Span]] = ((), ())
     """The spans of `occlusion`."""
     span_kind: SpanKind = "tokens"
     heads: Floats | None = None
-    """`[L, N]`: the similarity less the one with that head switched off in both texts."""
+    """`[L, N]`: similarity minus the similarity with the head ablated in both texts."""
     wanted: Mapping[str, int] = field(default_factory=dict)
-    """Number of values that were to be computed, by method; 1 for a decomposition."""
+    """Number of values to compute, by method; 1 for a decomposition."""
 
     @property
     def shares(self) -> dict[str, Floats]:
-        """The matrices that are wanted, by their method's name."""
+        """Matrices that were requested, by method."""
         named = {"pairs": self.pairs, "decomposition": self.decomposition}
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
     @property
     def computed(self) -> dict[str, int]:
-        """Number of values that were computed before the deadline, by method, as `wanted`."""
+        """Number of values computed before the deadline, by method, counted as in `wanted`."""
         values: dict[str, Sequence[Floats]] = {
             "occlusion": self.occlusion or (),
             "decomposition": () if self.decomposition is None else (self.decomposition[:1, :1],),
@@ -56,32 +56,32 @@ class PairExplanation:
 
     @property
     def partial(self) -> bool:
-        """Whether the deadline came before all wanted values were computed."""
+        """Whether the deadline came before all requested values were computed."""
         return self.computed != dict(self.wanted)
 
     def error(self, matrix: Floats) -> float:
-        """Return |sum of the shares − similarity|; NaN of shares that were not computed."""
+        """Return |sum of the shares − similarity|; NaN if the shares were not computed."""
         return abs(float(matrix.sum(dtype=np.float64)) - self.similarity)
 
     def agreement(self) -> dict[str, float | None]:
-        """Return Spearman's correlation of each method's sums over spans with occlusion.
+        """Return Spearman's correlation of each method's sums over spans with the occlusion losses.
 
-        Over the occluded spans of both texts. None where all sums, or all losses, are equal, or a
-        method was not computed; no method where there is no occlusion.
+        The correlation is over the occluded spans of both texts; None if all sums or all losses
+        are equal, or the method was not computed. The result is empty without occlusion.
         """
         if self.occlusion is None:
             return {}
         losses = np.concatenate(self.occlusion)
         known = ~np.isnan(losses)
-        found: dict[str, float | None] = {}
+        correlations: dict[str, float | None] = {}
         for name, matrix in self.shares.items():
             sides = zip(self.spans, (matrix.sum(axis=1), matrix.sum(axis=0)), strict=True)
             sums = np.concatenate([span_sums(spans, values) for spans, values in sides])
             missing = bool(np.isnan(sums).any())
-            found[name] = None if missing else spearman(sums[known], losses[known])
-        return found
+            correlations[name] = None if missing else spearman(sums[known], losses[known])
+        return correlations
 
 
 def span_sums(spans: Sequence[Span], values: Floats) -> Floats:
-    """Return the sum of each span's tokens: `[S]` values → `[W]`."""
+    """Return the sum of the values of each span's tokens: `[S]` → `[W]`."""
     return np.array([values[list(span.tokens)].sum() for span in spans], np.float32)

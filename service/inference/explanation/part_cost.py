@@ -1,7 +1,7 @@
-"""The time of a decomposition beside that of encoding, measured once for each engine.
+"""Time of a decomposition as a multiple of encoding, measured once per engine.
 
-Its graphs are loaded at the first decomposition, so that is when it is measured: a service that is
-never asked for one loads nothing.
+The graphs of the decomposition are loaded and measured at its first request, so that a service
+without such requests does not load them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 
 MEASURED_TOKENS = 32
-"""Tokens of the text that is measured."""
+"""Length of the measured text, in tokens."""
 ASSUMED = 1.0
-"""Cost of a part for an engine whose batches are not measured, as the fake one."""
+"""Cost of a part on an engine without measured batches, such as the fake engine."""
 
 
 async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) -> float:
-    """Return the time of one part of one token in a layer, as a multiple of encoding a token there.
+    """Return the cost of one part of one token in a layer, as a multiple of encoding a token there.
 
-    Of two steps the second counts, as the first loads the graphs.
+    The second of two steps is measured, because the first one loads the graphs.
 
     Raises:
-        EngineTimeout: the deadline came.
+        EngineTimeout: the deadline has passed.
         ServiceError: the engine failed.
 
     """
@@ -47,7 +47,7 @@ async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) 
 
 
 def _step(config: EncoderConfig) -> DecompositionStep:
-    """Return all rows of the first layer of a text."""
+    """Return a step of all rows of a random text's first layer."""
     rng, tokens = np.random.default_rng(0), MEASURED_TOKENS
     states = rng.standard_normal((tokens, config.hidden_size), np.float32)
     parts = np.stack([states] * (tokens + 1), axis=1)

@@ -1,4 +1,4 @@
-"""Spearman's rank correlation. numpy only."""
+"""Spearman's rank correlation, with numpy only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Pearson's correlation of the ranks of two rows of numbers, equal ones with their mean rank.
+    """Return Spearman's ρ: Pearson's correlation of the ranks; ties get their mean rank.
 
     Spearman 1904, "The proof and measurement of association between two things".
 
@@ -16,7 +16,7 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
         other: `[n]`.
 
     Returns:
-        −1 … 1; None where all numbers of one are equal, so that there is no order.
+        −1 … 1; None if all numbers of either row are equal, which have no order.
 
     """
     a, b = (_centred_ranks(np.asarray(values, np.float64)) for values in (one, other))
@@ -25,7 +25,7 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
 
 
 def _centred_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks 1 … n less their mean."""
+    """Return ranks 1 … n minus their mean."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     ranks: NDArray[np.float64] = (last - (count - 1) / 2)[place]

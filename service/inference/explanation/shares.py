@@ -1,4 +1,4 @@
-"""Shares of tokens in a cosine: pairs of contextual vectors, and the order that occlusion takes.
+"""Shares of tokens in a cosine, and the order in which occlusion takes spans.
 
 Notation: S tokens of a text, H hidden size, W spans.
 """
@@ -15,11 +15,11 @@ from service.inference.explanation.spans import Span
 
 
 def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floats]:
-    """Return the share of each token in the cosine of the means of two texts, up to one factor.
+    """Return the share of each token in the cosine of two texts' means, up to a common factor.
 
     Args:
         states: `[S, H]` of both texts.
-        first: number of the first token of each that is pooled; those before have no share.
+        first: index of the first pooled token of each text; tokens before it get share 0.
 
     Returns:
         `[S]` of each text.
@@ -37,7 +37,7 @@ def most_promising(spans: Sequence[Span], shares: Floats, top: int | None) -> li
     Args:
         spans: the spans of one text.
         shares: `[S]`, the share of each token.
-        top: number of spans; all when None.
+        top: number of spans; all if None.
 
     """
     order: list[int] = np.argsort(-span_sums(spans, shares), kind="stable").tolist()

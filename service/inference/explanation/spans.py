@@ -1,8 +1,8 @@
-"""The spans of a text that are occluded as a whole: its tokens, words or sentences.
+"""Spans of a text that are occluded as a whole: its tokens, words or sentences.
 
-Words are those of `alignment.words`. A sentence ends behind `.`, `!`, `?` or `…` with the closing
-quotes and brackets that follow, where white space comes next; behind `。`, `！`, `？` or `｡` also
-without; and at the end of a line. It goes on behind `.` and `…` before a small letter.
+`alignment.words` defines words. A sentence ends after `.`, `!`, `?` or `…` and the closing quotes
+and brackets that follow, if white space comes next; after `。`, `！`, `？` or `｡`, also without it;
+and at the end of a line. `.` and `…` before a lower-case letter do not end a sentence.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NEXT_CHARACTER = re.compile(r"\S")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a text, and the tokens that hold a character of it."""
+    """A part of a text, and the tokens that overlap it."""
 
     start: int
-    """Code points of the text before it."""
+    """Offset of its first character, in code points."""
     end: int
     tokens: tuple[int, ...]
     """Indices of its tokens, ascending; at least one."""
@@ -35,9 +35,9 @@ def spans_of(kind: SpanKind, text: str, tokenized: TokenizedText) -> list[Span]:
     """Split a text into spans.
 
     Args:
-        kind: `tokens` are all tokens, also special ones and those of a prompt.
+        kind: `tokens` includes special tokens and the tokens of a prompt.
         text: the text as the caller sent it.
-        tokenized: the tokens of the text; words and sentences without a token are left out.
+        tokenized: the tokens of the text; words and sentences without a token are skipped.
 
     """
     if kind == "tokens":
@@ -49,7 +49,7 @@ def spans_of(kind: SpanKind, text: str, tokenized: TokenizedText) -> list[Span]:
 
 
 def split_sentences(text: str) -> list[Offset]:
-    """Return the code points where each sentence begins and ends, without white space around it."""
+    """Return start and end of each sentence in code points, without surrounding white space."""
     sentences: list[Offset] = []
     start = 0
     for match in _SENTENCE_END.finditer(text):
@@ -62,7 +62,7 @@ def split_sentences(text: str) -> list[Offset]:
 
 
 def _add(sentences: list[Offset], text: str, start: int, end: int) -> int:
-    """Add what is left of a sentence without white space around it; return its end."""
+    """Append a sentence without surrounding white space, unless it is empty; return `end`."""
     part = text[start:end]
     if part.strip():
         begins = start + len(part) - len(part.lstrip())

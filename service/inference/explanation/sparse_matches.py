@@ -1,4 +1,4 @@
-"""Which words two sparse vectors share, and the tokens that made their weights.
+"""Words that two sparse vectors share, and the tokens that determined their weights.
 
 Notation: S tokens of one text, V words of the vocabulary, n shared words.
 """
@@ -25,41 +25,41 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 @dataclass(frozen=True)
 class SparseMatcher:
-    """The pairs of one request to a sparse encoder."""
+    """Matches of the pairs of one request to a sparse encoder."""
 
     prepared: PreparedTexts
     """The first and the second text of each pair, in turn."""
     task: TaskConfig
     weights: Path
-    """Of the task head."""
+    """File of the task head's weights."""
     config: EncoderConfig
 
     @property
     def engine(self) -> str:
-        """Name of the engine that computes them."""
+        """Name of the engine that computes the texts."""
         return self.prepared.engine
 
     @property
     def timings(self) -> Timings:
-        """Of the tokenisation, and of what was computed."""
+        """Timings of the tokenisation and of the computed passes."""
         return self.prepared.timings
 
     @property
     def texts(self) -> list[TokenizedText]:
-        """Of all pairs."""
+        """Texts of all pairs."""
         return self.prepared.texts
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of all vectors and hidden states, which are in memory until the last is there."""
+        """Bytes of all vectors and hidden states, which are in memory together."""
         tokens = sum(len(text.input_ids) for text in self.texts)
         return 4 * (self.task.outputs * len(self.texts) + self.config.hidden_size * tokens)
 
     async def matches(self) -> list[PairMatches]:
-        """One a pair, in order.
+        """Return the matches of each pair, in order.
 
         Raises:
-            Overloaded: the queue has no room, or the deadline cannot be met.
+            Overloaded: the queue is full, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
@@ -75,24 +75,28 @@ class SparseMatcher:
         done = await prepared.scheduler.submit("attention", tasks, prepared.caller)
         prepared.timings.add(done)
         outputs = [result.output for result in done]
-        return await asyncio.to_thread(self._found, outputs)
+        return await asyncio.to_thread(self._matches, outputs)
 
-    def _found(self, outputs: Sequence[Output]) -> list[PairMatches]:
+    def _matches(self, outputs: Sequence[Output]) -> list[PairMatches]:
         pairs = zip(outputs[::2], outputs[1::2], strict=True)
-        return [self._of_pair(one, other) for one, other in pairs]
+        return [self._of_pair(first, second) for first, second in pairs]
 
-    def _of_pair(self, one: Output, other: Output) -> PairMatches:
-        """The words that both vectors have, that of the largest product first."""
-        a, b = np.asarray(one.scores), np.asarray(other.scores)
+    def _of_pair(self, first: Output, second: Output) -> PairMatches:
+        """Return the words that both vectors have, by falling product of their weights."""
+        a, b = np.asarray(first.scores), np.asarray(second.scores)
         products = a * b
         words = np.flatnonzero(products)
         words = words[np.argsort(-products[words], kind="stable")]
-        makers = [self._makers(output.hidden[0], words) for output in (one, other)]
-        columns = (*makers, products[words], words)
-        matches = [TokenMatch(*each) for each in zip(*(c.tolist() for c in columns), strict=True)]
+        tokens = [self._top_tokens(output.hidden[0], words) for output in (first, second)]
+        columns = (*tokens, products[words], words)
+        matches = [TokenMatch(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
         return PairMatches(float(np.dot(a.astype(np.float64), b)), matches)
 
-    def _makers(self, states: Floats, words: Ids) -> Ids:
-        """Of each word the token with the largest logit: all of a maximum, most of a sum."""
-        made: Ids = word_logits(self.weights, self.task, states, words).argmax(axis=0)
-        return made
+    def _top_tokens(self, states: Floats, words: Ids) -> Ids:
+        """Return the token with the largest logit of each word.
+
+        If weights are maxima over tokens, the token determines the word's weight alone; if they are
+        sums, it has the largest part of it.
+        """
+        tokens: Ids = word_logits(self.weights, self.task, states, words).argmax(axis=0)
+        return tokens

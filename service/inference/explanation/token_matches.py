@@ -1,4 +1,4 @@
-"""What in two texts matched, by a late-interaction model or a sparse encoder.
+"""Token matches of two texts, by a late-interaction model or a sparse encoder.
 
 Notation: S tokens of one text, D features of a token's vector, V words of the vocabulary.
 """
@@ -24,29 +24,29 @@ from service.scheduler.submission import Caller
 
 
 class TokenMatch(NamedTuple):
-    """A token of the first text, the token of the second that it matched, and the product.
+    """A token of the first text, its match in the second text, and their product.
 
-    Of a sparse encoder the tokens that made a word's weight in both texts.
+    For a sparse encoder: the tokens that determined a word's weight in both texts.
     """
 
     query: int
     document: int
     score: float
     token_id: int | None = None
-    """The word of the vocabulary, of a sparse encoder."""
+    """Word of the vocabulary, if the model is a sparse encoder."""
 
 
 @dataclass(frozen=True)
 class PairMatches:
-    """A similarity and the products that it is the sum of."""
+    """A similarity, and the products that sum to it."""
 
     similarity: float
     matches: Sequence[TokenMatch]
     mean: bool = False
-    """Whether the similarity is their mean."""
+    """Whether the similarity is the mean of the products instead of their sum."""
 
     def fields(self) -> dict[str, Any]:
-        """Of a reply, with the difference of the sum from the similarity."""
+        """Return the fields of a reply, with |sum of the products − similarity|."""
         total = sum(match.score for match in self.matches)
         if self.mean:
             total /= max(1, len(self.matches))
@@ -63,14 +63,14 @@ def _named(match: TokenMatch) -> dict[str, Any]:
 
 
 def max_sim_matches(query: Floats, document: Floats, kept: tuple[Ids, Ids]) -> list[TokenMatch]:
-    """The document's token that each token of a query matched.
+    """Return the best match of each query token among the document's tokens.
 
     ColBERT's MaxSim (Khattab & Zaharia 2020, section 3.3, eq. 3) is the sum of their products.
 
     Args:
         query: `[S, D]`.
         document: `[S, D]`.
-        kept: numbers of the tokens of both that have a vector.
+        kept: indices of the tokens that have a vector, of the query and of the document.
 
     """
     rows, columns = kept
@@ -79,13 +79,13 @@ def max_sim_matches(query: Floats, document: Floats, kept: tuple[Ids, Ids]) -> l
     products = query[rows] @ document[columns].T
     best = products.argmax(axis=1)
     scores = products[np.arange(len(rows)), best]
-    found = zip(rows.tolist(), columns[best].tolist(), scores.tolist(), strict=True)
-    return [TokenMatch(*each) for each in found]
+    matches = zip(rows.tolist(), columns[best].tolist(), scores.tolist(), strict=True)
+    return [TokenMatch(*match) for match in matches]
 
 
 @dataclass(frozen=True)
 class LateMatcher:
-    """The pairs of one request to a late-interaction model: a query and a document each."""
+    """Matches of the pairs of one request to a late-interaction model: a query and a document."""
 
     inference: Inference
     queries: PreparedTexts
@@ -94,34 +94,34 @@ class LateMatcher:
 
     @property
     def engine(self) -> str:
-        """Name of the engine that computes them."""
+        """Name of the engine that computes the texts."""
         return self.queries.engine
 
     @property
     def timings(self) -> Timings:
-        """Of both tokenisations, and of what was computed."""
+        """Timings of both tokenisations and of the computed passes."""
         return self.queries.timings + self.documents.timings
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of all token vectors, which are in memory until the last is computed."""
+        """Bytes of all token vectors, which are in memory together."""
         return sum(ranking.vector_bytes for ranking in self._rankings())
 
     @property
     def texts(self) -> list[TokenizedText]:
-        """Of each pair the query with what fills it up, then the document."""
+        """Query with its expansion tokens, then document, of each pair."""
         tokenizer = self.inference.tokenizer
         return [
             text
             for ranking in self._rankings()
-            for text in (_filled_up(ranking, tokenizer), ranking.documents.texts[0])
+            for text in (_expanded(ranking, tokenizer), ranking.documents.texts[0])
         ]
 
     async def matches(self) -> list[PairMatches]:
-        """One a pair, in order.
+        """Return the matches of each pair, in order.
 
         Raises:
-            Overloaded: the queue has no room, or the deadline cannot be met.
+            Overloaded: the queue is full, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
@@ -131,23 +131,23 @@ class LateMatcher:
         done = await self.queries.scheduler.submit("attention", tasks, self.queries.caller)
         self.queries.timings.add(done)
         vectors = [result.output.scores for result in done]
-        return await asyncio.to_thread(self._found, rankings, vectors)
+        return await asyncio.to_thread(self._matches, rankings, vectors)
 
-    def _found(
+    def _matches(
         self, rankings: Sequence[PreparedRanking], vectors: Sequence[Floats]
     ) -> list[PairMatches]:
-        found = []
+        pairs = []
         for n, ranking in enumerate(rankings):
             own = vectors[2 * n : 2 * n + 2]
             ids = ranking.query_ids, ranking.documents.texts[0].input_ids
             kept = self._kept(ids[0], "query"), self._kept(ids[1], "document")
             score = float(ranking.scores(own)[0][0])
             matches = max_sim_matches(own[0], own[1], kept) if score > NO_VECTORS else []
-            found.append(PairMatches(score, matches, ranking.mean))
-        return found
+            pairs.append(PairMatches(score, matches, ranking.mean))
+        return pairs
 
     def _kept(self, input_ids: Ids, role: Role) -> Ids:
-        """Numbers of the tokens that have a vector."""
+        """Return the indices of the tokens that have a vector."""
         numbers = np.arange(len(input_ids), dtype=np.float32)[:, None]
         return self.late.kept(numbers, input_ids, role)[:, 0].astype(np.int64)
 
@@ -172,20 +172,20 @@ async def prepare_matcher(
     caller: Caller,
     engine: str | None,
 ) -> LateMatcher:
-    """Tokenise the pairs of a request, the first text of each as a query, the other as a document.
+    """Tokenise the pairs of a request: first texts as queries, second texts as documents.
 
     Args:
-        inference: of the model.
-        late: of the model.
-        sides: the first text of each pair, and the second.
-        options: how they are cut.
-        caller: who asks.
-        engine: name of the engine; the service's own when None.
+        inference: inference of the model.
+        late: the model's late interaction.
+        sides: the first texts of the pairs, and the second texts.
+        options: options of tokenisation.
+        caller: the client of the request, and its deadline.
+        engine: name of the engine; the service's own if None.
 
     Raises:
         Unprocessable: too many pairs, or a text that does not fit the model.
         EngineUnavailable: the engine has failed, or cannot be started.
-        Overloaded: the queue has no room, or the deadline cannot be met.
+        Overloaded: the queue is full, or the deadline cannot be met.
 
     """
     limits = late.query_tokens, late.document_tokens
@@ -200,8 +200,8 @@ async def prepare_matcher(
     return LateMatcher(inference, queries, documents, late)
 
 
-def _filled_up(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedText:
-    """The query with the tokens that fill it up, which are no characters of it."""
+def _expanded(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedText:
+    """Return the query with its expansion tokens, which have empty offsets."""
     query, ids = ranking.query.texts[0], ranking.query_ids
     more = len(ids) - len(query.input_ids)
     names = tokenizer.vocabulary(ids[len(query.input_ids) :].tolist())

@@ -48,9 +48,9 @@ def binary(
         "segment_ids": np.zeros(sum(lengths), np.int32),
         "truncated": np.zeros(len(texts), np.uint8),
     }
-    told = {"tokens": [list(text) for text in texts], "usage": {}} | lists
-    told["offsets"] = [[(i, i + 1) for i in range(size)] for size in lengths]
-    metadata = {name: json.dumps(value) for name, value in told.items()}
+    reported = {"tokens": [list(text) for text in texts], "usage": {}} | lists
+    reported["offsets"] = [[(i, i + 1) for i in range(size)] for size in lengths]
+    metadata = {name: json.dumps(value) for name, value in reported.items()}
     return save(common | (tensors or {}), metadata | {"model": model, "backend": "onnx"})
 
 

@@ -12,7 +12,7 @@ from headscope import Reply, Target
 S, T = 3, 4
 
 
-def aimed(**tensors: np.ndarray) -> Reply:
+def decoder_reply(**tensors: np.ndarray) -> Reply:
     """Return maps of two encoder layers and one decoder layer, each with its own heads."""
     return Reply(
         model="m",
@@ -39,7 +39,7 @@ ENCODER = np.random.default_rng(2).random((2, 2, S, S), np.float32)
 
 def test_kinds_have_equal_layers_and_heads_by_their_own_numbers():
     torch = pytest.importorskip("torch")
-    every = aimed(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
+    every = decoder_reply(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
     found = every.to_bertviz("model_view")
     assert (found["include_layers"], found["include_heads"]) == ([1, 2, 3], [0, 1, 5, 7])
     for kind, (queries, keys) in {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}.items():
@@ -58,7 +58,7 @@ def test_kinds_have_equal_layers_and_heads_by_their_own_numbers():
 @pytest.mark.parametrize("view", ["head_view", "model_view"])
 def test_bertviz_draws_them(view: str):
     pytest.importorskip("bertviz")
-    every = aimed(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
+    every = decoder_reply(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
     with pytest.warns(ResourceWarning, match=f"{view}.js"):  # BertViz leaves it open
         page = getattr(every, view)(html_action="return").data
     start = page.index("const params = ") + len("const params = ")
@@ -74,7 +74,7 @@ def test_bertviz_draws_them(view: str):
 @pytest.mark.parametrize("view", ["head_view", "model_view"])
 def test_bertviz_draws_cross_attention_alone(view: str):
     pytest.importorskip("bertviz")
-    alone = aimed(cross_attention=CROSS)
+    alone = decoder_reply(cross_attention=CROSS)
     assert alone.to_bertviz(view)["include_layers"] == [2]
     with pytest.warns(ResourceWarning, match=f"{view}.js"):
         assert "Cross" in getattr(alone, view)(html_action="return").data

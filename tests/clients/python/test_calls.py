@@ -20,10 +20,10 @@ from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
 from service.engines.fake import FakeEngine
-from tests.service.aimed import with_decoder
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import serving
 from tests.service.several import fake_of, variant
+from tests.service.with_targets import with_decoder
 
 pytestmark = pytest.mark.anyio
 TEXTS = ["The cat sat.", "", f"naïve 🙂 </s> [SEP] {'a word ' * 9}", "a dog", "on the mat"]

@@ -29,7 +29,7 @@ from tests.clients.python.fake import INFO
 from tests.clients.python.page import NASTY, Page
 
 LONG = "a long text " * 50
-TOLD: dict[str, Any] = {
+FIELDS: dict[str, Any] = {
     "model": "<m>",
     "backend": "onnx",
     "texts": (LONG,),
@@ -40,11 +40,11 @@ TOLD: dict[str, Any] = {
     "truncated": True,
 }
 VECTORS = {"embeddings": np.zeros((4, 384), np.float32), "pooled": np.zeros(384, np.float32)}
-ENCODING = Encoding(**TOLD, tensors=VECTORS)
+ENCODING = Encoding(**FIELDS, tensors=VECTORS)
 MAPS = {"attention": np.ones((2, 3, 4, 4), np.float32), "stats.entropy": np.ones((2, 3))}
 MAPS["stats.self"] = MAPS["stats.entropy"]
 SCORES = HeadScores(
-    **TOLD,
+    **FIELDS,
     layer=2,
     head=8,
     scale=0.5,
@@ -74,7 +74,7 @@ RESULTS = {
     "Encodings(2 texts, 8 tokens, pooled [2, 384])": Encodings([ENCODING] * 2),
     "Encodings(0 texts, 0 tokens)": Encodings(),
     f"Reply({START!r}, 4 tokens, truncated, attention [2, 3, 4, 4], stats)": Reply(
-        **TOLD, layers=[3, 1], heads=[0, 7, 8], tensors=MAPS
+        **FIELDS, layers=[3, 1], heads=[0, 7, 8], tensors=MAPS
     ),
     f"HeadScores({START!r}, 4 tokens, truncated, layer 2, head 8, scores [2, 1])": SCORES,
     f"Target({START!r}, 4 tokens)": Target(LONG, NASTY, [1] * 4, [(0, 1)] * 4, truncated=False),
@@ -111,7 +111,7 @@ def test_a_notebook_shows_it_and_runs_nothing_of_it(line):
 
 
 def test_texts_and_tokens_are_shown_as_they_are():
-    encodings = Encodings([Encoding(**{**TOLD, "texts": (text,)}, tensors={}) for text in NASTY])
+    encodings = Encodings([Encoding(**{**FIELDS, "texts": (text,)}, tensors={}) for text in NASTY])
     assert Page(encodings._repr_html_()).text[2::2] == NASTY
     assert NASTY[0] in Page(ENCODING._repr_html_()).text
     assert Page(ALIGNMENT._repr_html_()).text[-3:] == [NASTY[0], "das", "0.750"]

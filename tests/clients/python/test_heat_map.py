@@ -12,8 +12,8 @@ from tests.clients.python.page import NASTY, Page
 
 def reply(tokens: list[str], **tensors: np.ndarray) -> Reply:
     size = len(tokens)
-    told = {"token_ids": [0] * size, "segment_ids": [0] * size, "offsets": [(0, 1)] * size}
-    return Reply("<m>", "onnx", ("",), tokens, *told.values(), False, [3, 1], [0, 7], tensors)
+    reported = {"token_ids": [0] * size, "segment_ids": [0] * size, "offsets": [(0, 1)] * size}
+    return Reply("<m>", "onnx", ("",), tokens, *reported.values(), False, [3, 1], [0, 7], tensors)
 
 
 def test_names_are_text_and_nothing_runs_or_is_fetched():

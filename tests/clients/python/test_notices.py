@@ -22,9 +22,9 @@ def service(**headers):
 
 def test_replies_are_counted_and_each_kind_is_warned_of_once():
     with Client("http://there", transport=service(truncated="2", prompt_missing="1")) as client:
-        with pytest.warns(TextWarning) as told:
+        with pytest.warns(TextWarning) as reported:
             client.info()
-        assert sorted(str(one.message).split(";")[0] for one in told) == [
+        assert sorted(str(one.message).split(";")[0] for one in reported) == [
             "1 text was computed without a prompt, though the model names prompts",
             "2 texts were cut to the most tokens",
         ]

@@ -32,10 +32,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def tokenized(tokenizer: Any, pair: tuple[str, str], **options: Any) -> tuple[Any, Any]:
     """Return the arguments of `places_of`, and each token's text by the tokenizer."""
-    told = tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options)
-    encoding = told.encodings[0]
+    reported = tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options)
+    encoding = reported.encodings[0]
     return (
-        (encoding.tokens, encoding.offsets, told["token_type_ids"], pair),
+        (encoding.tokens, encoding.offsets, reported["token_type_ids"], pair),
         encoding.sequence_ids,
     )
 

@@ -29,8 +29,8 @@ def compose() -> Services:
 
 def configured(*options: str, **variables: str) -> Services:
     """Return the configuration as Docker Compose resolves it."""
-    told = run("docker-compose", *options, "config", "--format", "json", **variables)
-    found: Services = json.loads(told)["services"]
+    reported = run("docker-compose", *options, "config", "--format", "json", **variables)
+    found: Services = json.loads(reported)["services"]
     return found
 
 
@@ -76,8 +76,8 @@ def test_what_is_mounted_cannot_be_changed(compose: Services) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_is_told_settings_that_there_are(compose: Services, name: str) -> None:
-    told = {one.removeprefix("HEADSCOPE_").lower() for one in compose[name]["environment"]}
-    assert told <= Settings.model_fields.keys()
+    reported = {one.removeprefix("HEADSCOPE_").lower() for one in compose[name]["environment"]}
+    assert reported <= Settings.model_fields.keys()
 
 
 @pytest.mark.parametrize("name", SERVICES)

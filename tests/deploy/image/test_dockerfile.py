@@ -138,9 +138,9 @@ def test_a_precision_that_an_image_cannot_serve_is_refused_before_it_is_exported
     ]
     served = runtime_of(precision) in runtimes(image)
     assert all(one.returncode == 0 for one in done) == served
-    told = "".join(one.stderr for one in done)
-    assert ("build --target openvino or torch" in told) != served
-    assert len(told.splitlines()) == (not served)
+    reported = "".join(one.stderr for one in done)
+    assert ("build --target openvino or torch" in reported) != served
+    assert len(reported.splitlines()) == (not served)
     order = [*STAGES]
     if early:
         assert order.index("for-onnxruntime") < order.index("artifact")

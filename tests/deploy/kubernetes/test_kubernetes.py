@@ -52,8 +52,8 @@ def test_an_overlay_holds_to_the_schemas(overlay: str, tmp_path: Path) -> None:
     path = tmp_path / "rendered.yaml"
     path.write_text(rendered(overlay)[0], encoding="utf-8")
     for version in ((), ("--kubernetes-version", OLDEST)):
-        told = run("kubernetes-validate", "--strict", "--quiet", *version, str(path))
-        assert [line for line in told.splitlines() if UNKNOWN not in line] == []
+        reported = run("kubernetes-validate", "--strict", "--quiet", *version, str(path))
+        assert [line for line in reported.splitlines() if UNKNOWN not in line] == []
 
 
 def test_pods_are_restricted(base: Resources) -> None:
@@ -89,8 +89,8 @@ def test_everything_selects_the_pods_of_the_service_alone(base: Resources) -> No
 
 
 def test_a_pod_is_told_settings_that_there_are(base: Resources) -> None:
-    told = {one.removeprefix("HEADSCOPE_").lower() for one in settings_of(base)}
-    assert told <= Settings.model_fields.keys()
+    reported = {one.removeprefix("HEADSCOPE_").lower() for one in settings_of(base)}
+    assert reported <= Settings.model_fields.keys()
 
 
 def test_a_pod_has_time_to_drain(base: Resources) -> None:

@@ -72,10 +72,10 @@ def test_the_encoder_graph_keeps_its_weights_beside_it(tiny_artifact: Artifact) 
 
 
 def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(ConfigError):
-        export(tmp_path / "absent", tmp_path / "artifact", "a name", progress=told.append)
-    assert told == ["reading a name"]
+        export(tmp_path / "absent", tmp_path / "artifact", "a name", progress=reported.append)
+    assert reported == ["reading a name"]
 
 
 # ── the same checkpoint gives the same bytes ───────────────────────────────────────────────

@@ -192,9 +192,9 @@ def test_every_kind_of_encoder_can_be_int8_or_half(
         hidden_act=activation,
         num_hidden_layers=1,
     )
-    told: list[str] = []
-    exported = export(checkpoint, checkpoint.parent / "out", "a name", precision, told.append)
+    reported: list[str] = []
+    exported = export(checkpoint, checkpoint.parent / "out", "a name", precision, reported.append)
     assert exported.verification.passed, exported.verification
-    assert told[0] == "reading a name"
-    assert ("calibrating int8" in told) == (precision == "int8")
-    assert told[-1] == "verified"
+    assert reported[0] == "reading a name"
+    assert ("calibrating int8" in reported) == (precision == "int8")
+    assert reported[-1] == "verified"

@@ -38,17 +38,17 @@ def test_an_artifact_that_fails_its_verification_comes_to_its_place(
 ) -> None:
     nothing = dict.fromkeys(("hidden", "attention", "values", "pooled"), Tolerance(0.0, 0.0, 0.0))
     monkeypatch.setitem(model.artifact.compare.TOLERANCES, "fp32", nothing)
-    told: list[str] = []
+    reported: list[str] = []
 
     def verify(artifact: Artifact) -> VerificationRecord:
-        return exporter._verify(artifact, "cpu", told.append)
+        return exporter._verify(artifact, "cpu", reported.append)
 
     (tmp_path / "out").mkdir()  # an empty folder counts as none
     exported = place(tmp_path / "out", build, verify)
     assert not exported.verification.passed
     assert exported.verification.failed is not None
-    assert told[-1] == f"verification FAILED: {exported.verification.failed}"
-    assert " tensors, first hidden state 0: max abs diff " in told[-1]
+    assert reported[-1] == f"verification FAILED: {exported.verification.failed}"
+    assert " tensors, first hidden state 0: max abs diff " in reported[-1]
     assert load_artifact(tmp_path / "out") == exported.artifact
     assert exported.artifact.manifest.verification == exported.verification
 

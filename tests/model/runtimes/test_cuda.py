@@ -197,11 +197,11 @@ def test_a_device_that_is_not_there_is_refused_before_an_export(
     tiny_checkpoint: Path, tmp_path: Path, machine: Callable[..., None]
 ) -> None:
     machine(None)
-    told: list[str] = []
+    reported: list[str] = []
     for precision, said in (("fp16", "no NVIDIA driver"), ("bf16", "OpenVINO runs on the CPU")):
         with pytest.raises(ProviderError, match=said):
-            export(tiny_checkpoint, tmp_path / "out", "tiny", precision, told.append, "cuda")
-    assert told == []
+            export(tiny_checkpoint, tmp_path / "out", "tiny", precision, reported.append, "cuda")
+    assert reported == []
     assert not (tmp_path / "out").exists()
     check_device("openvino", "cpu")
     check_device("onnx", "auto")

@@ -106,7 +106,7 @@ def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
     assert np.array_equal(weights, kept[1])
 
 
-# ── company ────────────────────────────────────────────────────────────────────────────────
+# ── batches ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:

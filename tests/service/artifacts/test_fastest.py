@@ -82,24 +82,24 @@ ALL = ["fp32 of the checkpoint", "bf16 of fp32", "int8 of fp32"]
 def test_a_choice_is_made_once_and_the_others_stay_in_the_cache(
     settings: Settings, made: list[str]
 ) -> None:
-    told: list[str] = []
-    first = open_fastest(settings, told.append)
+    reported: list[str] = []
+    first = open_fastest(settings, reported.append)
     assert first.manifest.precision == "int8"
-    assert told == [
+    assert reported == [
         "chosen: int8, 2.00 times fp32, verified",
         "the other candidates stay in the cache",
     ]
-    second = open_fastest(settings, told.append)
+    second = open_fastest(settings, reported.append)
     assert second == first
     assert made == ALL
-    assert told[2].startswith(
+    assert reported[2].startswith(
         "int8 was the fastest when this was measured here, 2.00 times fp32 (to measure again, "
     )
     assert len(list((settings.cache_folder / "artifacts").iterdir())) == 3
     assert len(list((settings.cache_folder / "choices").iterdir())) == 1
 
-    open_fastest(settings, told.append, again=True)
-    assert told[3].startswith("chosen: ")
+    open_fastest(settings, reported.append, again=True)
+    assert reported[3].startswith("chosen: ")
     assert made == ALL  # from the cache
 
 

@@ -90,10 +90,10 @@ async def test_it_is_logged_before_anything_is_loaded(
     with pytest.raises(ValueError, match="a is loaded now"):
         async with serving(artifacts):
             pass
-    told = [one for one in log.objects if one["logger"] == "headscope"]
-    assert [one["level"] for one in told] == ["info", "info", "info", "info", "warning"]
-    assert told[1]["message"].startswith("b takes about ")
-    assert "1 MiB are available" in told[4]["message"]
+    reported = [one for one in log.objects if one["logger"] == "headscope"]
+    assert [one["level"] for one in reported] == ["info", "info", "info", "info", "warning"]
+    assert reported[1]["message"].startswith("b takes about ")
+    assert "1 MiB are available" in reported[4]["message"]
     monkeypatch.undo()
     async with serving(artifacts, [fake_of(one) for one in artifacts]):
         assert len([one for one in log.objects if "takes about" in one["message"]]) == 2

@@ -16,7 +16,7 @@ from model.artifact.verification import Verdict
 from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
 from service.artifacts.fastest import open_fastest
-from service.artifacts.opening import FOREIGN, open_artifact, told
+from service.artifacts.opening import FOREIGN, open_artifact, report_limits
 from service.cli import main
 from service.settings import Settings
 from tests.foreign import write_foreign
@@ -131,6 +131,6 @@ def test_an_artifact_that_passed_one_use_says_which(artifact: Artifact) -> None:
     failed = Verdict(passed=False, failed="hidden state 6: min cosine 0.4 (at least 0.5)")
     record = artifact.manifest.verification.model_copy(update={"heads": failed})
     manifest = artifact.manifest.model_copy(update={"verification": record})
-    told(replace(artifact, manifest=manifest), lines.append)
-    told(artifact, lines.append)
+    report_limits(replace(artifact, manifest=manifest), lines.append)
+    report_limits(artifact, lines.append)
     assert lines == [f"served for vectors only, as the other use failed: heads: {failed.failed}"]

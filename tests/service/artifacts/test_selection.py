@@ -17,7 +17,7 @@ from model.artifact.similarity import Similarity
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ModelError
 from service.artifacts.selection import (
-    WORTH_IT,
+    MIN_SPEEDUP,
     Candidate,
     candidates,
     choose,
@@ -79,22 +79,22 @@ def make(artifact: Artifact) -> Make:
 def test_the_fastest_that_passed_is_chosen(
     make: Make, found: list[tuple[Precision, float, bool]], chosen: str
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     timed = [Candidate(make(name, passed), Rate(50 * r, r)) for name, r, passed in found]
-    assert choose(timed, told.append).precision == chosen
-    (line,) = told  # never silently
+    assert choose(timed, reported.append).precision == chosen
+    (line,) = reported  # never silently
     assert chosen in line
 
 
 def test_what_is_said_of_a_choice(make: Make) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     fp32 = Candidate(make("fp32"), Rate(50, 1.0))
-    choose([fp32, Candidate(make("int8"), Rate(108, 2.157))], told.append)
-    choose([fp32, Candidate(make("int8"), Rate(50, 1.0))], told.append)
-    choose([Candidate(make("fp32", False), Rate(50, 1.0))], told.append)
-    assert told == [
+    choose([fp32, Candidate(make("int8"), Rate(108, 2.157))], reported.append)
+    choose([fp32, Candidate(make("int8"), Rate(50, 1.0))], reported.append)
+    choose([Candidate(make("fp32", False), Rate(50, 1.0))], reported.append)
+    assert reported == [
         "chosen: int8, 2.16 times fp32, verified",
-        f"chosen: fp32; none that passed is {WORTH_IT:g} times as fast",
+        f"chosen: fp32; none that passed is {MIN_SPEEDUP:g} times as fast",
         "the vectors of no precision passed: fp32 is kept",
     ]
 
@@ -121,13 +121,13 @@ def test_a_table(make: Make) -> None:
 
 
 def test_what_ranks_pairs_worse_is_not_chosen(make: Make) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     fp32 = Candidate(make("fp32"), Rate(50, 1.0), 0.87)
     worse = Candidate(make("int8"), Rate(100, 2.0), 0.86, 0.01)
-    assert choose([fp32, worse], told.append) is fp32
-    assert choose([fp32, replace(worse, spearman=0.869, loss=0.001)], told.append).precision == (
-        "int8"
-    )
+    assert choose([fp32, worse], reported.append) is fp32
+    assert choose(
+        [fp32, replace(worse, spearman=0.869, loss=0.001)], reported.append
+    ).precision == ("int8")
 
 
 # ── which are tried ────────────────────────────────────────────────────────────────────────
@@ -140,27 +140,27 @@ def processor(monkeypatch: pytest.MonkeyPatch, *, bf16: bool, int8: bool) -> Non
 
 def test_a_processor_with_all_products(monkeypatch: pytest.MonkeyPatch) -> None:
     processor(monkeypatch, bf16=True, int8=True)
-    told: list[str] = []
-    assert list(candidates(CPU, told.append)) == ["bf16", "int8"]
-    assert told == []
+    reported: list[str] = []
+    assert list(candidates(CPU, reported.append)) == ["bf16", "int8"]
+    assert reported == []
 
 
 def test_a_processor_without_some_products(monkeypatch: pytest.MonkeyPatch) -> None:
     processor(monkeypatch, bf16=False, int8=True)
-    told: list[str] = []
-    assert list(candidates(CPU, told.append)) == ["int8"]
-    assert [line.partition(" is left out: no fast bf16")[0] for line in told] == ["bf16"]
+    reported: list[str] = []
+    assert list(candidates(CPU, reported.append)) == ["int8"]
+    assert [line.partition(" is left out: no fast bf16")[0] for line in reported] == ["bf16"]
     processor(monkeypatch, bf16=False, int8=False)
-    assert list(candidates(CPU, told.append)) == []
+    assert list(candidates(CPU, reported.append)) == []
 
 
 def test_no_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "service.artifacts.selection.is_installed", lambda module: module != "openvino"
     )
-    told: list[str] = []
-    assert list(candidates(CPU, told.append)) == []
-    assert told == ["bf16 and int8 are left out: OpenVINO is not installed"]
+    reported: list[str] = []
+    assert list(candidates(CPU, reported.append)) == []
+    assert reported == ["bf16 and int8 are left out: OpenVINO is not installed"]
 
 
 def test_half_precision_is_for_a_gpu_alone() -> None:
@@ -209,8 +209,8 @@ def test_every_candidate_is_made_of_the_first_and_measured(make: Make, tmp_path:
     pairs = tmp_path / "pairs.csv"
     rows = [("a", "bb", 5.0), ("aaaa", "a", 1.5), ("aa", "aaaaaaa", 3.0), ("b", "c", 0.5)]
     pairs.write_text("".join(f"{a},{b},{score}\n" for a, b, score in rows))
-    told: list[str] = []
-    found = measure(Settings(), export, told.append, pairs)
+    reported: list[str] = []
+    found = measure(Settings(), export, reported.append, pairs)
     assert asked == [("fp32", None), ("bf16", "fp32"), ("int8", "fp32")]
     assert [(each.precision, each.rate.ratio) for each in found] == [
         ("fp32", 1.0),
@@ -222,7 +222,7 @@ def test_every_candidate_is_made_of_the_first_and_measured(make: Make, tmp_path:
         cosines = [float(embed([a])[0] @ embed([b])[0]) for a, b, _ in rows]
         expected = spearmanr(cosines, [score for *_, score in rows]).statistic
         assert each.spearman == pytest.approx(expected)
-    assert told == ["timing fp32, bf16, int8", *table(found)]
+    assert reported == ["timing fp32, bf16, int8", *table(found)]
 
 
 @pytest.mark.usefixtures("stubs")
@@ -232,9 +232,12 @@ def test_a_candidate_that_cannot_be_made_is_named_and_left_out(make: Make) -> No
             raise ModelError("OpenVINO cannot load encoder.onnx")
         return make(precision)
 
-    told: list[str] = []
-    assert [each.precision for each in measure(Settings(), export, told.append)] == ["fp32", "int8"]
-    assert told[0] == "bf16 is left out: OpenVINO cannot load encoder.onnx"
+    reported: list[str] = []
+    assert [each.precision for each in measure(Settings(), export, reported.append)] == [
+        "fp32",
+        "int8",
+    ]
+    assert reported[0] == "bf16 is left out: OpenVINO cannot load encoder.onnx"
 
 
 @pytest.mark.usefixtures("stubs")

@@ -33,7 +33,7 @@ def test_exit_codes(
     assert "skipped" in capsys.readouterr().err
     assert len(np.load(tmp_path / "out.npy")) == 2
     assert main(arguments) == 2
-    assert "out.npy is there already: --restart replaces it" in capsys.readouterr().err
+    assert "out.npy already exists: --restart replaces it" in capsys.readouterr().err
     short = ["--restart", "--truncate", "--dimensions", "16", "--no-normalize"]
     assert main([*arguments, *short]) == 0
     assert np.load(tmp_path / "out.npy").shape == (3, 16)

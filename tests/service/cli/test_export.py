@@ -24,8 +24,8 @@ def test_an_unknown_precision_is_a_wrong_use(
 ) -> None:
     assert main(["export", "--precision", precision, "--out", str(tmp_path / "new")]) == 2
     line = one_line(capsys, "export")
-    told = precision or "''"
-    assert f"--precision {told} must be fp32, fp16, bf16, int8 or auto" in line
+    reported = precision or "''"
+    assert f"--precision {reported} must be fp32, fp16, bf16, int8 or auto" in line
     assert line.endswith(": did you mean int8?") == (precision == "INT8")
     assert not (tmp_path / "new").exists()
 

@@ -36,8 +36,8 @@ def test_the_options_of_serve_are_the_settings() -> None:
     for name, field in FIELDS.items():
         assert f"--{name.replace('_', '-')} " in said
         assert field.description in said
-        told = f"[env var: HEADSCOPE_{name.upper()}; default: {default_in_words(field)}]"
-        assert told.replace(" ", "") in said.replace(" ", ""), name  # a long word is broken
+        reported = f"[env var: HEADSCOPE_{name.upper()}; default: {default_in_words(field)}]"
+        assert reported.replace(" ", "") in said.replace(" ", ""), name  # a long word is broken
 
 
 def test_groups_are_whole_and_in_order() -> None:

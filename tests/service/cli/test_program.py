@@ -33,7 +33,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: headscope [OPTIONS] COMMAND")
-    assert all(f"  {name:8}{told}\n" in out for name, told in COMMANDS.items())
+    assert all(f"  {name:8}{reported}\n" in out for name, reported in COMMANDS.items())
     assert err == ""
 
 
@@ -79,7 +79,7 @@ def test_a_wrong_use_is_two_lines(
     out, err = capsys.readouterr()
     line, hint = err.splitlines()
     assert line.startswith(says)
-    assert hint == f"{says.partition(':')[0]} --help shows what there is."
+    assert hint == f"see {says.partition(':')[0]} --help"
     assert out == ""
 
 

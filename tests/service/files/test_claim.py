@@ -46,7 +46,7 @@ with work.held(restart=False):
     ("when", "step"),
     [
         ("claim", "create"),
-        ("claim", "settle"),
+        ("claim", "sync"),
         ("claim", "rename_new"),
         ("release", "rename_new"),
         ("release", "_remove"),
@@ -106,7 +106,7 @@ def test_what_somebody_else_makes_meanwhile_stays(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just before the folder gets its name, which in Python would replace an empty folder."""
-    monkeypatch.setattr(claim, "settle", lambda file: OTHERS[name](folder))
+    monkeypatch.setattr(claim, "sync", lambda file: OTHERS[name](folder))
     assert claim.claim(folder) is None
     assert list(folder.parent.iterdir()) == [folder]
     assert not folder.is_dir() or list(folder.iterdir()) == []
@@ -115,13 +115,13 @@ def test_what_somebody_else_makes_meanwhile_stays(
 def test_a_scratch_folder_that_was_tidied_away_is_made_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = claim.settle
+    sync = claim.sync
 
     def tidied(file: object) -> None:
-        monkeypatch.setattr(claim, "settle", settle)
+        monkeypatch.setattr(claim, "sync", sync)
         claim.tidy(folder)
 
-    monkeypatch.setattr(claim, "settle", tidied)
+    monkeypatch.setattr(claim, "sync", tidied)
     lock = claim.claim(folder)
     assert lock is not None
     lock.close()

@@ -69,7 +69,7 @@ def test_a_quote_that_swallows_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     [
         (b"", "no column 'text': --column names one of none"),
         (b"id,body\n", "names one of id, body"),
-        (b"text,text\n", "two columns have one name"),
+        (b"text,text\n", "two columns have the same name"),
         (b"text,embedding\n", "a column 'embedding', which the output adds"),
     ],
 )

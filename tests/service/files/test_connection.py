@@ -84,7 +84,7 @@ def test_another_model_ends_the_requests(
         with pytest.raises(RefusedRequest):
             connection.post("/encode", {}, "*/*")
         return
-    says = f"was {first or 'absent'}, and is {then or 'absent'}; what is written stays, and --resta"
+    says = f"was {first or 'absent'}, and is {then or 'absent'}; the written parts stay; --resta"
     with pytest.raises(ServiceFailure, match=says):
         connection.post("/encode", {}, "*/*")
 

@@ -13,7 +13,7 @@ from service.files.options import Encoding, FileOptions, UsageError
     ("out", "kind", "url", "problem"),
     [
         ("a.csv", "pooled", None, r"its ending must be one of \.parquet, \.jsonl, \.npy"),
-        ("a.npy", "tokens", None, r"one array does not hold tokens: write \.npz"),
+        ("a.npy", "tokens", None, r"a \.npy file cannot hold tokens: write \.npz"),
         ("a.npy", "pooled", "ftp://x", "not an address of http"),
     ],
 )

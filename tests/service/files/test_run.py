@@ -116,7 +116,7 @@ def test_a_changed_input_is_refused(
 def test_an_output_is_not_replaced_unasked(encode: Encode, rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.npy"
     assert encode(rows, out) == 0
-    with pytest.raises(UsageError, match="there already: --restart"):
+    with pytest.raises(UsageError, match="already exists: --restart"):
         encode(rows, out)
     with pytest.raises(UsageError, match="is an input too"):
         encode(rows, rows, restart=True)
@@ -184,7 +184,7 @@ def test_a_full_disk_is_one_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("service.files.parts.settle", full)
+        patched.setattr("service.files.parts.sync", full)
         with pytest.raises(OSError, match=r"No space left on device; the same command resumes"):
             encode(rows, tmp_path / "out.npy")
     assert encode(rows, tmp_path / "out.npy") == 0

@@ -20,7 +20,7 @@ def test_a_run_is_taken_up(tmp_path: Path) -> None:
         assert not work.begin({"a": 1, "b": [1, 2]})
         assert work.begin({"b": [1, 2], "a": 1})
         with pytest.raises(
-            UsageError, match=r"with other a \(was 1, is 2\), c \(.*go on as it was begun"
+            UsageError, match=r"with other a \(was 1, is 2\), c \(.*resume with the same command"
         ):
             work.begin({"a": 2, "b": [1, 2], "c": 0})
         work.draft.write_bytes(b"content")
@@ -132,7 +132,7 @@ def test_an_output_of_somebody_else_is_not_the_runs_own(
     with work.held(restart=False):
         work.begin({"a": 1})
         work.draft.write_bytes(b"content")
-        monkeypatch.setattr("service.files.work.settle", lambda _: work.out.write_bytes(b"mine"))
+        monkeypatch.setattr("service.files.work.sync", lambda _: work.out.write_bytes(b"mine"))
         monkeypatch.setattr(work, "_note_output", lambda: None)
         with pytest.raises(UsageError, match="--restart replaces it"):
             work.finish()

@@ -107,9 +107,9 @@ def value(app: FastAPI, name: str, **labels: str) -> float:
 def assert_nothing_left(app: FastAPI) -> None:
     """Check that no connection, no request and no reserved bytes are left."""
     layer: Any = app.middleware_stack
-    while not hasattr(layer, "budget"):
+    while not hasattr(layer, "bodies"):
         layer = layer.app
-    until(lambda: layer.budget.held == 0)
+    until(lambda: layer.bodies.held == 0)
     until(lambda: state_of(app).replies.held == 0)
     assert set(state_of(app).models.default.queued_tokens.values()) == {0}
 

@@ -84,5 +84,5 @@ def test_metrics_have_a_port_and_balancers_time(
                 assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
                 assert service.process.wait(60) in (0, -signal.SIGTERM)
         assert refused(metrics)
-        told = f"metrics and health, without a key: http://127.0.0.1:{metrics}/metrics"
-        assert told in service.log
+        reported = f"metrics and health, without a key: http://127.0.0.1:{metrics}/metrics"
+        assert reported in service.log

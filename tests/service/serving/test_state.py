@@ -29,7 +29,7 @@ async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) ->
     async with serving(artifact, engine) as client:
         state = state_of(client.app)
 
-        def told(lane: str) -> float:
+        def reported(lane: str) -> float:
             found = state.metrics.registry.get_sample_value(
                 "headscope_queue_tokens", {"model": "small", "lane": lane}
             )
@@ -42,9 +42,9 @@ async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) ->
         lane = state.models.default.inference.engines.default.lanes["encode"]
         await until(lambda: lane.queued_tokens == 6)
         assert await state.refresh_metrics() == ""
-        assert (told("encode"), told("attention")) == (6, 0)
+        assert (reported("encode"), reported("attention")) == (6, 0)
         engine.let_through()
         await asyncio.gather(first, second)
-        assert told("encode") == 6
+        assert reported("encode") == 6
         await state.refresh_metrics()
-        assert told("encode") == 0
+        assert reported("encode") == 0

@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 def test_the_page_has_each_setting_in_its_group() -> None:
     sections = re.split(r"^### (.+)$", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    told = {
+    reported = {
         heading: re.findall(r"^\| `--([a-z-]+)` \|", text, re.MULTILINE)
         for heading, text in zip(sections[::2], sections[1::2], strict=True)
     }
@@ -21,4 +21,4 @@ def test_the_page_has_each_setting_in_its_group() -> None:
     for name, field in Settings.model_fields.items():
         (shown,) = (item for item in field.metadata if isinstance(item, Shown))
         expected[shown.group].append(name.replace("_", "-"))
-    assert told == expected
+    assert reported == expected

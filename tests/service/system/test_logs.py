@@ -62,8 +62,8 @@ def test_a_line_of_text(log: Log) -> None:
 def test_a_message_cannot_forge_a_line_or_colour_a_terminal(log: Log) -> None:
     name = "a\n2026-01-01 error: forged \x1b[31m\r\u202e\u2028\x9b\udc80é"
     error = raised(lambda: refuse(name))
-    told = (type(error), error, error.__traceback__)
-    record = logging.LogRecord("headscope", logging.ERROR, "", 0, "%s", (name,), told)
+    reported = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("headscope", logging.ERROR, "", 0, "%s", (name,), reported)
     for handler in log.handlers:  # pytest's own handlers cannot pass a surrogate on
         handler.handle(record)
     lines = log.text.splitlines()
@@ -124,7 +124,7 @@ def test_what_came_before_an_exception_and_what_is_in_it(log: Log) -> None:
         try:
             raise KeyError(SECRET)
         except KeyError:
-            raise ExceptionGroup(SECRET, [OSError(SECRET), EngineFailed("told")])  # noqa: B904
+            raise ExceptionGroup(SECRET, [OSError(SECRET), EngineFailed("reported")])  # noqa: B904
 
     logging.getLogger("headscope").error("it failed", exc_info=raised(fail))
     found = [error["type"] for error in log.objects[0]["exception"]]

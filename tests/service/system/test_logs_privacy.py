@@ -55,7 +55,7 @@ class Service:
         (tracing,) = [one for one in layer.kwargs["observers"] if isinstance(one, Tracing)]
         return tracing
 
-    def told(self) -> str:
+    def reported(self) -> str:
         assert self.tracing._provider.force_flush()
         spans = "\n".join(map(str, self.collector.requests))
         metrics = httpx.get(f"http://127.0.0.1:{self.port}/metrics").text
@@ -126,7 +126,7 @@ def test_bodies(service: Service, route: str, status: int, body: dict[str, Any])
     assert reply.status_code == status
     if reply.status_code != 200:
         assert CANARY.lower() not in reply.text.lower()
-    assert CANARY.lower() not in service.told()
+    assert CANARY.lower() not in service.reported()
     statuses = [line["status"] for line in service.log.objects if line.get("route") == route]
     assert statuses[-1] == status
     names = [attributes(span).get("http.route") for span in service.collector.spans]
@@ -150,7 +150,7 @@ def test_contents_that_are_no_request(service: Service, content: bytes) -> None:
     reply = httpx.post(url, content=content, headers=headers)
     assert reply.status_code in (400, 422)
     assert CANARY.lower() not in reply.text.lower()
-    assert CANARY.lower() not in service.told()
+    assert CANARY.lower() not in service.reported()
 
 
 GOOD = json.dumps({"inputs": "a b", "outputs": ["pooled"]})
@@ -203,7 +203,7 @@ REQUESTS = {
 def test_heads(service: Service, request_bytes: bytes) -> None:
     head, _, body = service.send(request_bytes).partition(b"\r\n\r\n")
     assert CANARY.lower() not in (head + body).decode(errors="replace").lower()
-    assert CANARY.lower() not in service.told()
+    assert CANARY.lower() not in service.reported()
 
 
 def test_a_field_name_is_told_to_who_sent_it_alone(service: Service) -> None:
@@ -211,12 +211,12 @@ def test_a_field_name_is_told_to_who_sent_it_alone(service: Service) -> None:
     body = {"inputs": "a", CANARY: 1}
     reply = httpx.post(f"http://127.0.0.1:{service.port}/encode", json=body)
     assert f"{CANARY}: " in reply.json()["detail"]
-    assert CANARY.lower() not in service.told()
+    assert CANARY.lower() not in service.reported()
 
 
 def test_an_id_is_the_callers_own(service: Service) -> None:
     service.send(post(x_request_id="the-callers-own"))
-    assert service.told().count("the-callers-own") == 3  # a line of each form, and a span
+    assert service.reported().count("the-callers-own") == 3  # a line of each form, and a span
 
 
 def test_an_error_that_nobody_foresaw(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +227,10 @@ def test_an_error_that_nobody_foresaw(service: Service, monkeypatch: pytest.Monk
     reply = httpx.post(f"http://127.0.0.1:{service.port}/encode", json={"inputs": CANARY})
     assert reply.status_code == 500
     assert CANARY not in reply.text
-    told = service.told()
-    assert "exception in asgi application" in told
-    assert "builtins.runtimeerror" in told
-    assert CANARY.lower() not in told
+    reported = service.reported()
+    assert "exception in asgi application" in reported
+    assert "builtins.runtimeerror" in reported
+    assert CANARY.lower() not in reported
 
 
 @pytest.mark.anyio

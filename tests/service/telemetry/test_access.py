@@ -28,12 +28,14 @@ async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -
         other = await client.get(f"/{SECRET}?{SECRET}")
     lines = [line for line in log.objects if line["logger"] == "headscope.access"]
     assert [line["level"] for line in lines] == ["info", "info"]
-    told = [{name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines]
-    assert told == [
+    reported = [
+        {name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines
+    ]
+    assert reported == [
         {"method": "POST", "route": "/encode", "status": 200, "bytes": len(one.content)},
         {"method": "GET", "route": "unmatched", "status": 404, "bytes": len(other.content)},
     ]
-    assert lines[0].keys() == KEYS | told[0].keys() | {"ms", "request_id"}
+    assert lines[0].keys() == KEYS | reported[0].keys() | {"ms", "request_id"}
     assert [line["request_id"] for line in lines] == ["mine", other.headers["x-request-id"]]
     assert all(0 < line["ms"] < 60_000 for line in lines)
     assert re.search(r" \[mine\]: POST /encode 200, [\d.]+ ms, \d+ bytes\n", log.text)

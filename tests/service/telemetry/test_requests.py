@@ -69,14 +69,15 @@ async def test_a_request_and_its_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"), [("GET", "GET"), ("QUERY", "QUERY"), ("get", "_OTHER"), ("BREW", "_OTHER")]
+    ("method", "reported"),
+    [("GET", "GET"), ("QUERY", "QUERY"), ("get", "_OTHER"), ("BREW", "_OTHER")],
 )
-async def test_a_method_that_nobody_knows_is_another(method: str, told: str) -> None:
-    assert (await observed(answer, method=method)).method == told
+async def test_a_method_that_nobody_knows_is_another(method: str, reported: str) -> None:
+    assert (await observed(answer, method=method)).method == reported
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "reported"),
     [
         ([(b"traceparent", b"00-1-2-01")], "00-1-2-01"),
         ([(b"tracestate", b"x")], ""),
@@ -85,9 +86,9 @@ async def test_a_method_that_nobody_knows_is_another(method: str, told: str) -> 
     ],
 )
 async def test_a_traceparent_is_told_if_there_is_one(
-    headers: list[tuple[bytes, bytes]], told: str
+    headers: list[tuple[bytes, bytes]], reported: str
 ) -> None:
-    assert (await observed(answer, headers=headers)).traceparent == told
+    assert (await observed(answer, headers=headers)).traceparent == reported
 
 
 async def test_a_client_that_leaves_before_the_reply_has_no_status() -> None:

@@ -172,7 +172,7 @@ def test_a_full_file_system_ends_no_process_by_a_signal(
         assert "a worker cannot store its metrics" in done.stderr.splitlines()[-1]
         return
     assert done.returncode == 0, done.stderr
-    told, counted = done.stdout.split("\n")[:2]
-    assert told == "No space left on device"
+    reported, counted = done.stdout.split("\n")[:2]
+    assert reported == "No space left on device"
     assert 100 < int(counted) < 3000
     assert "new metric series are not counted" in done.stderr

@@ -59,11 +59,11 @@ def test_lines_where_there_is_no_terminal(
     with size_told(tmp_path, "model.safetensors", size, progress):
         assert twice.acquire(timeout=10)
         assert twice.acquire(timeout=10)
-    told = len(said)
+    reported = len(said)
     whole = "" if size is None else " of 4.0 MB"
     assert said[0] == "fetching model.safetensors" + ("" if size is None else ", 4.0 MB")
     assert said[1] == f"model.safetensors: 1.2 MB{whole}"
-    assert len(said) == told
+    assert len(said) == reported
 
 
 def test_a_terminal_has_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

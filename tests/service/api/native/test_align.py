@@ -13,8 +13,8 @@ from model.artifact.manifest import Artifact
 from service.api.native.align import default_layer
 from service.api.native.replies import AlignReply
 from service.engines.fake import FakeEngine
-from tests.service.aimed import with_decoder
 from tests.service.harness import AnsweringEngine, assert_problem, serving
+from tests.service.with_targets import with_decoder
 
 pytestmark = pytest.mark.anyio
 PAIRS = [
@@ -39,14 +39,16 @@ async def plain(artifact: Artifact, anyio_backend: str) -> AsyncIterator[httpx.A
 
 
 @pytest.fixture(scope="module")
-def aimed_artifact(artifact: Artifact) -> Artifact:
+def decoder_artifact(artifact: Artifact) -> Artifact:
     return with_decoder(artifact)
 
 
 @pytest.fixture(scope="module")
-async def aimed(aimed_artifact: Artifact, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
+async def decoder_client(
+    decoder_artifact: Artifact, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of an encoder–decoder."""
-    async with serving(aimed_artifact, FakeEngine(aimed_artifact.manifest.config)) as client:
+    async with serving(decoder_artifact, FakeEngine(decoder_artifact.manifest.config)) as client:
         yield client
 
 
@@ -125,14 +127,14 @@ async def test_vectors_of_two_texts_each(plain: httpx.AsyncClient) -> None:
         assert {(one["source"], one["target"]) for one in result["alignments"]} == links
 
 
-async def test_cross_attention_of_chosen_heads(aimed: httpx.AsyncClient) -> None:
+async def test_cross_attention_of_chosen_heads(decoder_client: httpx.AsyncClient) -> None:
     """Each target token with the source's largest weight, of maps that /attention gives."""
     asked = {"layers": [2, 0], "heads": [-1, 1]}
-    reply = await posted(aimed, "/align", inputs=PAIRS, matrix=True, **asked)
+    reply = await posted(decoder_client, "/align", inputs=PAIRS, matrix=True, **asked)
     AlignReply.model_validate(reply)
     assert reply["method"] == "cross"
     sources, targets = (list(side) for side in zip(*PAIRS, strict=True))
-    maps = await posted(aimed, "/attention", inputs=sources, targets=targets, **asked)
+    maps = await posted(decoder_client, "/attention", inputs=sources, targets=targets, **asked)
     assert reply["usage"] == maps["usage"]
     every = zip(reply["results"], maps["results"], WORDS, PAIRS, strict=True)
     for result, attended, words, pair in every:
@@ -155,13 +157,13 @@ async def test_cross_attention_of_chosen_heads(aimed: httpx.AsyncClient) -> None
         assert {(one["source"], one["target"]) for one in result["alignments"]} == links
 
 
-async def test_defaults(plain: httpx.AsyncClient, aimed: httpx.AsyncClient) -> None:
+async def test_defaults(plain: httpx.AsyncClient, decoder_client: httpx.AsyncClient) -> None:
     pair = PAIRS[:1]
-    told = await posted(plain, "/align", inputs=pair, method="mutual", layer=default_layer(2))
-    assert await posted(plain, "/align", inputs=pair) == told
+    reported = await posted(plain, "/align", inputs=pair, method="mutual", layer=default_layer(2))
+    assert await posted(plain, "/align", inputs=pair) == reported
     both = {"layers": [0, 1, 2], "heads": [0, 1, 2, 3]}
-    told = await posted(aimed, "/align", inputs=pair, method="cross", **both)
-    assert await posted(aimed, "/align", inputs=pair) == told
+    reported = await posted(decoder_client, "/align", inputs=pair, method="cross", **both)
+    assert await posted(decoder_client, "/align", inputs=pair) == reported
     softmax = [
         await posted(plain, "/align", inputs=pair, method="softmax", **asked)
         for asked in ({}, {"threshold": 0.001}, {"threshold": 0.9})
@@ -216,17 +218,19 @@ async def test_refusals(plain: httpx.AsyncClient, body: dict[str, Any], says: st
     assert_problem(response, 422, says=says)
 
 
-async def test_heads_that_a_decoder_has_not(aimed: httpx.AsyncClient) -> None:
+async def test_heads_that_a_decoder_has_not(decoder_client: httpx.AsyncClient) -> None:
     body = {"inputs": [["a", "b"]], "heads": [4]}
     assert_problem(
-        await aimed.post("/align", json=body), 422, says="heads: 4 is not in -4 … 3 of the decoder"
+        await decoder_client.post("/align", json=body),
+        422,
+        says="heads: 4 is not in -4 … 3 of the decoder",
     )
 
 
 async def test_characters_of_both_sides_are_counted(
-    artifact: Artifact, aimed_artifact: Artifact
+    artifact: Artifact, decoder_artifact: Artifact
 ) -> None:
-    for served in (artifact, aimed_artifact):
+    for served in (artifact, decoder_artifact):
         engine = FakeEngine(served.manifest.config)
         async with serving(served, engine, max_request_characters=10) as client:
             await posted(client, "/align", inputs=[["a" * 6, "b" * 4]])
@@ -235,10 +239,10 @@ async def test_characters_of_both_sides_are_counted(
 
 
 async def test_too_large_is_refused_before_anything_is_computed(
-    artifact: Artifact, aimed_artifact: Artifact
+    artifact: Artifact, decoder_artifact: Artifact
 ) -> None:
     body = {"inputs": [["a " * 250, "b " * 250]], "matrix": True}
-    for served in (artifact, aimed_artifact):
+    for served in (artifact, decoder_artifact):
         engine = AnsweringEngine(lambda _: None, served.manifest.config)
         async with serving(served, engine, max_response_bytes=2**19) as client:
             assert_problem(await client.post("/align", json=body), 413, says="send fewer pairs")

@@ -43,10 +43,10 @@ def test_a_reply_fits_its_bytes_and_its_documentation(source, target, matrix):
     reply = AlignmentReply("a model", prepared, "softmax", matrix)
     content = b"".join(reply.pieces([found] * 2))
     assert len(content) <= reply.most_bytes < 4 * len(content) + 2000
-    told = AlignReply.model_validate(orjson.loads(content)).model_dump(exclude_none=True)
-    assert told == orjson.loads(content)
-    (result, again) = told["results"]
+    reported = AlignReply.model_validate(orjson.loads(content)).model_dump(exclude_none=True)
+    assert reported == orjson.loads(content)
+    (result, again) = reported["results"]
     assert result == again
     assert ("matrix" in result) == matrix
     assert result["truncated"] == {"source": False, "target": True}
-    assert told["usage"] == {"inputs": 2, "tokens": len(source) + len(target)}
+    assert reported["usage"] == {"inputs": 2, "tokens": len(source) + len(target)}

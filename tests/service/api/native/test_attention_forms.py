@@ -22,7 +22,7 @@ from model.config.encoder import EncoderConfig
 from service.api.native.attention import written as written_parts
 from service.api.native.attention_forms import BinaryWriter, JsonWriter
 from service.api.native.attention_layout import json_bytes
-from service.api.native.targets import AimedTexts
+from service.api.native.targets import TextsWithTargets
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import array_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
@@ -105,9 +105,9 @@ def written(
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
     writer: BinaryWriter | JsonWriter
     if binary:
-        writer = BinaryWriter(header, asked, AimedTexts(texts), half=half)
+        writer = BinaryWriter(header, asked, TextsWithTargets(texts), half=half)
     else:
-        writer = JsonWriter(header, asked, AimedTexts(texts))
+        writer = JsonWriter(header, asked, TextsWithTargets(texts))
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
@@ -294,7 +294,7 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 def test_maps_are_sent_as_they_are() -> None:
     writer = BinaryWriter(
-        Header("a/model", "onnx", {}), asking(), AimedTexts([tokenized(4)]), half=False
+        Header("a/model", "onnx", {}), asking(), TextsWithTargets([tokenized(4)]), half=False
     )
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)

@@ -15,13 +15,12 @@ import safetensors.numpy
 from model.artifact.signature import MapKind
 from service.api.native.attention import written as written_parts
 from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
-from service.api.native.targets import AimedTexts
+from service.api.native.targets import TextsWithTargets
 from service.api.native.texts import Header
 from service.inference.attention.selection import AttentionSelection, TargetSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import AttentionTarget, AttentionText
 from service.inference.timings import Timings
-from tests.service.aimed import PREFIXES, Aimed, assert_aimed_result
 from tests.service.api.native.test_attention_forms import (
     ENGINE,
     ODD,
@@ -31,6 +30,7 @@ from tests.service.api.native.test_attention_forms import (
     same,
 )
 from tests.service.harness import batching, body_of, tokenized
+from tests.service.with_targets import PREFIXES, TextWithTarget, assert_target_result
 
 SOURCES, TARGETS = [3, 1, 6, 1], [2, 5, 1, 1]
 KINDS: list[tuple[MapKind, ...]] = [
@@ -74,16 +74,16 @@ def selections() -> list[AttentionSelection]:
     return found
 
 
-def texts() -> list[Aimed]:
+def texts() -> list[TextWithTarget]:
     return [
-        Aimed(tokenized(s, seed), tokenized(t, 100 + seed), (s - 1,), (0,), POOLING)
+        TextWithTarget(tokenized(s, seed), tokenized(t, 100 + seed), (s - 1,), (0,), POOLING)
         for seed, (s, t) in enumerate(zip(SOURCES, TARGETS, strict=True))
     ]
 
 
 def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> bytes:
     every = texts()
-    given = AimedTexts([one.text for one in every], [one.target for one in every])
+    given = TextsWithTargets([one.text for one in every], [one.target for one in every])
     header = Header("a/model", "torch", {"layers": [*asked.layers], "decoder_layers": [1, 0]})
     writer: Writer = JsonWriter(header, asked, given)
     if binary:
@@ -157,8 +157,8 @@ def test_both_forms_hold_what_was_computed(asked: AttentionSelection) -> None:
     body = written(asked, binary=False)
     reply = json.loads(body)
     assert reply["usage"] == {"inputs": 4, "tokens": sum(SOURCES) + sum(TARGETS)}
-    for aimed, result in zip(texts(), reply["results"], strict=True):
-        assert_aimed_result(result, ENGINE, aimed, asked)
+    for case, result in zip(texts(), reply["results"], strict=True):
+        assert_target_result(result, ENGINE, case, asked)
     for half in (False, True):
         binary = written(asked, binary=True, half=half)
         assert_aligned(binary)

@@ -111,14 +111,14 @@ THREE = EncoderConfig.model_validate(
 )
 
 
-def aimed(**body: Any) -> AttentionSelection:
+def with_targets(**body: Any) -> AttentionSelection:
     """Return the shape of an encoder of 6 layers of 4 heads and a decoder of 3 layers of 8."""
     request = {"inputs": ["a", "b"], "targets": ["c", "d"], **body}
     return attention_selection(AttentionRequest.model_validate(request), SIX, THREE)
 
 
 def test_with_targets_cross_attention_is_the_default() -> None:
-    found = aimed()
+    found = with_targets()
     assert (found.layers, found.heads) == ((), ())
     assert found.target == TargetSelection(("cross",), (0, 1, 2), tuple(range(8)), logprobs=False)
     assert found.only_weights
@@ -126,25 +126,25 @@ def test_with_targets_cross_attention_is_the_default() -> None:
 
 
 def test_indices_are_of_each_kind_asked_for() -> None:
-    found = aimed(maps=["cross", "encoder", "decoder"], layers=[-1, 0], heads=[-1])
+    found = with_targets(maps=["cross", "encoder", "decoder"], layers=[-1, 0], heads=[-1])
     assert (found.layers, found.heads) == ((5, 0), (3,))
     assert found.target == TargetSelection(("decoder", "cross"), (2, 0), (7,), logprobs=False)
     assert [*found.of_kinds] == ["encoder", "decoder", "cross"]
-    assert aimed(maps=["decoder"], heads=[7]).of_kinds == {"decoder": ((0, 1, 2), (7,))}
-    own = aimed(maps=["encoder"], layers=[5], include=["logprobs"]).target
+    assert with_targets(maps=["decoder"], heads=[7]).of_kinds == {"decoder": ((0, 1, 2), (7,))}
+    own = with_targets(maps=["encoder"], layers=[5], include=["logprobs"]).target
     assert own == TargetSelection((), (), (), logprobs=True)
 
 
 def test_heads_of_each_kind_are_ablated() -> None:
     heads = [head(5, 3), head(-1, 7) | {"map": "decoder"}, head(0, -8) | {"map": "cross"}]
-    found = aimed(ablate=heads)
+    found = with_targets(ablate=heads)
     assert found.ablated == ((5, 3),)
     assert found.target is not None
     assert (found.target.ablated, found.target.cross_ablated) == (((2, 7),), ((0, 0),))
     assert found.ablates
     assert not found.only_weights
-    assert aimed(ablate=heads[2:]).ablates
-    assert not aimed(include=["weights", "logprobs"]).only_weights
+    assert with_targets(ablate=heads[2:]).ablates
+    assert not with_targets(include=["weights", "logprobs"]).only_weights
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_heads_of_each_kind_are_ablated() -> None:
 )
 def test_what_cannot_be_asked_of_a_decoder(body: dict[str, Any], says: str) -> None:
     with pytest.raises(Unprocessable, match=says):
-        aimed(**body)
+        with_targets(**body)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Pooling
 from service.engines.fake import FakeEngine
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from tests.service.aimed import Aimed, assert_aimed_result, with_decoder
 from tests.service.harness import AnsweringEngine, assert_problem, listening, serving
+from tests.service.with_targets import TextWithTarget, assert_target_result, with_decoder
 
 pytestmark = pytest.mark.anyio
 BINARY = {"accept": SAFETENSORS}
@@ -35,17 +35,21 @@ ABLATE = [
 
 
 @pytest.fixture(scope="module")
-def aimed_artifact(artifact: Artifact) -> Artifact:
+def decoder_artifact(artifact: Artifact) -> Artifact:
     return with_decoder(artifact)
 
 
 @pytest.fixture(scope="module")
-async def aimed(aimed_artifact: Artifact, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(aimed_artifact, FakeEngine(aimed_artifact.manifest.config)) as client:
+async def decoder_client(
+    decoder_artifact: Artifact, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(decoder_artifact, FakeEngine(decoder_artifact.manifest.config)) as client:
         yield client
 
 
-def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) -> list[Aimed]:
+def tokenized_pairs(
+    artifact: Artifact, texts: list[Any], targets: list[str]
+) -> list[TextWithTarget]:
     """Return the texts tokenised by the artifact's tokenizer; [SEP] is 102."""
     manifest = artifact.manifest
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, Limits(512, 10**6))
@@ -53,7 +57,7 @@ def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) ->
         tokenizer.tokenize(texts, Options()), tokenizer.tokenize(targets, Options()), strict=True
     )
     return [
-        Aimed(
+        TextWithTarget(
             text,
             target,
             np.flatnonzero(text.input_ids == 102).tolist(),
@@ -76,13 +80,13 @@ def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) ->
     ],
 )
 async def test_replies_are_the_engines_own(
-    aimed: httpx.AsyncClient, aimed_artifact: Artifact, asked: dict[str, Any]
+    decoder_client: httpx.AsyncClient, decoder_artifact: Artifact, asked: dict[str, Any]
 ) -> None:
     body = {"inputs": TEXTS, "targets": TARGETS, **asked}
-    response = await aimed.post("/attention", json=body)
+    response = await decoder_client.post("/attention", json=body)
     assert response.status_code == 200, response.text
-    reply, config = response.json(), aimed_artifact.manifest.config
-    decoder = aimed_artifact.manifest.decoder
+    reply, config = response.json(), decoder_artifact.manifest.config
+    decoder = decoder_artifact.manifest.decoder
     assert decoder is not None
     selection = attention_selection(AttentionRequest.model_validate(body), config, decoder.layers)
     assert selection.target is not None
@@ -91,38 +95,40 @@ async def test_replies_are_the_engines_own(
     assert reply["decoder_layers"] == [*selection.target.layers]
     assert reply["decoder_heads"] == [*selection.target.heads]
     for pair, result in zip(
-        tokenized_pairs(aimed_artifact, TEXTS, TARGETS), reply["results"], strict=True
+        tokenized_pairs(decoder_artifact, TEXTS, TARGETS), reply["results"], strict=True
     ):
-        assert_aimed_result(result, FakeEngine(config), pair, selection)
+        assert_target_result(result, FakeEngine(config), pair, selection)
     counted = sum(len(one["tokens"]) + len(one["target_tokens"]) for one in reply["results"])
     assert reply["usage"] == {"inputs": 3, "tokens": counted}
     assert response.headers["x-compute-tokens"] == str(counted)
 
 
-async def test_one_text_and_a_pair(aimed: httpx.AsyncClient) -> None:
-    one = (await aimed.post("/attention", json={"inputs": "a", "targets": "b"})).json()
-    listed = (await aimed.post("/attention", json={"inputs": ["a"], "targets": ["b"]})).json()
+async def test_one_text_and_a_pair(decoder_client: httpx.AsyncClient) -> None:
+    one = (await decoder_client.post("/attention", json={"inputs": "a", "targets": "b"})).json()
+    listed = (
+        await decoder_client.post("/attention", json={"inputs": ["a"], "targets": ["b"]})
+    ).json()
     assert one == listed
-    pair = await aimed.post("/attention", json={"inputs": [["a", "c"]], "targets": "b"})
+    pair = await decoder_client.post("/attention", json={"inputs": [["a", "c"]], "targets": "b"})
     (found,) = pair.json()["results"]
     assert np.shape(found["cross_attention"]) == (3, 4, 3, len(found["tokens"]))
     assert found["segment_ids"][-1] == 1
 
 
-async def test_a_long_target_is_cut_where_it_is_asked(aimed: httpx.AsyncClient) -> None:
+async def test_a_long_target_is_cut_where_it_is_asked(decoder_client: httpx.AsyncClient) -> None:
     """The encoder has 512 positions, the decoder 300."""
     body = {"inputs": ["a"] * 2, "targets": ["b", "b " * 600], "heads": [0], "layers": [0]}
-    refused = await aimed.post("/attention", json=body)
+    refused = await decoder_client.post("/attention", json=body)
     assert_problem(refused, 422, "targets[1] has 602 tokens; at most 300 fit", "Tokenizer")
-    reply = (await aimed.post("/attention", json=body | {"truncate": True})).json()
+    reply = (await decoder_client.post("/attention", json=body | {"truncate": True})).json()
     assert [one["target_truncated"] for one in reply["results"]] == [False, True]
     assert [one["truncated"] for one in reply["results"]] == [False, False]
     assert len(reply["results"][1]["target_tokens"]) == 300
 
 
-async def test_characters_of_both_are_counted(aimed_artifact: Artifact) -> None:
-    engine = FakeEngine(aimed_artifact.manifest.config)
-    async with serving(aimed_artifact, engine, max_request_characters=10) as client:
+async def test_characters_of_both_are_counted(decoder_artifact: Artifact) -> None:
+    engine = FakeEngine(decoder_artifact.manifest.config)
+    async with serving(decoder_artifact, engine, max_request_characters=10) as client:
         body = {"inputs": ["a" * 6], "targets": ["b" * 4]}
         assert (await client.post("/attention", json=body)).status_code == 200
         body["targets"] = ["b" * 5]
@@ -142,8 +148,8 @@ async def test_characters_of_both_are_counted(aimed_artifact: Artifact) -> None:
         ({"targets": ["a"], "layers": [3]}, "layers: 3 is not in -3 … 2 of the decoder"),
     ],
 )
-async def test_refusals(aimed: httpx.AsyncClient, body: dict[str, Any], says: str) -> None:
-    response = await aimed.post("/attention", json={"inputs": ["c"], **body})
+async def test_refusals(decoder_client: httpx.AsyncClient, body: dict[str, Any], says: str) -> None:
+    response = await decoder_client.post("/attention", json={"inputs": ["c"], **body})
     assert_problem(response, 422, says=says)
 
 
@@ -153,38 +159,43 @@ async def test_a_model_without_a_decoder_takes_no_targets(client: httpx.AsyncCli
 
 
 async def test_info_tells_of_the_decoder(
-    aimed: httpx.AsyncClient, client: httpx.AsyncClient
+    decoder_client: httpx.AsyncClient, client: httpx.AsyncClient
 ) -> None:
-    told = [(await one.get("/info")).json() for one in (aimed, client)]
-    assert [(one["decoder_layers"], one["decoder_heads"]) for one in told] == [(3, 4), (None, None)]
+    reported = [(await one.get("/info")).json() for one in (decoder_client, client)]
+    assert [(one["decoder_layers"], one["decoder_heads"]) for one in reported] == [
+        (3, 4),
+        (None, None),
+    ]
 
 
 async def test_vectors_are_the_encoders(
-    aimed: httpx.AsyncClient, aimed_artifact: Artifact, artifact: Artifact
+    decoder_client: httpx.AsyncClient, decoder_artifact: Artifact, artifact: Artifact
 ) -> None:
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as plain:
-        replies = [await one.post("/encode", json={"inputs": TEXTS}) for one in (aimed, plain)]
+        replies = [
+            await one.post("/encode", json={"inputs": TEXTS}) for one in (decoder_client, plain)
+        ]
     assert replies[0].content == replies[1].content
 
 
-async def test_too_large_is_refused_to_the_byte(aimed_artifact: Artifact) -> None:
-    engine = AnsweringEngine(lambda _: None, aimed_artifact.manifest.config)
+async def test_too_large_is_refused_to_the_byte(decoder_artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: None, decoder_artifact.manifest.config)
     body = {"inputs": TEXTS, "targets": TARGETS, "maps": ALL, "include": ["weights", "logprobs"]}
-    async with serving(aimed_artifact, engine) as client:
+    async with serving(decoder_artifact, engine) as client:
         reply = await client.post("/attention", json=body, headers=BINARY)
     size, engine.batches = len(reply.content), 0
-    async with serving(aimed_artifact, engine, max_response_bytes=size - 1) as client:
+    async with serving(decoder_artifact, engine, max_response_bytes=size - 1) as client:
         response = await client.post("/attention", json=body, headers=BINARY)
         assert_problem(response, 413, says=f"about {size} bytes, more than {size - 1}")
         assert_problem(await client.post("/attention", json=body), 413, says="safetensors")
         assert engine.batches == 0
 
 
-async def test_a_streamed_reply_is_complete(aimed_artifact: Artifact) -> None:
+async def test_a_streamed_reply_is_complete(decoder_artifact: Artifact) -> None:
     """The reply has 3 MB in both forms; both are streamed a layer at a time."""
     inputs, targets = ["a " * 200, "b"], ["c " * 100, "d " * 250]
     body = {"inputs": inputs, "targets": targets, "maps": ALL, "include": ["weights", "logprobs"]}
-    with listening(aimed_artifact, FakeEngine(aimed_artifact.manifest.config)) as (_, port):
+    with listening(decoder_artifact, FakeEngine(decoder_artifact.manifest.config)) as (_, port):
         url = f"http://127.0.0.1:{port}/attention"
         binary, json = (httpx.post(url, json=body, headers=one) for one in (BINARY, {}))
     assert binary.headers["content-length"] == str(len(binary.content))
@@ -215,12 +226,12 @@ def random_body(chance: random.Random) -> dict[str, Any]:
     return body
 
 
-async def test_requests_in_company_do_not_mix(aimed_artifact: Artifact) -> None:
+async def test_requests_in_company_do_not_mix(decoder_artifact: Artifact) -> None:
     chance = random.Random(0)
     asked = [(random_body(chance), chance.choice([{}, BINARY])) for _ in range(30)]
-    config = aimed_artifact.manifest.config
+    config = decoder_artifact.manifest.config
     engine = FakeEngine(config, batch_seconds=0.001, concurrency=2)
-    async with serving(aimed_artifact, engine) as client:
+    async with serving(decoder_artifact, engine) as client:
 
         async def ask(body: dict[str, Any], headers: dict[str, str]) -> bytes:
             response = await client.post("/attention", json=body, headers=headers)

@@ -59,8 +59,8 @@ async def test_of_a_fresh_service_as_many_as_have_time_for_half_are_admitted(
         replies = await at_once(client, engine, 8)
     statuses = sorted(reply.status_code for reply in replies)
     assert statuses == [200] * admitted + [429] * (8 - admitted)
-    told = [int(reply.headers["retry-after"]) for reply in replies if reply.status_code == 429]
-    assert all(10 <= seconds <= 62 for seconds in told), told
+    reported = [int(reply.headers["retry-after"]) for reply in replies if reply.status_code == 429]
+    assert all(10 <= seconds <= 62 for seconds in reported), reported
 
 
 async def test_one_that_an_idle_service_cuts_is_admitted_and_answered_in_part(

@@ -10,8 +10,8 @@ from service.api.native.attention_selection import AttentionRequest, attention_s
 from service.api.native.map_parts import check_places
 from service.errors import Unprocessable
 from service.inference.attention.selection import Lengths
-from tests.service.aimed import decoder_like
 from tests.service.harness import CONFIG
+from tests.service.with_targets import decoder_like
 
 DECODER = decoder_like(CONFIG, layers=3, heads=4, start=102)
 LENGTHS = [Lengths(9, 4), Lengths(9, 4), Lengths(7, 5)]

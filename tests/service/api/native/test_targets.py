@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.api.native.targets import AimedTexts, Targets
+from service.api.native.targets import Targets, TextsWithTargets
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.inference.attention.selection import Lengths
 from tests.service.harness import tokenized
@@ -41,7 +41,7 @@ def test_what_is_no_target(given: Any, says: str) -> None:
 
 
 def test_without_targets_nothing_is_added() -> None:
-    alone = AimedTexts(TEXTS)
+    alone = TextsWithTargets(TEXTS)
     assert alone.lengths == [Lengths(3, 0), Lengths(1, 0)]
     assert alone.usage == usage(TEXTS)
     assert alone.fields(1) == text_fields(TEXTS[1])
@@ -51,20 +51,20 @@ def test_without_targets_nothing_is_added() -> None:
 
 def test_targets_have_lists_of_their_own() -> None:
     targets = [tokenized(1, 5), tokenized(4, 6)]
-    aimed = AimedTexts(TEXTS, targets)
-    assert aimed.lengths == [Lengths(3, 1), Lengths(1, 4)]
-    assert aimed.usage == {"inputs": 2, "tokens": 9}
-    fields = aimed.fields(1)
+    texts = TextsWithTargets(TEXTS, targets)
+    assert texts.lengths == [Lengths(3, 1), Lengths(1, 4)]
+    assert texts.usage == {"inputs": 2, "tokens": 9}
+    fields = texts.fields(1)
     assert fields["tokens"] == TEXTS[1].tokens
     assert (fields["target_tokens"], fields["target_truncated"]) == (targets[1].tokens, False)
-    tensors = aimed.tensors()
+    tensors = texts.tensors()
     assert tensors["target_cu_seqlens"].tolist() == [0, 1, 5]
     ids = [token for target in targets for token in target.input_ids.tolist()]
     assert tensors["target_token_ids"].tolist() == ids
     assert tensors["target_truncated"].tolist() == [1, 0]
     lists = {
         name: json.loads(value)
-        for name, value in aimed.metadata(HEADER).items()
+        for name, value in texts.metadata(HEADER).items()
         if name not in ("model", "backend")
     }
     assert lists["usage"]["tokens"] == 9

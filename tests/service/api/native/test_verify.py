@@ -50,11 +50,11 @@ def test_the_tolerances_are_those_of_the_precision() -> None:
 
 def test_a_report_has_the_documented_fields() -> None:
     found = report(compared(), TOLERANCES["fp32"])
-    told = VerifyReply.model_validate(found).model_dump(exclude_none=True)
-    assert told.keys() == found.keys()
+    reported = VerifyReply.model_validate(found).model_dump(exclude_none=True)
+    assert reported.keys() == found.keys()
     for name in ("hidden", "attention"):
         assert [set(entry) - {"cosine_at_least"} for entry in found[name]] == [
-            set(entry) for entry in told[name]
+            set(entry) for entry in reported[name]
         ]
 
 
@@ -74,12 +74,12 @@ def test_a_decoder_has_differences_of_its_own() -> None:
     comparison.differences |= dict.fromkeys(keys, BAD)
     found = report(comparison, tolerances_of("fp32", 1, 2))
     assert len(found["hidden"]) == len(found["attention"]) == 2
-    told = VerifyReply.model_validate(found).decoder
-    assert told is not None
-    assert [(each.layer, each.head) for each in told.cross_attention] == [(1, 0)]
-    assert [(each.layer, each.head) for each in told.attention] == [(0, 1)]
-    assert [each.layer for each in (*told.hidden, *told.cross_queries)] == [0, 0]
-    assert (told.logprobs.max_abs_diff, told.logprobs.atol) == (0.25, 1e-4)
+    reported = VerifyReply.model_validate(found).decoder
+    assert reported is not None
+    assert [(each.layer, each.head) for each in reported.cross_attention] == [(1, 0)]
+    assert [(each.layer, each.head) for each in reported.attention] == [(0, 1)]
+    assert [each.layer for each in (*reported.hidden, *reported.cross_queries)] == [0, 0]
+    assert (reported.logprobs.max_abs_diff, reported.logprobs.atol) == (0.25, 1e-4)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_form_of_its_own_keeps_the_headers_of_the_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "told"),
+    ("location", "reported"),
     [
         (("body", "inputs", 3), "inputs.3: no"),
         (("body", "encoding_format"), "encoding_format: no"),
@@ -62,13 +62,13 @@ def test_a_form_of_its_own_keeps_the_headers_of_the_error() -> None:
     ids=str,
 )
 def test_the_name_of_a_field_is_told_if_it_is_tame(
-    location: tuple[str | int, ...], told: str
+    location: tuple[str | int, ...], reported: str
 ) -> None:
-    assert describe_errors([{"loc": location, "msg": "no"}]) == told
+    assert describe_errors([{"loc": location, "msg": "no"}]) == reported
 
 
 def test_a_description_is_one_short_line() -> None:
     errors = [{"loc": ("body", "inputs"), "msg": "m" * 300}] * 5
-    told = describe_errors(errors)
-    assert told.startswith(f"inputs: {'m' * 300}; inputs: ")
-    assert len(told) == 1000
+    reported = describe_errors(errors)
+    assert reported.startswith(f"inputs: {'m' * 300}; inputs: ")
+    assert len(reported) == 1000

@@ -22,7 +22,7 @@ THREE_KINDS = dataclasses.replace(
 )
 
 
-def aimed(*lengths: tuple[int, int]) -> list[AttentionText]:
+def with_targets(*lengths: tuple[int, int]) -> list[AttentionText]:
     """Return texts of S tokens with targets of T tokens."""
     return [
         dataclasses.replace(one, target=AttentionTarget(tokenized(target, 50 + seed), (0,)))
@@ -38,7 +38,7 @@ async def test_maps_of_three_kinds_come_from_one_pass_a_chunk(
     """Chunks are of sources and targets together."""
     monkeypatch.setattr("service.inference.attention.stream.CHUNK_TOKENS", 20)
     engine = Watched()
-    of = aimed((8, 2), (4, 6), (2, 19))
+    of = with_targets((8, 2), (4, 6), (2, 19))
     with batching(engine) as (batcher, _):
         stream = AttentionStream(batcher, CONFIG, THREE_KINDS, of, Timings(0, 0.0, 0.0))
         assert stream.hidden_bytes == 4 * 8 * max(20 * 4, 3 * 2 + 4 * 19)
@@ -73,7 +73,9 @@ async def test_a_layer_of_each_kind_is_bounded(
     asked = TargetSelection((kind,), (0,), (1,), logprobs=False)
     selection = dataclasses.replace(ALL, layers=(), heads=(), target=asked)
     with batching(Watched()) as (batcher, _):
-        fits = aimed((S, S), (1, S), (S, 1))
+        fits = with_targets((S, S), (1, S), (S, 1))
         AttentionStream(batcher, CONFIG, selection, fits, Timings(0, 0.0, 0.0))
         with pytest.raises(ReplyTooLarge, match=says):
-            AttentionStream(batcher, CONFIG, selection, aimed((S, S), (8, 9)), Timings(0, 0.0, 0.0))
+            AttentionStream(
+                batcher, CONFIG, selection, with_targets((S, S), (8, 9)), Timings(0, 0.0, 0.0)
+            )

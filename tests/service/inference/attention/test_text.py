@@ -19,8 +19,8 @@ from service.inference.attention.text import (
     attention_texts,
 )
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
-from tests.service.aimed import with_decoder
 from tests.service.harness import tokenized
+from tests.service.with_targets import with_decoder
 
 TEXT = AttentionText(
     tokenized(5), (4,), Pooling(6, "mean"), AttentionTarget(tokenized(3, 1), (0, 2))
@@ -69,8 +69,8 @@ def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
     silent = TargetSelection((), (), (), logprobs=False)
     assert target_of(NOTHING, none) is None
     assert target_of(dataclasses.replace(NOTHING, target=silent), none) is None
-    told = dataclasses.replace(NOTHING, target=dataclasses.replace(silent, logprobs=True))
-    found = target_of(told, none)
+    reported = dataclasses.replace(NOTHING, target=dataclasses.replace(silent, logprobs=True))
+    found = target_of(reported, none)
     assert found is not None
     assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((), (), True)
     found = target_of(dataclasses.replace(NOTHING, target=silent), both)
@@ -104,9 +104,9 @@ def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artif
     manifest = with_decoder(artifact).manifest
     path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
     tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
-    (aimed,) = attention_texts(manifest, tokenizer, [text], [text])
-    assert aimed.separators == (1, 3)
-    assert aimed.target is not None
-    assert aimed.target.separators == (0, 2)
+    (prepared,) = attention_texts(manifest, tokenizer, [text], [text])
+    assert prepared.separators == (1, 3)
+    assert prepared.target is not None
+    assert prepared.target.separators == (0, 2)
     (plain,) = attention_texts(artifact.manifest, tokenizer, [text], [])
     assert (plain.target, plain.lengths) == (None, (4, 0))

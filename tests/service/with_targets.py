@@ -43,7 +43,7 @@ def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifac
 
 
 @dataclasses.dataclass
-class Aimed:
+class TextWithTarget:
     """Text with its target, and the separators among the tokens of encoder and decoder."""
 
     text: TokenizedText
@@ -55,23 +55,23 @@ class Aimed:
 
 def maps_of(
     engine: FakeEngine,
-    aimed: Aimed,
+    case: TextWithTarget,
     asked: AttentionSelection,
     kind: MapKind,
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> tuple[Any, Any]:
     """Return maps `[layers, heads, queries, keys]` of a kind, from the engine, and their norms."""
-    chosen, target, last = tuple(layers), asked.target, aimed.pooling.layer
+    chosen, target, last = tuple(layers), asked.target, case.pooling.layer
     assert target is not None
     output = engine.expected(
         TextTask(
-            aimed.text.input_ids,
-            aimed.text.segment_ids,
+            case.text.input_ids,
+            case.text.segment_ids,
             chosen if kind == "encoder" else (last,),
             ablated=asked.ablated,
             target=Target(
-                aimed.target.input_ids,
+                case.target.input_ids,
                 chosen,
                 chosen,
                 ablated=target.ablated,
@@ -95,16 +95,18 @@ def maps_of(
     return maps, plain.norms(maps, products)
 
 
-def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, ablated: bool) -> Any:
+def logprobs_of(
+    engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection, ablated: bool
+) -> Any:
     """Return the log-probabilities `[T]`, with or without the ablation."""
     target = asked.target
     assert target is not None
     task = TextTask(
-        aimed.text.input_ids,
-        aimed.text.segment_ids,
+        case.text.input_ids,
+        case.text.segment_ids,
         ablated=asked.ablated if ablated else (),
         target=Target(
-            aimed.target.input_ids,
+            case.target.input_ids,
             logprobs=True,
             ablated=target.ablated if ablated else (),
             cross_ablated=target.cross_ablated if ablated else (),
@@ -115,23 +117,23 @@ def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, abl
     return found.logprobs
 
 
-def assert_aimed_result(
-    found: dict[str, Any], engine: FakeEngine, aimed: Aimed, asked: AttentionSelection
+def assert_target_result(
+    found: dict[str, Any], engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection
 ) -> None:
     """Check that a text's JSON has the requested results of it and its target, and no others."""
     target = asked.target
     assert target is not None
     fields = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
     fields |= {f"target_{name}" for name in ("tokens", "token_ids", "offsets", "truncated")}
-    assert found["target_tokens"] == aimed.target.tokens
-    assert found["target_token_ids"] == aimed.target.input_ids.tolist()
-    assert found["target_offsets"] == [list(pair) for pair in aimed.target.offsets]
-    assert found["target_truncated"] is aimed.target.truncated
+    assert found["target_tokens"] == case.target.tokens
+    assert found["target_token_ids"] == case.target.input_ids.tolist()
+    assert found["target_offsets"] == [list(pair) for pair in case.target.offsets]
+    assert found["target_truncated"] is case.target.truncated
     wanted: dict[MapKind, Any] = dict.fromkeys(target.maps, (target.layers, target.heads))
     if asked.layers:
         wanted["encoder"] = (asked.layers, asked.heads)
     for kind, (layers, heads) in wanted.items():
-        maps, norms = maps_of(engine, aimed, asked, kind, layers, heads)
+        maps, norms = maps_of(engine, case, asked, kind, layers, heads)
         if asked.weights:
             fields.add(f"{PREFIXES[kind]}attention")
             assert_weights(found[f"{PREFIXES[kind]}attention"], maps, asked.top_k)
@@ -142,7 +144,7 @@ def assert_aimed_result(
         if asked.statistics:
             fields.add(f"{PREFIXES[kind]}stats")
             names = plain.cross_statistics if kind == "cross" else plain.statistics
-            places = aimed.read_separators if kind == "decoder" else aimed.separators
+            places = case.read_separators if kind == "decoder" else case.separators
             stats = names(maps, places)
             assert found[f"{PREFIXES[kind]}stats"].keys() == stats.keys()
             for name, values in stats.items():
@@ -152,11 +154,11 @@ def assert_aimed_result(
         fields.add("rollout")
     if asked.ablated or target.ablated or target.cross_ablated:
         fields |= {"pooled_shift", "target_logprob_shift"}
-        means = [logprobs_of(engine, aimed, asked, with_).mean() for with_ in (True, False)]
+        means = [logprobs_of(engine, case, asked, with_).mean() for with_ in (True, False)]
         np.testing.assert_allclose(found["target_logprob_shift"], means[0] - means[1], atol=1e-6)
     if target.logprobs:
         fields.add("target_logprobs")
-        logprobs = logprobs_of(engine, aimed, asked, ablated=True)
+        logprobs = logprobs_of(engine, case, asked, ablated=True)
         np.testing.assert_array_equal(np.array(found["target_logprobs"], "f4"), logprobs)
     assert found.keys() == fields
 

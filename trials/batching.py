@@ -124,7 +124,12 @@ async def trial(scale: Scale) -> list[Gate]:
             for _ in range(CLIENTS):
                 group.create_task(client())
     return [
-        Gate("texts in company", f"≥ {count}", str(differences.texts), differences.texts >= count),
+        Gate(
+            "texts in random batches",
+            f"≥ {count}",
+            str(differences.texts),
+            differences.texts >= count,
+        ),
         at_most("largest difference to the text alone", 1e-5, differences.max_abs_diff),
         exactly("out of order", 0, differences.out_of_order),
         at_most(
@@ -142,4 +147,4 @@ def run(scale: Scale) -> list[Gate]:
 
 
 if __name__ == "__main__":
-    main(__doc__, company=run)
+    main(__doc__, batching=run)

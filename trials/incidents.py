@@ -21,8 +21,8 @@ from trials.memory_group import Group
 from trials.prometheus import KEY, SCRAPE_SECONDS, asked
 from trials.stalls import BINARY, REPLY, stall
 
-Happening = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
-"""Function of a service and its artifact's folder; its context lasts as long as the happening."""
+Incident = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
+"""Function of a service and its artifact's folder; its context lasts as long as the incident."""
 REPLICA, BROKEN_REPLICA = "127.0.0.2", "127.0.0.3"
 SHORT = {"inputs": ["a river", "the sea"]}
 LONG = {"inputs": "the water " * 120}
@@ -73,22 +73,22 @@ def without_encode(service: Service) -> contextlib.AbstractAsyncContextManager[N
     return meanwhile(asking(service, {"inputs": "a river", "layers": [0]}, "/attention"))
 
 
-def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Happening:
-    """Return the happening of `count` clients that all send the same request."""
+def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Incident:
+    """Return the incident of `count` clients that all send the same request."""
 
-    def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
+    def incident(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
         return meanwhile(*(asking(service, body, headers=headers) for _ in range(count)))
 
-    return happening
+    return incident
 
 
-def triggered(word: str, pause: float = 0.5) -> Happening:
-    """Return the happening of a client whose text has a word that triggers a fault."""
+def triggered(word: str, pause: float = 0.5) -> Incident:
+    """Return the incident of a client whose text has a word that triggers a fault."""
 
-    def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
+    def incident(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
         return meanwhile(asking(service, {"inputs": f"a {word}"}, pause=pause))
 
-    return happening
+    return incident
 
 
 @contextlib.contextmanager
@@ -175,11 +175,11 @@ async def killed_again(service: Service, _: Path) -> AsyncIterator[None]:
     yield
 
 
-def full_of_connections(most: int, share: float) -> Happening:
-    """Return the happening of idle connections that take a share of `most` file descriptors."""
+def full_of_connections(most: int, share: float) -> Incident:
+    """Return the incident of idle connections that take a share of `most` file descriptors."""
 
     @contextlib.asynccontextmanager
-    async def happening(service: Service, _: Path) -> AsyncIterator[None]:
+    async def incident(service: Service, _: Path) -> AsyncIterator[None]:
         server = psutil.Process(service.process.pid)
         before = server.rlimit(resource.RLIMIT_NOFILE)
         server.rlimit(resource.RLIMIT_NOFILE, (most, before[1]))
@@ -189,20 +189,20 @@ def full_of_connections(most: int, share: float) -> Happening:
             yield
         server.rlimit(resource.RLIMIT_NOFILE, before)
 
-    return happening
+    return incident
 
 
-def unread(count: int) -> Happening:
-    """Return the happening of `count` clients that request large replies and do not read them."""
+def unread(count: int) -> Incident:
+    """Return the incident of `count` clients that request large replies and do not read them."""
 
     @contextlib.asynccontextmanager
-    async def happening(service: Service, _: Path) -> AsyncIterator[None]:
+    async def incident(service: Service, _: Path) -> AsyncIterator[None]:
         with contextlib.ExitStack() as stack:
             for _client in range(count):
                 stack.enter_context(stall(service.port, request("/attention", REPLY, BINARY)))
             yield
 
-    return happening
+    return incident
 
 
 def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
@@ -216,18 +216,18 @@ def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManag
     return meanwhile(*(leaving() for _ in range(4)))
 
 
-def nearly_full(group: Group) -> Happening:
-    """Return the happening of a memory limit only a fifteenth above the group's usage."""
+def nearly_full(group: Group) -> Incident:
+    """Return the incident of a memory limit only a fifteenth above the group's usage."""
 
     @contextlib.asynccontextmanager
-    async def happening(_service: Service, _folder: Path) -> AsyncIterator[None]:
+    async def incident(_service: Service, _folder: Path) -> AsyncIterator[None]:
         group.leave(1 / 15)
         try:
             yield
         finally:
             group.free()
 
-    return happening
+    return incident
 
 
 def faults(word: str) -> dict[int, str]:
