@@ -12,6 +12,8 @@ from tokenizers import Encoding
 from service.engines.contract import Ids
 from service.inference.tokenization.tokenized import Places, places_of
 
+LONG_TOKENS = 2**14
+"""Number of tokens from which a text is long."""
 _FIRST_OF_LENGTH = (0x80, 0x800, 0x10000)
 """The first code points that take 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
 
@@ -45,12 +47,13 @@ class Spelling:
     @classmethod
     def of(cls, text: str, encoding: Encoding, ids: Sequence[int]) -> Spelling:
         """Return the spelling of a text, which keeps nothing of its encoding."""
-        places, special = places_of(encoding.offsets), {}
-        indices = [n for n, special in enumerate(encoding.special_tokens_mask) if special]
-        if indices:
+        special: dict[int, str] = {}
+        if indices := [
+            n for n, is_special in enumerate(encoding.special_tokens_mask) if is_special
+        ]:
             tokens = encoding.tokens
             special = {index: tokens[index] for index in indices}
-        return cls(text, np.array(ids, np.int64), places, special)
+        return cls(text, np.array(ids, np.int64), _places(encoding), special)
 
     @property
     def characters(self) -> int:
@@ -71,6 +74,18 @@ class Spelling:
         if (name := self.special.get(index)) is not None:
             return Piece(token_id, name, special=True, start=None, stop=None)
         return Piece(token_id, self.text[start:end], special=False, start=at[0], stop=at[1])
+
+
+def _places(encoding: Encoding) -> Places:
+    """Return the offsets `[S, 2]` of a text's tokens.
+
+    The tokenizer makes a list of all offsets under Python's global lock, 40 ms for 500,000 tokens,
+    for which the event loop would wait. Those of a long text are therefore read one by one.
+    """
+    if len(encoding) <= LONG_TOKENS:
+        return places_of(encoding.offsets)
+    each = (encoding.token_to_chars(index) or (0, 0) for index in range(len(encoding)))
+    return np.fromiter(each, np.dtype((np.int32, 2)), len(encoding))
 
 
 def _byte_offsets(text: str) -> NDArray[np.int64]:

@@ -11,8 +11,12 @@ WORDS = {one: n for n, one in enumerate("a\x7f\x80\u07ff\u0800\uffff\U00010000ðŸ
 """The last and first characters of each length in UTF-8."""
 
 
+@pytest.mark.parametrize("long_tokens", [0, 2**14])
 @pytest.mark.parametrize("text", [" ".join(WORDS), "ðŸ˜€", "\x80 a", "  a"])
-def test_pieces_are_the_bytes_of_the_text(text: str) -> None:
+def test_pieces_are_the_bytes_of_the_text(
+    text: str, long_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.inference.tokenization.pieces.LONG_TOKENS", long_tokens)
     tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     encoding = tokenizer.encode(text)
