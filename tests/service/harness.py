@@ -7,10 +7,12 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 from fastapi import FastAPI
 
 from model.artifact.decomposition import DecompositionStep
@@ -217,6 +219,19 @@ def batching(
         if isinstance(engine, GatedEngine):
             engine.let_through()
         batcher.close()
+
+
+def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the bytes of each reply are added when they are reserved."""
+    budget, sizes = state_of(app).replies, list[int]()
+    hold = budget.hold
+
+    def recorded(size: int) -> AbstractContextManager[None]:
+        sizes.append(size)
+        return hold(size)
+
+    monkeypatch.setattr(budget, "hold", recorded)
+    return sizes
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -47,13 +47,12 @@ class Spelling:
     @classmethod
     def of(cls, text: str, encoding: Encoding, ids: Sequence[int]) -> Spelling:
         """Return the spelling of a text, which keeps nothing of its encoding."""
-        special: dict[int, str] = {}
-        if indices := [
-            n for n, is_special in enumerate(encoding.special_tokens_mask) if is_special
-        ]:
+        tokens: Sequence[str] = ()
+        special = [n for n, put in enumerate(encoding.special_tokens_mask) if put]
+        if special:
             tokens = encoding.tokens
-            special = {index: tokens[index] for index in indices}
-        return cls(text, np.array(ids, np.int64), _places(encoding), special)
+        names = {index: tokens[index] for index in special}
+        return cls(text, np.array(ids, np.int64), _places(encoding), names)
 
     @property
     def characters(self) -> int:

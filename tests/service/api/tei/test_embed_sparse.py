@@ -9,7 +9,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from tests.service.api.tei.tasks import RANKS, SPARSE, scores_of, serving_task
-from tests.service.harness import state_of
+from tests.service.harness import reserved_replies, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -69,14 +69,16 @@ async def test_an_unknown_prompt_is_refused(artifact: Artifact) -> None:
     assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
 
 
-async def test_whole_vocabularies_are_bounded_and_given_back(artifact: Artifact) -> None:
+async def test_whole_vocabularies_are_bounded_and_given_back(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Eight texts of 30 words of 4 bytes fit into 1024 bytes, nine do not."""
     async with serving_task(artifact, SPARSE, max_response_bytes=1024) as client:
+        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
         refused = await client.post("/embed_sparse", json={"inputs": ["a"] * 9})
-        state = state_of(client.app)
-        assert state.replies.held == state.replies.returned == 0
+        assert (replies.held, sizes) == (0, [])
         await client.post("/embed_sparse", json={"inputs": ["a"] * 8})
-        assert (state.replies.held, state.replies.returned) == (0, 8 * 30 * 4)
+        assert (replies.held, sizes) == (0, [8 * 30 * 4])
     assert refused.status_code == 413
     assert "send fewer texts" in refused.json()["error"]
 

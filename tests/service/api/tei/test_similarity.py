@@ -11,7 +11,7 @@ from scipy.spatial.distance import cosine
 
 from model.artifact.manifest import Artifact
 from service.api.tei.similarity import cosines
-from tests.service.harness import serving, state_of
+from tests.service.harness import reserved_replies, serving, state_of
 from tests.service.several import fake_of
 
 INPUTS = {"source_sentence": "a cat", "sentences": ["a dog", "a cat", "naïve 😀"]}
@@ -54,14 +54,16 @@ async def test_refusals(
 
 
 @pytest.mark.anyio
-async def test_parameters_cut_texts_and_vectors_are_bounded(artifact: Artifact) -> None:
+async def test_parameters_cut_texts_and_vectors_are_bounded(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four vectors of 128 numbers count among the bytes of replies, and go back."""
     inputs = INPUTS | {"sentences": ["a " * 600] * 3}
     parameters = {"truncate": False}
     async with serving(artifact, fake_of(artifact), max_response_bytes=4 * 4 * 128 + 96) as client:
+        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
         assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 200
-        replies = state_of(client.app).replies
-        assert (replies.held, replies.returned) == (0, 4 * 4 * 128 + 96)
+        assert (replies.held, sizes) == (0, [4 * 4 * 128 + 96])
         long = await client.post("/similarity", json={"inputs": inputs, "parameters": parameters})
         assert "text 1 (0 is source_sentence" in long.json()["error"]
         inputs["sentences"].append("b")

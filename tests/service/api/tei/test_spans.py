@@ -11,7 +11,7 @@ from model.artifact.task import TaskConfig
 from service.api.tei.spans import span_bytes
 from service.inference.tokenization.tokenizer import Options
 from tests.service.api.tei.tasks import LABELS, TOKENS, scores_of, serving_task
-from tests.service.harness import state_of
+from tests.service.harness import reserved_replies, state_of
 
 pytestmark = pytest.mark.anyio
 TEXTS = ["The cats of Bamberg", "", 'no \U0001f600 \x01 "quotes" \ud7ff']
@@ -75,14 +75,16 @@ async def test_what_a_model_cannot_do_is_a_422(
 @pytest.mark.parametrize(
     "text", ["\x01 \U0001f600 a " * 80, "cat " * 100, "unbelievable " * 60], ids=["long", "", "cut"]
 )
-async def test_a_reply_weighs_no_more_than_is_predicted(artifact: Artifact, text: str) -> None:
+async def test_a_reply_weighs_no_more_than_is_predicted(
+    artifact: Artifact, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The prediction is close, even if labels and characters are long in JSON."""
     task = TOKENS.model_copy(update={"labels": ("B-Ä" * 9, "B-X" * 9, "B-Y" * 9)})
     async with serving_task(artifact, task) as client:
-        state = state_of(client.app)
+        state, sizes = state_of(client.app), reserved_replies(client.app, monkeypatch)
         tokens = state.models.default.inference.tokenizer.tokenize([text], Options())
         response = await client.post("/predict", json={"inputs": text, "aggregation": "none"})
         size = span_bytes([text], tokens, task)
-        assert (state.replies.held, state.replies.returned) == (0, size)
+        assert (state.replies.held, sizes) == (0, [size])
     assert len(response.json()) == len(tokens[0].input_ids) - 2
     assert size / 4 < len(response.content) < size
