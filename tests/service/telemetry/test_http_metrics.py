@@ -13,6 +13,7 @@ from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.serving.state import state_of
+from service.system.budget import Reservation
 from service.telemetry.http_metrics import Exchanged, HttpMetrics
 from tests.service.harness import AnsweringEngine, serving
 from tests.service.scraped import Samples, samples
@@ -40,9 +41,12 @@ async def test_every_refusal_has_its_route_and_reason(
         await ask("/nowhere")
         await ask("/info")
         await ask("/v2/models/nobody/infer", {})
+        other = Reservation(state.replies)
+        other.grow(state.replies.limit)
         with state.replies.hold(state.replies.limit):
             await ask("/encode", {"inputs": "a"})
-        with state.bodies.hold(state.bodies.limit):
+        other.release()
+        with state.bodies.hold(2 * state.bodies.limit):
             await ask("/attention", {"inputs": "a"})
         state.metrics.http.refused({"path": "/encode"}, EngineFailed(""))
         found = {

@@ -17,7 +17,7 @@ from service.engines.contract import Floats
 from service.errors import EmptyInputs
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, TokenIds
-from tests.service.harness import serving, state_of
+from tests.service.harness import reserved_replies, serving, state_of
 from tests.service.several import fake_of
 
 INPUTS: TypeAdapter[list[Input]] = TypeAdapter(TextsOrIds)
@@ -88,9 +88,8 @@ async def test_large_lists_leave_the_event_loop_and_have_their_limit(
         expected = await ask(client)
         monkeypatch.setattr(reserved, "INLINE_BYTES", 1)
         assert (await ask(client)).content == expected.content
-        replies = state_of(client.app).replies
-        returned = replies.returned
+        sizes = reserved_replies(client.app, monkeypatch)
         body["input"].append("d")
         refused = await ask(client)
-        assert (refused.status_code, replies.returned, replies.held) == (413, returned, 0)
+        assert (refused.status_code, sizes, state_of(client.app).replies.held) == (413, [], 0)
         assert "send fewer texts" in refused.json()["error"]["message"]

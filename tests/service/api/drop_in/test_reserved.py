@@ -11,24 +11,25 @@ from model.artifact.manifest import Artifact
 from service.api.drop_in.reserved import reserve, respond
 from service.inference.timings import Timings
 from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
-from tests.service.harness import state_of
+from tests.service.harness import reserved_replies, state_of
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_reply_has_its_limit_and_gives_its_bytes_back(artifact: Artifact) -> None:
+async def test_a_reply_has_its_limit_and_gives_its_bytes_back(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reply that would be too large is refused before anything is computed."""
     async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
-        replies = state_of(client.app).replies
+        sizes = reserved_replies(client.app, monkeypatch)
         engine = state_of(client.app).models.default.inference.engines.default.engine
         body = {"query": "a", "texts": ["x" * 20] * 15}
         fits = await client.post("/rerank", json=body)
-        returned = replies.returned
         refused = await client.post("/rerank", json=body | {"return_text": True})
         assert isinstance(engine, ScoringEngine)
         assert engine.scored == 15
-        assert replies.held == 0
-        assert replies.returned == returned > 0
+        assert len(sizes) == 1
+        assert state_of(client.app).replies.held == 0
     assert (fits.status_code, refused.status_code) == (200, 413)
     assert "send fewer texts" in refused.json()["error"]
 
