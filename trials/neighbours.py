@@ -25,8 +25,9 @@ RATE = 10.0
 SINGLE = [
     ("/encode", {"inputs": f"a short text, number {n}", "outputs": ["pooled"]}) for n in range(50)
 ]
-MOST_BYTES = 512 * 2**20
-"""Default of `--max-bytes-in-flight`: memory of requests beyond what the service has at work."""
+MOST_BYTES = (512 + 256) * 2**20
+"""Defaults of `--max-bytes-in-flight` and `--max-body-bytes-in-flight`: memory that requests and
+their bodies take beyond what the service has at work."""
 MAP_WORDS = "the water runs down the hill and " * 34 + "on and"
 """240 words, 242 tokens: their maps are 55 MB of JSON."""
 GERMAN = "das Wasser läuft den Hügel hinab und " * 4

@@ -101,15 +101,16 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     request.state.reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
-    def work(texts: Sequence[str], _first: int) -> list[bytes]:
+    def work(texts: Sequence[str], first: int) -> list[bytes]:
         nonlocal tokens, size
         special, written = body.add_special_tokens, []
-        for spelling in inference.tokenizer.spell(texts, body.prompt_name, special_tokens=special):
+        spellings = inference.tokenizer.spell(texts, body.prompt_name, special_tokens=special)
+        for index, spelling in enumerate(spellings, first):
             with counting:
                 tokens += len(spelling.ids)
                 size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
                 check_size(size, limit, "send fewer or shorter texts", binary=True)
-            written.append(_pieces_json(spelling))
+            written.append(_pieces_json(spelling, b",[" if index else b"["))
         return written
 
     counting = threading.Lock()
@@ -119,15 +120,16 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     request.state.reservation.shrink(most)
     with reserve(request, size) as held:
         timings = Timings(tokens, began, time.monotonic() - began)
-        first, *others = parts
-        content: list[Part] = [b"[", first, *(b"," + part for part in others), b"]"]
+        content: list[Part] = [b"[", *parts, b"]"]
         return respond_pieces(held, iter(content), timings)
 
 
-def _pieces_json(spelling: Spelling) -> bytes:
+def _pieces_json(spelling: Spelling, opening: bytes) -> bytes:
     """Serialise the tokens of a text in steps, so that other threads run between."""
-    steps = spelling.steps(PIECES_PER_STEP)
-    return b"[" + b",".join(orjson.dumps(pieces)[1:-1] for pieces in steps) + b"]"
+    parts: list[bytes] = []
+    for pieces in spelling.steps(PIECES_PER_STEP):
+        parts += b",", orjson.dumps(pieces)[1:-1]
+    return b"".join([opening, *parts[1:], b"]"])
 
 
 @router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})

@@ -305,6 +305,8 @@ async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:
+    if len(part) > SEND_BYTES:
+        part = memoryview(part)  # a slice of bytes would copy all the rest
     while len(part) > SEND_BYTES:
         await send({"type": "http.response.body", "body": part[:SEND_BYTES], "more_body": True})
         part = part[SEND_BYTES:]

@@ -15,11 +15,14 @@ from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, Servic
 from service.inference.tokenization.turns import Turns
 from service.scheduler.admission import retry_after
 from service.scheduler.submission import Caller
-from service.system.resources import lower_priority
+from service.system.resources import lower_priority, release_memory
 
 SLICE_CHARACTERS = 2**14
 """Characters that are tokenised between two looks at the deadline, some 20 ms; one input alone may
 have more."""
+LARGE_CHARACTERS = 2**17
+"""Characters of a slice for which the tokenizer takes so much memory (some 75 MB) that it goes back
+to the system at once."""
 MAX_REQUESTS = 1024
 """Maximum number of requests that wait."""
 WEIGHT, LARGEST_RATIO = 0.1, 3.0
@@ -197,7 +200,11 @@ class Backlog:
 def _timed(asked: TokenizerWork[Any, Found], part: slice) -> tuple[list[Found], float]:
     """Return the results of a slice and its seconds. In a thread."""
     began = time.monotonic()
-    return asked.work(asked.inputs[part], part.start), time.monotonic() - began
+    results = asked.work(asked.inputs[part], part.start)
+    seconds = time.monotonic() - began
+    if sum(asked.sizes[part]) > LARGE_CHARACTERS:
+        release_memory()  # else each thread keeps what the tokenizer took for the text
+    return results, seconds
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:

@@ -42,6 +42,9 @@ async def test_special_tokens_are_a_choice(client: httpx.AsyncClient) -> None:
     body = {"inputs": "a [SEP] b", "add_special_tokens": False}
     (found,) = (await client.post("/tokenize", json=body)).json()
     assert [token["text"] for token in found] == ["a", "[SEP]", "b"]
+    body["inputs"] = [" ", " a"]
+    nothing, found = (await client.post("/tokenize", json=body)).json()
+    assert (nothing, [token["text"] for token in found]) == ([], ["a"])
 
 
 async def test_a_prompt_is_part_of_the_text(artifact: Artifact) -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from service.errors import EngineUnavailable, Overloaded
 from service.inference.tokenization import backlog
-from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog, TokenizerWork
+from service.inference.tokenization.backlog import (
+    LARGE_CHARACTERS,
+    SLICE_CHARACTERS,
+    Backlog,
+    TokenizerWork,
+)
 from service.scheduler.submission import Caller
 from tests.service.harness import until
 
@@ -147,3 +152,11 @@ async def test_closing_refuses_what_waits() -> None:
     assert tokenizer.order == "A"
     with pytest.raises(EngineUnavailable):
         await one.run(tokenizer.asked("B", 1))
+
+
+async def test_memory_goes_back_after_large_slices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, released = measured(), list[int]()
+    monkeypatch.setattr(backlog, "release_memory", lambda: released.append(1))
+    for size, count in ((SLICE_CHARACTERS, 0), (LARGE_CHARACTERS + 1, 1)):
+        await one.run(TokenizerWork(Caller(), ["a"], [size], lambda inputs, _: [*inputs]))
+        assert len(released) == count
