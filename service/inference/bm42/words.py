@@ -1,9 +1,9 @@
 """BM42 weights of the words in a text, by the attention of the [CLS] token.
 
-Vasnetsov 2024, https://qdrant.tech/articles/bm42/, with the indices and the scale of Qdrant's
-fastembed. The weight of a word is the sum over its pieces, without special tokens, punctuation and
-stop words. The weight of a stem is the maximum over its words, stored as √(ln(1 + weight)) at the
-index |MurmurHash3(stem)|.
+Vasnetsov 2024, https://qdrant.tech/articles/bm42/, with the stemmer, the hash and the scale of
+Qdrant's fastembed. The weight of a word is the sum over its pieces, without special tokens,
+punctuation and stop words. The weight of a stem is the maximum over its words, stored as
+√(ln(1 + weight)) at the index |MurmurHash3(stem)|.
 
 Notation: S tokens of one text.
 """
@@ -13,11 +13,11 @@ from __future__ import annotations
 import string
 from collections.abc import Collection, Iterator, Sequence
 
+import mmh3
 import numpy as np
+from py_rust_stemmers import SnowballStemmer
 
 from service.engines.contract import Floats
-from service.inference.bm42.hashing import murmur3
-from service.inference.bm42.stemmer import stem
 from service.inference.tasks.task_heads import SparseVector
 
 _ENGLISH = """
@@ -33,6 +33,7 @@ where which while who whom why will with won wouldn y you your yours yourself yo
 STOP_WORDS = frozenset(_ENGLISH.split())
 """English stop words of NLTK, without words with an apostrophe, which WordPiece splits."""
 _LEFT_OUT = STOP_WORDS.union(string.punctuation)
+_STEMMER = SnowballStemmer("english")
 PREFIX = "##"
 """Prefix of a piece that continues a word in WordPiece vocabularies."""
 
@@ -70,9 +71,9 @@ def sparse_vector(
     largest: dict[str, float] = {}
     for word, weight in word_weights(tokens, attention, special):
         if word not in _LEFT_OUT:
-            stemmed = stem(word)
+            stemmed = _STEMMER.stem_word(word)
             largest[stemmed] = max(weight, largest.get(stemmed, 0.0))
-    weights = {abs(murmur3(word.encode())): weight for word, weight in largest.items()}
+    weights = {abs(mmh3.hash(word)): weight for word, weight in largest.items()}
     indices = np.array(sorted(weights), np.int64)
     values = np.array([weights[index] for index in indices.tolist()], np.float64)
     return SparseVector(indices, np.sqrt(np.log1p(values)).astype(np.float32))
