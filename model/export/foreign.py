@@ -47,7 +47,7 @@ from model.tokenization.segments import reading_segments
 from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
 
-_LIBRARIES = ("onnx", "tokenizers")
+_LIBRARIES = ("onnx", "tokenizers", "transformers")
 _DESCRIPTIONS = ("*.json", "*/config.json", "*/*.safetensors", "vocab.txt", "merges.txt")
 _SIZES = ("vocab_size", "max_position_embeddings")
 

@@ -1,75 +1,54 @@
-"""Class of a checkpoint's tokenizer, determined as in transformers 5."""
+"""Class of a checkpoint's tokenizer, chosen as by transformers' `AutoTokenizer`.
+
+`AutoTokenizer` itself is not called, because it would load whatever class of transformers a
+checkpoint names, models included.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerBase, TokenizersBackend
+from transformers.models.auto.tokenization_auto import (
+    MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
+    TOKENIZER_MAPPING_NAMES,
+    tokenizer_class_from_name,
+)
 
 from model.errors import CheckpointError
-from model.tokenization.byte_pairs import GEMMA, QWEN2, ROBERTA
 from model.tokenization.files import TokenizerFiles
-from model.tokenization.marian import MARIAN
-from model.tokenization.multilingual_bart import M2M_100, MBART, MBART_50
-from model.tokenization.names import AS_STORED, BACKENDS, MODEL_TYPES, NOT_BUILT, OVERRULING
-from model.tokenization.sentence_pieces import ALBERT, CAMEMBERT, DEBERTA_V2, T5, XLM_ROBERTA
-from model.tokenization.source import TokenizerClass
-from model.tokenization.word_pieces import BERT, DISTILBERT, MPNET
 
-CLASSES: Mapping[str, TokenizerClass] = {
-    "AlbertTokenizer": ALBERT,
-    "BartTokenizer": ROBERTA,
-    "BertTokenizer": BERT,
-    "CamembertTokenizer": CAMEMBERT,
-    "DebertaV2Tokenizer": DEBERTA_V2,
-    "DistilBertTokenizer": DISTILBERT,
-    "ElectraTokenizer": BERT,
-    "GemmaTokenizer": GEMMA,
-    "LEDTokenizer": ROBERTA,
-    "LayoutLMTokenizer": BERT,
-    "LongformerTokenizer": ROBERTA,
-    "LxmertTokenizer": BERT,
-    "M2M100Tokenizer": M2M_100,
-    "MBart50Tokenizer": MBART_50,
-    "MBartTokenizer": MBART,
-    "MPNetTokenizer": MPNET,
-    "MarianTokenizer": MARIAN,
-    "MobileBertTokenizer": BERT,
-    "MvpTokenizer": ROBERTA,
-    "Qwen2Tokenizer": QWEN2,
-    "RobertaTokenizer": ROBERTA,
-    "SqueezeBertTokenizer": BERT,
-    "T5Tokenizer": T5,
-    "XLMRobertaTokenizer": XLM_ROBERTA,
-}
-"""Classes by transformers' names, without a final "Fast"."""
+AS_STORED = "TokenizersBackend"
+"""Class of a tokenizer that consists of its tokenizer.json."""
+OF_PIECES = frozenset({"MarianTokenizer", "M2M100Tokenizer"})
+"""Classes whose texts SentencePiece segments. transformers has no fast tokenizer for them."""
 
 
-def find_class(files: TokenizerFiles) -> tuple[str, TokenizerClass | None]:
-    """Return the class of a checkpoint's tokenizer, and its name; None for a bare tokenizer.json.
+def class_name(files: TokenizerFiles) -> str:
+    """Return the name of the class of a checkpoint's tokenizer, without a final "Fast".
 
     Raises:
-        CheckpointError: no class is named, it is the checkpoint's own code, or it is not supported.
+        CheckpointError: no class is named, it is the checkpoint's own code, or it is unknown.
 
     """
     declared = files.settings.get("tokenizer_class")
     named = declared or files.config.get("tokenizer_class")
     if named is not None and not isinstance(named, str):
         raise CheckpointError(f"{files.folder}: tokenizer_class is {named!r}, not a name")
-    default = MODEL_TYPES.get(str(files.config.get("model_type")))
-    overruling = not OVERRULING.isdisjoint(
-        str(files.config.get(key)) for key in ("model_type", "model_name")
-    )
+    model_type = str(files.config.get("model_type"))
+    default = TOKENIZER_MAPPING_NAMES.get(model_type)
+    default = default and _plain(default)
     own_code = _names_own_code(files)
-    if own_code and not default and (not declared or _is_unknown(declared)):
+    if own_code and not default and (not declared or _find(declared) is None):
         raise CheckpointError(
             f"{files.folder} has a tokenizer that is code of its own (auto_map), which is not run; "
             "where its tokenizer.json is whole, set tokenizer_class to PreTrainedTokenizerFast in "
             "tokenizer_config.json"
         )
     if not own_code and named and default and _plain(named) != default:
-        if default == AS_STORED:
-            return default, None
-        return _class(files, default if overruling else named)
-    if not declared and named and _is_unknown(named):
+        overruling = not MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS.isdisjoint(
+            {model_type, str(files.config.get("model_name"))}
+        )
+        named = default if default == AS_STORED or overruling else named
+    elif not declared and named and _find(named) is None:
         raise CheckpointError(
             f"{files.folder}: config.json names a tokenizer_class {named}, which transformers does "
             "not have; set it to PreTrainedTokenizerFast if tokenizer.json is whole"
@@ -79,7 +58,53 @@ def find_class(files: TokenizerFiles) -> tuple[str, TokenizerClass | None]:
             f"{files.folder} names no tokenizer_class; set one in tokenizer_config.json "
             "(PreTrainedTokenizerFast takes tokenizer.json as it stands)"
         )
-    return _class(files, str(named or default))
+    name = _plain(str(named or default))
+    # Llama's class has no byte-level words, but some checkpoints that name it do
+    return AS_STORED if name == "LlamaTokenizer" and files.has_byte_level else name
+
+
+def backend_class(files: TokenizerFiles, name: str) -> type[TokenizersBackend]:
+    """Return transformers' class that builds a fast tokenizer.
+
+    Args:
+        files: files of the tokenizer, named in errors.
+        name: name of the class; an unknown one stands for a tokenizer.json, as in transformers.
+
+    Raises:
+        CheckpointError: the class does not build a fast tokenizer.
+
+    """
+    found = _find(name)
+    if found is None:
+        return TokenizersBackend
+    if not (isinstance(found, type) and issubclass(found, TokenizersBackend)):
+        files.require(name)
+        raise CheckpointError(
+            f"{files.folder}: {name} is not supported; where its tokenizer.json is whole, "
+            "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
+        )
+    return found
+
+
+def input_names(files: TokenizerFiles) -> list[str]:
+    """Return the model inputs that the class returns by default.
+
+    Raises:
+        CheckpointError: the checkpoint names no supported class.
+
+    """
+    name = class_name(files)
+    kind = PreTrainedTokenizerBase if name in OF_PIECES else backend_class(files, name)
+    return list(kind.model_input_names)
+
+
+def _find(name: str) -> object | None:
+    """Return what transformers has under a name; None for nothing, and for its base class."""
+    try:
+        found: object | None = tokenizer_class_from_name(name)
+    except Exception:  # a package is missing that only this class needs
+        return name
+    return TokenizersBackend if found is PreTrainedTokenizer else found
 
 
 def _names_own_code(files: TokenizerFiles) -> bool:
@@ -89,17 +114,3 @@ def _names_own_code(files: TokenizerFiles) -> bool:
 
 def _plain(name: str) -> str:
     return name.removesuffix("Fast")
-
-
-def _is_unknown(name: str) -> bool:
-    return _plain(name) not in CLASSES.keys() | BACKENDS | NOT_BUILT
-
-
-def _class(files: TokenizerFiles, name: str) -> tuple[str, TokenizerClass | None]:
-    if _plain(name) in NOT_BUILT:
-        files.require(name)
-        raise CheckpointError(
-            f"{files.folder}: {name} is not supported; where its tokenizer.json is whole, "
-            "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
-        )
-    return name, CLASSES.get(_plain(name))

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from model.errors import CheckpointError
 from model.tokenization.growth import check_growth
 
 Settings = dict[str, Any]
+Side = Literal["source", "target"]
+"""Side of an encoder–decoder: the texts it reads, or the texts it writes."""
 
+READ_AS_THEY_ARE = {"vocab.txt", "vocab.json", "merges.txt"}
+"""Vocabulary files that replace a tokenizer.json."""
 _CONVERTED = re.compile(r"tekken\.json|tiktoken\.model|tokenizer\.model")
 """Names that transformers converts for any class if there is no tokenizer.json."""
 
@@ -52,12 +57,17 @@ class TokenizerFiles:
             _stored(stored) if stored.is_file() else None,
         )
 
-    def require(self, name: str, files: tuple[str, ...] = ()) -> None:
+    @property
+    def has_byte_level(self) -> bool:
+        """Whether tokenizer.json turns text into bytes, as transformers finds out."""
+        return self.stored is not None and '"ByteLevel"' in json.dumps(self.stored)
+
+    def require(self, name: str, vocabulary_files: Iterable[str] = ()) -> None:
         """Check that there is a tokenizer.json, or the vocabulary files that replace it.
 
         Args:
             name: the tokenizer's class.
-            files: names of its vocabulary files.
+            vocabulary_files: names of its vocabulary files.
 
         Raises:
             CheckpointError: both are missing.
@@ -65,9 +75,11 @@ class TokenizerFiles:
         """
         if self.stored is not None:
             return
+        required = [name for name in vocabulary_files if name != "tokenizer.json"]
+        readable = bool(required) and READ_AS_THEY_ARE.issuperset(required)
         names = sorted(path.name for path in self.folder.iterdir())
         converted = [name for name in names if _CONVERTED.search(name)]
-        if files and not converted and set(files) <= set(names):
+        if readable and not converted and set(required) <= set(names):
             return
         models = converted or [name for name in names if name.endswith(".model")]
         if models:
@@ -75,9 +87,9 @@ class TokenizerFiles:
                 f"{self.folder} holds its tokenizer as {models[0]} only; save it with transformers "
                 "once (AutoTokenizer.from_pretrained, save_pretrained), which writes tokenizer.json"
             )
-        if files:
+        if readable:
             raise CheckpointError(
-                f"{self.folder} holds neither tokenizer.json nor {' and '.join(files)}"
+                f"{self.folder} holds neither tokenizer.json nor {' and '.join(required)}"
             )
         raise CheckpointError(f"{self.folder} holds no tokenizer.json, which a {name} needs")
 

@@ -5,16 +5,55 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tokenizers import AddedToken
+from transformers import PreTrainedTokenizer
 
 from model.errors import CheckpointError
-from model.tokenization.files import read_json
-from model.tokenization.source import Source
+from model.tokenization.files import TokenizerFiles, read_json
+from model.tokenization.pretrained import from_files
 
 _MOST_IDS = 2**24
 """Limit of ids, above any real vocabulary, because rows up to the largest id are allocated."""
+
+
+class DeclaredTokens(PreTrainedTokenizer):  # type: ignore[misc]
+    """Special and added tokens of a checkpoint with a vocab.json, by transformers' own rules."""
+
+    vocab_files_names = {"vocab_file": "vocab.json"}  # noqa: RUF012
+
+    def __init__(self, vocab_file: str, **settings: Any) -> None:
+        self.ids = read_ids(Path(vocab_file))
+        self.given: dict[int, AddedToken] = dict(settings.get("added_tokens_decoder", {}))
+        super().__init__(**settings)
+
+    @classmethod
+    def read(cls, files: TokenizerFiles, defaults: Mapping[str, str]) -> Self:
+        """Read the tokens; special tokens that the files do not name have defaults.
+
+        Raises:
+            CheckpointError: a file is damaged, or an added token has another token's id.
+
+        """
+        by_id = {index: token for token, index in read_ids(files.folder / "vocab.json").items()}
+        declared = from_files(cls, files, defaults)
+        for index, token in declared.given.items():
+            if (known := by_id.get(index, token.content)) != token.content:
+                raise CheckpointError(
+                    f"{files.folder}: tokenizer_config.json gives {token.content} the id {index}, "
+                    f"which vocab.json gives {known}"
+                )
+        return declared
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids without added tokens."""
+        return len(self.ids)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return all ids."""
+        return {**self.ids, **self.added_tokens_encoder}
 
 
 @dataclass(frozen=True)
@@ -56,30 +95,29 @@ def read_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def extended(source: Source, ids: Mapping[str, int]) -> Vocabulary:
+def vocabulary_of(folder: Path, declared: DeclaredTokens) -> Vocabulary:
     """Return a vocabulary with a checkpoint's added and special tokens.
 
-    They are matched in the text before normalisation. New ones get the next ids, as in
-    transformers' tokenizers without a tokenizer.json.
+    They are matched in the text before normalisation.
+
+    Args:
+        folder: folder of the checkpoint, named in errors.
+        declared: its tokens.
 
     Raises:
         CheckpointError: the vocabulary lacks the unknown token.
 
     """
-    unknown = source.name("unk_token")
-    if unknown not in ids:
+    unknown = str(declared.unk_token)
+    if unknown not in declared.ids:
         raise CheckpointError(
-            f"{source.files.folder}: the tokenizer's vocabulary lacks {unknown}, its unknown token"
+            f"{folder}: the tokenizer's vocabulary lacks {unknown}, its unknown token"
         )
-    known = dict(ids) | {token.content: index for index, token in source.added.items()}
-    added = {token.content: token for token in source.added.values()}
-    special = dict.fromkeys(map(str, (*source.special.values(), *source.extra)))
-    for name in special:
-        if name not in added:
-            added[name] = AddedToken(name)
-            known.setdefault(name, len(known))
-    tokens = [_as_given(token, special=name in special) for name, token in added.items()]
-    return Vocabulary(known, unknown, tokens)
+    special = set(declared.all_special_tokens)
+    tokens = declared.added_tokens_decoder
+    added = [_as_given(token, special=token.content in special) for token in tokens.values()]
+    ids = declared.ids | {token.content: index for index, token in tokens.items()}
+    return Vocabulary(ids, unknown, added)
 
 
 def _as_given(token: AddedToken, *, special: bool) -> AddedToken:

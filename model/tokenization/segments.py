@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
-from model.tokenization.classes import find_class
+from model.tokenization.classes import input_names
 from model.tokenization.files import TokenizerFiles
 
 
@@ -33,8 +33,7 @@ def hands_segments(folder: Path) -> bool:
     """
     files = TokenizerFiles.read(folder)
     if "model_input_names" not in files.settings:
-        _, kind = find_class(files)
-        return kind is not None and kind.segments
+        return "token_type_ids" in input_names(files)
     names = files.settings["model_input_names"]
     if not isinstance(names, list):
         raise CheckpointError(

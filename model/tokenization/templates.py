@@ -9,72 +9,36 @@ from tokenizers.processors import TemplateProcessing
 
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
-from model.tokenization.source import Source
 from model.tokenization.vocabulary import model_ids
 
 Numbered = tuple[str, int]
 """Token and its id."""
 
 
-def numbered(
-    tokenizer: Tokenizer, source: Source, name: str, default: int | None = None
-) -> Numbered:
-    """Return a named special token and its id; the default id if the files set the token to null.
+def numbered(tokenizer: Tokenizer, folder: Path, name: str, token: str | None) -> Numbered:
+    """Return a named special token and its id.
 
     Raises:
-        CheckpointError: the token is null without a default id, or missing from the vocabulary.
+        CheckpointError: the token is null, or missing from the vocabulary.
 
     """
-    token = source.name(name)
-    index = tokenizer.token_to_id(token) if name in source.special else default
-    if index is None:
-        reason = (
-            f"vocabulary lacks {token}, its {name}"
-            if name in source.special
-            else f"{name} is null; name one in tokenizer_config.json"
+    if token is None:
+        raise CheckpointError(
+            f"{folder}: the tokenizer's {name} is null; name one in tokenizer_config.json"
         )
-        raise CheckpointError(f"{source.files.folder}: the tokenizer's {reason}")
+    index = tokenizer.token_to_id(token)
+    if index is None:
+        raise CheckpointError(f"{folder}: the tokenizer's vocabulary lacks {token}, its {name}")
     return token, index
 
 
-def as_segments(cls: Numbered, sep: Numbered) -> TemplateProcessing:
-    """Return BERT's template: [CLS] text [SEP], and a second text with [SEP] as segment 1."""
+def around(before: list[Numbered], after: list[Numbered]) -> TemplateProcessing:
+    """Return the template of tokens before and after a text, and around a pair."""
+    first, last = [token for token, _ in before], [token for token, _ in after]
     return TemplateProcessing(
-        single=f"{cls[0]}:0 $A:0 {sep[0]}:0",
-        pair=f"{cls[0]}:0 $A:0 {sep[0]}:0 $B:1 {sep[0]}:1",
-        special_tokens=[cls, sep],
-    )
-
-
-def as_one_segment(bos: Numbered, eos: Numbered) -> TemplateProcessing:
-    """Return RoBERTa's template: <s> text </s>, a second text between two </s>; all segment 0."""
-    return TemplateProcessing(
-        single=[bos[0], "$A", eos[0]],
-        pair=[bos[0], "$A", eos[0], eos[0], "$B", eos[0]],
-        special_tokens=[bos, eos],
-    )
-
-
-def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:
-    """Return the template of `add_bos_token` and `add_eos_token`; by default neither is added."""
-    tokens = {
-        name: numbered(tokenizer, source, name)
-        for name in ("bos_token", "eos_token")
-        if source.flags.get(f"add_{name}") and name in source.special
-    }
-    single, second = (
-        " ".join(
-            f"{part}:{segment}"
-            for part in (
-                *(token for name, (token, _) in tokens.items() if name == "bos_token"),
-                text,
-                *(token for name, (token, _) in tokens.items() if name == "eos_token"),
-            )
-        )
-        for segment, text in enumerate(("$A", "$B"))
-    )
-    return TemplateProcessing(
-        single=single, pair=f"{single} {second}", special_tokens=list(tokens.values())
+        single=[*first, "$A", *last],
+        pair=[*first, "$A", "$B", *last],
+        special_tokens=[*before, *after],
     )
 
 

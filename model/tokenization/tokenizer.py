@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, normalizers
+from tokenizers.models import WordPiece
+from transformers import PreTrainedTokenizerBase
 
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
-from model.tokenization.classes import find_class
-from model.tokenization.declared import Declared, add_tokens, read_declared, special_tokens
-from model.tokenization.files import TokenizerFiles
+from model.tokenization.classes import OF_PIECES, backend_class, class_name
+from model.tokenization.files import Side, TokenizerFiles
 from model.tokenization.growth import check_growth
-from model.tokenization.source import Side, Source
-from model.tokenization.templates import as_configured
+from model.tokenization.m2m_100 import m2m_100
+from model.tokenization.marian import marian
+from model.tokenization.pretrained import from_files
 from model.tokenization.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for content other than text."""
+_TO_TARGETS = "_switch_to_target_mode"
+"""Method of transformers' tokenizers whose targets differ from their sources."""
 
 
 def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> Tokenizer:
-    """Return the tokenizer that transformers 5 would build from the same folder.
+    """Return the tokenizer that transformers builds from the same folder.
 
-    As in transformers, tokenizers of most classes are rebuilt from their vocabulary, their added
-    tokens and the flags of `tokenizer_config.json`, and from little else of `tokenizer.json`; a
-    tokenizer without a specific class is its `tokenizer.json`. Padding and truncation are off,
-    because the service controls them.
+    Padding and truncation are off, because the service controls them.
 
     Args:
         folder: the checkpoint.
@@ -55,8 +56,9 @@ def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> 
         CheckpointError: as for `load_tokenizer`; or no language is named.
 
     """
-    _, kind = find_class(TokenizerFiles.read(folder))
-    if kind is None or not kind.sided:
+    files = TokenizerFiles.read(folder)
+    name = class_name(files)
+    if name not in OF_PIECES and not hasattr(backend_class(files, name), _TO_TARGETS):
         return None
     target = _checked(folder, vocab_size, lowercase=lowercase, side="target")
     source = _checked(folder, vocab_size, lowercase=lowercase)
@@ -64,14 +66,9 @@ def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> 
 
 
 def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "source") -> Tokenizer:
-    try:
-        tokenizer, source = _build(TokenizerFiles.read(folder), side)
-        tokenizer = _without_placeholders(tokenizer, source, vocab_size)
-    except CheckpointError:
-        raise
-    except Exception as error:  # tokenizers raises plain Exception
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{folder} holds no readable tokenizer: {reason}") from None
+    files = TokenizerFiles.read(folder)
+    tokenizer, special = _build(files, side)
+    tokenizer = _without_placeholders(tokenizer, special, vocab_size)
     rules = {"normalizer": tokenizer.normalizer, "decoder": tokenizer.decoder}
     check_growth(
         str(folder), {name: json.loads(step.__getstate__()) for name, step in rules.items() if step}
@@ -97,8 +94,8 @@ def special_token(folder: Path, name: str) -> str | None:
         CheckpointError: there is no tokenizer, or it is damaged or not supported.
 
     """
-    _, source = _build(TokenizerFiles.read(folder))
-    return str(source.special[name]) if name in source.special else None
+    _, special = _build(TokenizerFiles.read(folder))
+    return special.get(name)
 
 
 def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
@@ -117,47 +114,70 @@ def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
             tokenizer.add_special_tokens([token])
 
 
-def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Source]:
-    name, kind = find_class(files)
-    if files.settings.get("init_inputs"):
-        raise CheckpointError(f"{files.folder}: init_inputs of tokenizer_config.json are not read")
-    declared = read_declared(files)
-    if declared.flags.get("split_special_tokens"):
+def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Mapping[str, str]]:
+    """Return a side's tokenizer, and its special tokens by name."""
+    for setting in ("init_inputs", "split_special_tokens"):
+        if files.settings.get(setting):
+            raise CheckpointError(
+                f"{files.folder}: {setting} of tokenizer_config.json is not supported"
+            )
+    name = class_name(files)
+    try:
+        if name in OF_PIECES:
+            tokenizer, pretrained = (marian if name == "MarianTokenizer" else m2m_100)(files, side)
+        else:
+            tokenizer, pretrained = _of_backend(files, name, side)
+    except CheckpointError:
+        raise
+    except Exception as error:  # tokenizers and transformers raise errors of any type
+        nulls = [
+            setting
+            for setting, value in files.settings.items()
+            if value is None and setting.endswith("_token")
+        ]
+        hint = f" ({' and '.join(nulls)} is null)" if nulls else ""
         raise CheckpointError(
-            f"{files.folder}: split_special_tokens of tokenizer_config.json is not supported"
+            f"{files.folder} holds no readable tokenizer: transformers cannot build a {name} of "
+            f"its files{hint}: {' '.join(str(error).split())}; where its tokenizer.json is whole, "
+            "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
+        ) from None
+    return tokenizer, {name: str(token) for name, token in pretrained.special_tokens_map.items()}
+
+
+def _of_backend(
+    files: TokenizerFiles, name: str, side: Side
+) -> tuple[Tokenizer, PreTrainedTokenizerBase]:
+    kind = backend_class(files, name)
+    files.require(name, kind.vocab_files_names.values())
+    pretrained = from_files(kind, files)
+    tokenizer = pretrained.backend_tokenizer
+    if hasattr(kind, _TO_TARGETS):
+        setting = "src_lang" if side == "source" else "tgt_lang"
+        if side == "target":
+            getattr(pretrained, _TO_TARGETS)()
+        language = getattr(pretrained, setting)
+        if language is None or tokenizer.token_to_id(language) is None:
+            raise CheckpointError(
+                f"{files.folder}: {setting} of tokenizer_config.json is {language!r}; set it to a "
+                "language of the tokenizer's vocabulary"
+            )
+    model = tokenizer.model
+    if isinstance(model, WordPiece) and model.token_to_id(model.unk_token) is None:
+        raise CheckpointError(
+            f"{files.folder}: the tokenizer's vocabulary lacks {model.unk_token}, its unknown token"
         )
-    if kind is None:
-        files.require(name)
-        tokenizer = Tokenizer.from_file(str(files.folder / "tokenizer.json"))
-        source = _as_stored(files, declared, tokenizer)
-    else:
-        source = kind.source(name, files, declared, side)
-        tokenizer = kind.build(source)
-        if kind.kind != "SentencePiece":
-            tokenizer.post_processor = source.post_processor() or tokenizer.post_processor
-    if kind is None or kind.kind != "SentencePiece":  # a SentencePiece tokenizer already has them
-        add_tokens(tokenizer, source.special, source.extra, declared.added)
-    if tokenizer.post_processor is None:
-        tokenizer.post_processor = as_configured(tokenizer, source)
-    if kind and kind.complete:
-        kind.complete(tokenizer, source)
-    return tokenizer, source
+    return tokenizer, pretrained
 
 
-def _as_stored(files: TokenizerFiles, declared: Declared, tokenizer: Tokenizer) -> Source:
-    padding = tokenizer.padding
-    named = ({"pad_token": padding["pad_token"]} if padding else {}) | declared.named
-    special = special_tokens(named, declared)
-    return Source(files, declared.flags, named, special, declared.extra or [])
-
-
-def _without_placeholders(tokenizer: Tokenizer, source: Source, vocab_size: int) -> Tokenizer:
+def _without_placeholders(
+    tokenizer: Tokenizer, special: Mapping[str, str], vocab_size: int
+) -> Tokenizer:
     """Drop image and audio tokens for which the encoder has no row.
 
     EmbeddingGemma has one of the models that it was made from. A text that spells out such a token
     is an ordinary text.
     """
-    names = {str(token) for name, token in source.special.items() if name in PLACEHOLDERS}
+    names = {token for name, token in special.items() if name in PLACEHOLDERS}
     added = tokenizer.get_added_tokens_decoder().items()
     dropped = {token.content for index, token in added if index >= vocab_size} & names
     if not dropped:

@@ -187,7 +187,7 @@ def find_foreign(
     if precision != "fp32":
         raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own precision")
     check_device("foreign", settings.device)
-    require(f"reading {model}", "onnx")
+    require(f"reading {model}", "onnx", "transformers")
     return graph
 
 

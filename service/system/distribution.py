@@ -20,6 +20,7 @@ EXTRAS = {
     "torch": "export",
     "onnx": "export",
     "onnxscript": "export",
+    "transformers": "export",
     "openvino": "openvino",
     "opentelemetry": "tracing",
     "pyarrow": "files",
@@ -28,7 +29,7 @@ EXTRAS = {
 """Top-level module → extra that installs it; with a GPU, `gpu` installs ONNX Runtime."""
 TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """Modules that sending traces requires."""
-EXPORTER = ("onnxruntime", "torch", "onnx", "onnxscript")
+EXPORTER = ("onnxruntime", "torch", "onnx", "onnxscript", "transformers")
 """Modules that an export or a verification imports."""
 
 

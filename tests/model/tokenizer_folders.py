@@ -43,6 +43,7 @@ CLASSES = {
     "T5Tokenizer": "t5",
     "MBartTokenizer": "mbart",
     "MBart50Tokenizer": "mbart50",
+    "NllbTokenizer": "m2m_100",
 }
 """Names of the classes, each with a `model_type` that has it."""
 VOCAB_SIZE = 2000
@@ -72,7 +73,7 @@ def _tokenizer(name: str) -> Any:
         return cls(vocab=word_pieces(*BERTS))
     if name == "MPNetTokenizer":
         return cls(vocab=word_pieces(*ROBERTAS, "[UNK]"))
-    if name == "GemmaTokenizer":
+    if name in ("GemmaTokenizer", "NllbTokenizer"):
         vocabulary, merges = spaced_byte_pairs()
         return cls(vocab=vocabulary, merges=merges)
     if name == "TokenizersBackend":

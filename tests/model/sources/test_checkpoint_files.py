@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from model.sources import checkpoint_files as files
-from model.tokenization.classes import CLASSES
+from model.tokenization.files import READ_AS_THEY_ARE
 
 BERT = ["config.json", "model.safetensors", "tokenizer.json"]
 
@@ -95,8 +95,8 @@ def test_files_that_are_damaged_name_nothing(tmp_path: Path, content: str) -> No
 
 
 def test_all_of_a_tokenizer_is_fetched() -> None:
-    wanted = {name for kind in CLASSES.values() for name in kind.vocabulary_files}
-    assert wanted | {"tokenizer.json", "target_vocab.json"} <= files.DESCRIPTIONS
+    pieces = {"source.spm", "target.spm", "sentencepiece.bpe.model", "target_vocab.json"}
+    assert READ_AS_THEY_ARE | pieces | {"tokenizer.json"} <= files.DESCRIPTIONS
 
 
 def test_descriptions_are_of_one_folder() -> None:

@@ -10,11 +10,15 @@ import pytest
 from transformers import AutoTokenizer
 
 from model.errors import CheckpointError
-from model.tokenization.classes import CLASSES, find_class
+from model.families.registry import parse_config
+from model.tokenization.classes import backend_class, class_name
 from model.tokenization.files import TokenizerFiles
-from tests.model.checkpoints import edit_json
+from model.tokenization.tokenizer import load_tokenizer
+from tests.model.checkpoints import TINY, edit_json
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_equals_transformers
+
+CONFIG = parse_config(TINY | {"model_type": "bert", "vocab_size": VOCAB_SIZE})
 
 OWN_CODE = {"AutoTokenizer": ["code.Slow", "code.Fast"]}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -48,6 +52,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("gemma3_text", {}, {}),
     ("roberta", {"tokenizer_class": "Unheard", "auto_map": OWN_CODE}, {}),
     ("roberta", {"tokenizer_class": "Unheard", "auto_map": {"AutoModel": "code.M"}}, {}),
+    ("bert", {"tokenizer_class": "LlamaTokenizerFast"}, {}),
+    ("bert", {"tokenizer_class": "GPT2Tokenizer"}, {}),
     ("nobodys", {"tokenizer_class": "RobertaTokenizer"}, {}),
     ("nobodys", {"tokenizer_class": "Unheard"}, {}),
     ("nobodys", {}, {"tokenizer_class": "RobertaTokenizerFast"}),
@@ -72,9 +78,9 @@ def test_the_class_is_transformers(
 ) -> None:
     write_case(tmp_path, model_type, settings, config)
     ours = assert_equals_transformers(tmp_path, VOCAB_SIZE, SOME_TEXTS)
-    name, _ = find_class(TokenizerFiles.read(tmp_path))
-    theirs = type(AutoTokenizer.from_pretrained(tmp_path)).__name__
-    assert (name.removesuffix("Fast") in CLASSES) == (theirs != "TokenizersBackend")
+    files = TokenizerFiles.read(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert backend_class(files, class_name(files)) is type(theirs)
     assert ours.get_vocab_size() > 256
 
 
@@ -83,16 +89,17 @@ def test_the_class_is_transformers(
 
 def refusal(folder: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
-        find_class(TokenizerFiles.read(folder))
+        load_tokenizer(folder, CONFIG, lowercase=False)
     message = str(caught.value)
     assert "\n" not in message
     assert str(folder) in message
     return message
 
 
-@pytest.mark.parametrize("name", ["PegasusTokenizer", "LlamaTokenizerFast", "EsmTokenizer"])
-def test_a_class_that_is_made_in_another_way_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["EsmTokenizer", "SiglipTokenizerFast", "AutoModel", "Trainer"])
+def test_a_class_without_a_fast_tokenizer_is_refused(tmp_path: Path, name: str) -> None:
     write_case(tmp_path, "bert", {"tokenizer_class": name}, {})
+    name = name.removesuffix("Fast")
     message = refusal(tmp_path)
     assert f"{name} is not supported" in message
     assert "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json" in message

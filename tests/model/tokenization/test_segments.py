@@ -21,19 +21,17 @@ from transformers import (
     NomicBertConfig,
     NomicBertModel,
 )
-from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
 from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.registry import read_config
 from model.packing import PackedBatch
-from model.tokenization.classes import CLASSES
 from model.tokenization.segments import hands_segments, reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
 from tests.model.families.parity import SIZES, randomized
-from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 
 WIDE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 64, "type_vocab_size": 2}
 DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
@@ -85,11 +83,11 @@ def test_a_pair_is_transformers(tmp_path: Path, family: str) -> None:
     assert states_are_transformers(tmp_path, model) != segments
 
 
-def test_every_class_hands_over_what_transformers_does() -> None:
-    for name, kind in CLASSES.items():
-        theirs = tokenizer_class_from_name(name)
-        assert theirs is not None
-        assert kind.segments == ("token_type_ids" in theirs.model_input_names), name
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_hands_over_what_transformers_does(tmp_path: Path, name: str) -> None:
+    theirs = AutoTokenizer.from_pretrained(write_tokenizer_folder(tmp_path, name))
+    edit_json(tmp_path / "tokenizer_config.json", model_input_names=None)
+    assert hands_segments(tmp_path) == ("token_type_ids" in theirs.model_input_names)
 
 
 def test_a_tokenizer_json_as_it_stands_hands_over_none(tmp_path: Path) -> None:

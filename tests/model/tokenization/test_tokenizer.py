@@ -50,65 +50,6 @@ def test_padding_and_truncation_of_the_file_are_off(folder: Path, name: str) -> 
     assert len(tokenizer.encode("the " * 30)) == 32
 
 
-FLAGS = [
-    {"do_lower_case": False},
-    {"do_lower_case": True, "strip_accents": False},
-    {"do_lower_case": False, "strip_accents": True},
-    {"tokenize_chinese_chars": False},
-]
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-def test_flags_overrule_tokenizer_json(folder: Path, flags: dict[str, bool]) -> None:
-    edit_json(folder / "tokenizer_config.json", **flags)
-    assert_equals_transformers(folder)
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-def test_flags_apply_to_a_large_vocabulary(
-    tmp_path: Path, minilm_checkpoint: Path, flags: dict[str, bool]
-) -> None:
-    for name in ("config.json", "tokenizer.json"):
-        (tmp_path / name).write_bytes((minilm_checkpoint / name).read_bytes())
-    edit_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer", **flags)
-    assert_equals_transformers(tmp_path, vocab_size=30522)
-
-
-@pytest.mark.parametrize("tokenizer_config", ["kept", "without flags", "missing"])
-def test_a_normalizer_in_tokenizer_json_does_not_count(folder: Path, tokenizer_config: str) -> None:
-    edit_json(
-        folder / "tokenizer.json",
-        normalizer={"type": "Lowercase"},
-        pre_tokenizer={"type": "Whitespace"},
-    )
-    if tokenizer_config == "without flags":
-        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    elif tokenizer_config == "missing":
-        (folder / "tokenizer_config.json").unlink()
-    assert_equals_transformers(folder)
-
-
-@pytest.mark.parametrize(
-    "name", ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizerFast", "ElectraTokenizer"]
-)
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
-def test_every_name_of_berts_tokenizer_is_known(folder: Path, name: str, file: str) -> None:
-    edit_json(folder / "tokenizer.json", normalizer=json.loads('{"type": "Lowercase"}'))
-    (folder / "tokenizer_config.json").write_text("{}")
-    edit_json(folder / file, tokenizer_class=name)
-    assert_equals_transformers(folder)
-
-
-@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "Unheard"])
-def test_another_class_is_what_tokenizer_json_says(folder: Path, name: str) -> None:
-    edit_json(folder / "tokenizer_config.json", tokenizer_class=name, do_lower_case=True)
-    edit_json(
-        folder / "tokenizer.json", normalizer={"type": "NFKC"}, pre_tokenizer={"type": "Whitespace"}
-    )
-    tokenizer = assert_equals_transformers(folder)
-    assert tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
-
-
 def test_a_byte_level_tokenizer_equals_transformers(folder: Path) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(("<s>", "</s>", "<pad>", *alphabet))}
@@ -127,61 +68,6 @@ def test_a_byte_level_tokenizer_equals_transformers(folder: Path) -> None:
 def added(index: int, content: str, **fields: bool) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
     return {"id": index, "content": content} | flags | fields
-
-
-ADDED = [
-    added(60, "cat.", normalized=True),
-    added(61, "[X]", special=True, lstrip=True, rstrip=True),
-    added(62, "THE", single_word=True),
-    added(63, "café", normalized=True),
-]
-
-
-@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
-def test_added_tokens_of_tokenizer_json(folder: Path, name: str) -> None:
-    stored = json.loads((folder / "tokenizer.json").read_text())
-    edit_json(folder / "tokenizer.json", added_tokens=stored["added_tokens"] + ADDED)
-    edit_json(folder / "tokenizer_config.json", tokenizer_class=name)
-    assert_equals_transformers(folder, vocab_size=64)
-
-
-@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
-def test_added_tokens_of_tokenizer_config(folder: Path, name: str) -> None:
-    tokens = {str(token.pop("id")): token for token in [dict(t) for t in reversed(ADDED)]}
-    tokens["61"]["special"] = False  # the separator still is
-    edit_json(
-        folder / "tokenizer_config.json",
-        tokenizer_class=name,
-        added_tokens_decoder=tokens,
-        sep_token={"__type": "AddedToken", "content": "[X]"},
-        mask_token="[E]",
-    )
-    edit_json(folder / "special_tokens_map.json", sep_token="not read")
-    assert_equals_transformers(folder, vocab_size=65)
-
-
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        {"sep_token": "<sep>", "cls_token": "<cls>"},
-        {"sep_token": "the", "unk_token": "."},
-        {"additional_special_tokens": ["[E]", "<sep>"]},
-        {"extra_special_tokens": ["[E]", "cat"]},
-        {"extra_special_tokens": {"end_token": "[E]"}},
-        {"end_token": "[E]", "bos_token": "<cls>"},
-    ],
-    ids=str,
-)
-def test_special_tokens_under_another_name(folder: Path, tokens: dict[str, Any], file: str) -> None:
-    edit_json(folder / file, **tokens)
-    assert_equals_transformers(folder, vocab_size=64)
-
-
-def test_special_tokens_map_may_hold_whole_tokens(folder: Path) -> None:
-    token = {"content": "[E]", "single_word": False, "lstrip": True, "rstrip": False}
-    edit_json(folder / "special_tokens_map.json", sep_token=token | {"normalized": False})
-    assert_equals_transformers(folder, vocab_size=62)
 
 
 VOCABULARIES = {
@@ -309,6 +195,33 @@ def test_ids_beyond_the_encoders_vocabulary_are_refused(folder: Path) -> None:
     assert "reach 60, the encoder's vocabulary holds 60" in refusal(folder)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sep_token": None},
+        {"extra_special_tokens": "[X]"},
+        {"extra_special_tokens": [{"x": 1}]},
+        {"mask_token": ["x"]},
+        {"extra_special_tokens": {"x": None}},
+    ],
+    ids=str,
+)
+def test_special_tokens_that_are_no_tokens_are_refused(
+    folder: Path, settings: dict[str, Any]
+) -> None:
+    content = {"tokenizer_class": "RobertaTokenizer", "unk_token": "[UNK]"} | settings
+    (folder / "tokenizer_config.json").write_text(json.dumps(content))
+    message = refusal(folder)
+    assert "no readable tokenizer: transformers cannot build a RobertaTokenizer of" in message
+    assert ("(sep_token is null)" in message) == ("sep_token" in settings)
+    assert "set tokenizer_class to PreTrainedTokenizerFast" in message
+
+
+def test_a_vocabulary_of_another_kind_is_refused(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="XLMRobertaTokenizer")
+    assert "transformers cannot build a XLMRobertaTokenizer of its files" in refusal(folder)
+
+
 def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     assert "neither tokenizer.json nor vocab.txt" in refusal(folder)
@@ -326,9 +239,12 @@ def test_vocab_txt_does_not_make_another_classs_tokenizer(folder: Path) -> None:
     assert "no tokenizer.json, which a BertJapaneseTokenizer needs" in refusal(folder)
 
 
-def test_splitting_special_tokens_is_refused(folder: Path) -> None:
-    edit_json(folder / "tokenizer_config.json", split_special_tokens=True)
-    assert "split_special_tokens of tokenizer_config.json is not supported" in refusal(folder)
+@pytest.mark.parametrize("settings", [{"split_special_tokens": True}, {"init_inputs": ["x"]}])
+def test_settings_that_a_tokenizer_json_cannot_hold_are_refused(
+    folder: Path, settings: dict[str, Any]
+) -> None:
+    edit_json(folder / "tokenizer_config.json", **settings)
+    assert f"{next(iter(settings))} of tokenizer_config.json is not supported" in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Languages of mBART, mBART-50 and M2M-100, for sources and targets."""
+"""M2M-100's tokenizer and its languages, against transformers' own over SentencePiece."""
 
 from __future__ import annotations
 
@@ -9,27 +9,7 @@ import pytest
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import load_target_tokenizer
 from tests.model.piece_folders import write_m2m_100
-from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
-from tests.model.tokenizer_oracle import (
-    SOME_TEXTS,
-    assert_equals_transformers,
-    assert_pieces_equal_transformers,
-    assert_targets_equal_transformers,
-)
-
-
-@pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
-def test_languages_of_both_sides(tmp_path: Path, name: str) -> None:
-    write_tokenizer_folder(tmp_path, name, src_lang="ro_RO", tgt_lang="en_XX")
-    assert_equals_transformers(tmp_path, VOCAB_SIZE, SOME_TEXTS)
-    assert_targets_equal_transformers(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
-def test_without_a_targets_language_it_is_the_sources(tmp_path: Path, name: str) -> None:
-    write_tokenizer_folder(tmp_path, name, src_lang="ro_RO", tgt_lang=None)
-    assert_targets_equal_transformers(tmp_path, SOME_TEXTS)
-    assert load_target_tokenizer(tmp_path, VOCAB_SIZE, lowercase=False) is None
+from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -55,6 +35,3 @@ def test_a_language_is_one_of_the_models(tmp_path: Path) -> None:
     assert "tgt_lang of tokenizer_config.json is None; set it to" in refusal(tgt_lang=None)
     assert "tgt_lang of tokenizer_config.json is 'xx'" in refusal(tgt_lang="xx")
     assert "language_codes of tokenizer_config.json is 'x'" in refusal(language_codes="x")
-    write_tokenizer_folder(tmp_path, "MBartTokenizer", src_lang="xx_XX")
-    with pytest.raises(CheckpointError, match="vocabulary lacks xx_XX, its language"):
-        load_target_tokenizer(tmp_path, 10_000, lowercase=False)
