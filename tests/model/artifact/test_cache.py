@@ -23,6 +23,8 @@ FILES = {
     "tokenizer.json": "{}",
     "tokenizer_config.json": "{}",
     "vocab.txt": "[PAD]",
+    "source.spm": "pieces",
+    "sentencepiece.bpe.model": "pieces",
     "artifact.metadata": "{}",
     "modules.json": json.dumps(modules_of("Transformer", "Pooling", "Dense")),
     "sentence_bert_config.json": "{}",

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from model.errors import CheckpointError
-from model.tokenization.piece_vocabulary import read_ids
+from model.tokenization.files import TokenizerFiles
+from model.tokenization.piece_vocabulary import DeclaredTokens, read_ids
 
 
 def test_ids_are_read(tmp_path: Path) -> None:
@@ -31,3 +32,12 @@ def test_what_is_refused(tmp_path: Path, content: Any, said: str) -> None:
     (path := tmp_path / "vocab.json").write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=said):
         read_ids(path)
+
+
+def test_an_added_token_has_an_id_of_its_own(tmp_path: Path) -> None:
+    """transformers would move the unknown token to another id."""
+    (tmp_path / "vocab.json").write_text('{"<unk>": 0, "a": 1}')
+    settings = {"added_tokens_decoder": {"0": {"content": "<x>"}, "1": {"content": "a"}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="gives <x> the id 0, which vocab.json gives <unk>"):
+        DeclaredTokens.read(TokenizerFiles.read(tmp_path), {"unk_token": "<unk>"})
