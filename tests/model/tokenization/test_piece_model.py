@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,24 @@ def test_pieces_scores_and_normalisation(tmp_path: Path, kind: str) -> None:
     assert (found.charsmap, found.add_dummy_prefix, found.remove_extra_whitespaces) == (
         *(b"", False, False),
     )
+
+
+WITHOUT_ITS_LIBRARY = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: name != "sentencepiece" and find(name, *rest) or None
+from pathlib import Path
+from model.tokenization.piece_model import read_piece_model
+print(len(read_piece_model(Path(sys.argv[1])).pieces), "sentencepiece" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_an_export_does_not_need_sentencepiece(tmp_path: Path) -> None:
+    (path := tmp_path / "x.spm").write_bytes(piece_model())
+    command = [sys.executable, "-c", WITHOUT_ITS_LIBRARY, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == [str(len(read_piece_model(path).pieces)), "False"]
 
 
 @pytest.mark.parametrize(
