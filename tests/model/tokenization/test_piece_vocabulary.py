@@ -39,5 +39,5 @@ def test_an_added_token_has_an_id_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('{"<unk>": 0, "a": 1}')
     settings = {"added_tokens_decoder": {"0": {"content": "<x>"}, "1": {"content": "a"}}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match="gives <x> the id 0, which vocab.json gives <unk>"):
+    with pytest.raises(CheckpointError, match=r"<x> the id 0, which vocab\.json gives <unk>"):
         DeclaredTokens.read(TokenizerFiles.read(tmp_path), {"unk_token": "<unk>"})
