@@ -12,6 +12,7 @@ from typing import TypeVar
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from model.errors import CheckpointError
 from model.tokenization.files import READ_AS_THEY_ARE, Settings, TokenizerFiles, read_json
 
 _ARGUMENTS = frozenset({
@@ -20,6 +21,11 @@ _ARGUMENTS = frozenset({
     "tokenizer_truncation", "trust_remote_code", "verbose", "vocab",
 })  # fmt: skip
 """Settings that transformers would take as arguments: paths to read, and switches of its own."""
+_SPECIAL = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
+"""Settings that list special tokens."""
+MOST_COMPARISONS = 2**24
+"""Maximum number of pairs of a special and an added token. transformers compares all of them, which
+takes up to 1 µs a pair."""
 Kind = TypeVar("Kind", bound=PreTrainedTokenizerBase)
 
 
@@ -37,23 +43,42 @@ def from_files(
         defaults: settings where the files have none.
 
     Raises:
+        CheckpointError: the files list too many special tokens.
         Exception: the files are damaged; transformers raises errors of many types.
 
     """
+    special = read_json(files.folder / "special_tokens_map.json")
+    added = read_json(files.folder / "added_tokens.json")
+    _check_tokens(files, special, added)
     logging.set_verbosity_error()
     with TemporaryDirectory() as copy:
         folder = Path(copy)
         for name in ("tokenizer.json", *READ_AS_THEY_ARE):
             if (files.folder / name).is_file():
                 shutil.copyfile(files.folder / name, folder / name)
-        for name in ("special_tokens_map.json", "added_tokens.json"):
-            _write(folder / name, _harmless(read_json(files.folder / name)))
-        _write(folder / "tokenizer_config.json", _harmless({**(defaults or {}), **files.settings}))
+        for name, content in (
+            ("added_tokens.json", added),
+            ("special_tokens_map.json", _harmless(special)),
+            ("tokenizer_config.json", _harmless({**(defaults or {}), **files.settings})),
+        ):
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
         return kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _write(path: Path, settings: Settings) -> None:
-    path.write_text(json.dumps(settings), encoding="utf-8")
+def _check_tokens(files: TokenizerFiles, special: Settings, added: Settings) -> None:
+    """Raise an error for more special tokens than transformers can compare with all tokens."""
+    lists = [content.get(name) for content in (files.settings, special) for name in _SPECIAL]
+    named = sum(name.endswith("_token") for name in (*files.settings, *special))
+    count = named + sum(len(tokens) for tokens in lists if isinstance(tokens, list | dict))
+    others = (files.settings.get("added_tokens_decoder"), (files.stored or {}).get("added_tokens"))
+    all_tokens = count + len(added)
+    all_tokens += sum(len(tokens) for tokens in others if isinstance(tokens, list | dict))
+    if count * all_tokens > MOST_COMPARISONS:
+        raise CheckpointError(
+            f"{files.folder}: {count} special tokens among {all_tokens} added tokens are too many "
+            f"(their product may be {MOST_COMPARISONS}): remove extra_special_tokens from "
+            "tokenizer_config.json"
+        )
 
 
 def _harmless(settings: Settings) -> Settings:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, BertTokenizer
 
+from model.errors import CheckpointError
 from model.families.registry import parse_config
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.pretrained import from_files
@@ -47,7 +48,7 @@ def test_older_files_and_flags(tmp_path: Path, name: str) -> None:
     flags = {"do_lower_case": False, "add_prefix_space": True, "extra_ids": 3}
     write_tokenizer_folder(tmp_path, name, extra_special_tokens=["the"], x_token="[E]", **flags)
     edit_json(tmp_path / "tokenizer_config.json", added_tokens_decoder=None)
-    edit_json(tmp_path / "added_tokens.json", **{"CAFÉ": 902, "[X]": 900, "[E]": 901})
+    edit_json(tmp_path / "added_tokens.json", **{"CAFÉ": 902, "[X]": 900, "_file": 901})
     mask = {"content": "<mask>", "lstrip": True}
     edit_json(tmp_path / "special_tokens_map.json", mask_token=mask, sep_token="[X]")
     assert_equals_transformers(tmp_path, VOCAB_SIZE)
@@ -127,3 +128,12 @@ def test_nothing_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     edit_json(folder / "tokenizer_config.json", gguf_file="x.gguf", trust_remote_code=True, **names)
     words = from_files(BertTokenizer, TokenizerFiles.read(folder))
     assert words.vocab_size == len(VOCABULARY)
+
+
+def test_tokens_that_transformers_would_compare_for_hours(folder: Path) -> None:
+    added = {str(1000 + index): {"content": f"<{index}>"} for index in range(40_000)}
+    special = [f"[{index}]" for index in range(2000)]
+    tokens = {"added_tokens_decoder": added, "extra_special_tokens": special}
+    edit_json(folder / "tokenizer_config.json", **tokens)
+    with pytest.raises(CheckpointError, match="2000 special tokens among 42000 added tokens are"):
+        from_files(BertTokenizer, TokenizerFiles.read(folder))

@@ -104,6 +104,7 @@ MISSING = "which is not installed: {}"
     [
         ("torch", "serve --model {small}", "exporting {small} needs torch, " + MISSING),
         ("onnxscript", "serve --model {small}", "exporting {small} needs onnxscript, " + MISSING),
+        ("transformers", "serve --model {small}", "{small} needs transformers, " + MISSING),
         ("torch", "export --model {small}", "exporting {small} needs torch, " + MISSING),
         ("onnx", "verify --artifact {artifact}", "a verification needs onnx, " + MISSING),
         (

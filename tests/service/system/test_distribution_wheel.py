@@ -99,8 +99,8 @@ def test_it_starts_and_requires_nothing_that_is_missing(installation: Installati
 def test_serve_names_every_extra_that_the_default_model_takes(installation: Installation) -> None:
     line = installation.refusal("serve")
     assert line == (
-        f"headscope serve: exporting {DEFAULT} needs onnxruntime, torch, onnx and onnxscript, "
-        "which are not installed: "
+        f"headscope serve: exporting {DEFAULT} needs onnxruntime, torch, onnx, onnxscript and "
+        "transformers, which are not installed: "
         f"pip install 'headscope-server[{RUNTIME},export,default-model]'"
     )
 
