@@ -33,13 +33,14 @@ class DeclaredTokens(PreTrainedTokenizer):  # type: ignore[misc]
         """Read the tokens; special tokens that the files do not name have defaults.
 
         Raises:
-            CheckpointError: a file is damaged, or an added token has another token's id.
+            CheckpointError: a file is damaged, or an added token has a special token's id.
 
         """
         by_id = {index: token for token, index in read_ids(files.folder / "vocab.json").items()}
         declared = from_files(cls, files, defaults)
         for index, token in declared.given.items():
-            if (known := by_id.get(index, token.content)) != token.content:
+            known = by_id.get(index, token.content)
+            if known != token.content and known in declared.all_special_tokens:
                 raise CheckpointError(
                     f"{files.folder}: tokenizer_config.json gives {token.content} the id {index}, "
                     f"which vocab.json gives {known}"

@@ -34,10 +34,10 @@ def test_what_is_refused(tmp_path: Path, content: Any, said: str) -> None:
         read_ids(path)
 
 
-def test_an_added_token_has_an_id_of_its_own(tmp_path: Path) -> None:
+def test_an_added_token_does_not_have_a_special_tokens_id(tmp_path: Path) -> None:
     """transformers would move the unknown token to another id."""
     (tmp_path / "vocab.json").write_text('{"<unk>": 0, "a": 1}')
-    settings = {"added_tokens_decoder": {"0": {"content": "<x>"}, "1": {"content": "a"}}}
+    settings = {"added_tokens_decoder": {"0": {"content": "<x>"}, "1": {"content": "b"}}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(CheckpointError, match=r"<x> the id 0, which vocab\.json gives <unk>"):
         DeclaredTokens.read(TokenizerFiles.read(tmp_path), {"unk_token": "<unk>"})
