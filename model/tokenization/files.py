@@ -19,7 +19,7 @@ Side = Literal["source", "target"]
 READ_AS_THEY_ARE = {"vocab.txt", "vocab.json", "merges.txt"}
 """Vocabulary files that replace a tokenizer.json."""
 _CONVERTED = re.compile(r"tekken\.json|tiktoken\.model|tokenizer\.model")
-"""Names that transformers converts for any class if there is no tokenizer.json."""
+"""Names that transformers converts for any class without a tokenizer.json."""
 
 
 @dataclass(frozen=True)
