@@ -1,7 +1,8 @@
 # make serve   what serving needs, the default model's artifact, and the service on port 8000, or
 #              HEADSCOPE_PORT, or PORT=; ONNXRUNTIME=gpu or cpu, else as the machine is
 # make setup   what developing needs, and the default model's artifact
-# make test    setup, then lint, types and every test
+# make test    setup, then lint, types and the tests of a commit
+# make test-all  as make test, with the nightly tests too
 # make check   setup, then lint, types and the fast tests
 # make chaos   setup, then overload, faults, stops, bad clients and random batches, half an hour
 # make soak    setup, then requests of every shape for a quarter of an hour
@@ -43,7 +44,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve tools test check lint style chaos abuse soak fuzz alerts replicas capacity ray image bench clients clean
+.PHONY: setup serve tools test test-all check lint style chaos abuse soak fuzz alerts replicas capacity ray image bench clients clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -85,12 +86,13 @@ lint: style
 	$(BIN)/mypy
 
 check: style
-	$(call BESIDE_TYPES,$(BIN)/headscope export && $(PYTEST) --numprocesses 2 -m 'not e2e and not slow')
+	$(call BESIDE_TYPES,$(BIN)/headscope export && $(PYTEST) --numprocesses 2 -m 'not e2e and not slow and not nightly')
 
 # what tests need of other programs is fetched while packages are installed
-test:
+test: TESTS := -m 'not nightly'
+test test-all:
 	@$(MAKE) --no-print-directory --jobs 2 tools style
-	$(call BESIDE_TYPES,$(EXPORT_AND_COMPILE); $(PYTEST) --numprocesses 4)
+	$(call BESIDE_TYPES,$(EXPORT_AND_COMPILE); $(PYTEST) --numprocesses 4 $(TESTS))
 
 tools:
 	@tests/journeys/dashboard/install_chromium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,16 @@ def test_clients_get_the_same_build_of_torch_as_the_service() -> None:
     words = ["--what-if", requirements, ".venv-clients/.installed", "TORCH_OPTIONS=--of-torch"]
     (install,) = (line for line in commands(*words) if requirements in line)
     assert "--of-torch" in install.split()
+
+
+@pytest.mark.parametrize(
+    ("target", "excluded"),
+    [("check", ["e2e", "slow", "nightly"]), ("test", ["nightly"]), ("test-all", [])],
+)
+def test_only_test_all_runs_nightly_tests(target: str, excluded: list[str]) -> None:
+    lines = commands("--old-file", ".venv/.developing", target)
+    (run,) = (line for line in lines if "tests=" in line)
+    assert re.findall(r"not (\w+)", run) == excluded
 
 
 def test_the_machine_chooses_the_runtime() -> None:
