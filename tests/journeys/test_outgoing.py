@@ -41,6 +41,8 @@ COMMANDS = {
     "bench": "bench --artifact {fp32} --artifact {int8} --pairs {out}/pairs.csv --device cpu",
     "encode": "encode {out}/texts.txt --out {out}/vectors.npy --artifact {int8}",
 }
+NIGHTLY = {"help", "version", "fetch a folder", "export fp32", "export bf16", "verify fp32"}
+"""Commands that run the same code as another one, or a part of it."""
 OWN = ".cache/headscope/"
 
 
@@ -169,7 +171,9 @@ def places(
     }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in NIGHTLY)) for n in COMMANDS]
+)
 def test_a_command_asks_nobody(recorded: Recorded, places: dict[str, Path], name: str) -> None:
     recorded.run("-m", "service", *COMMANDS[name].format(**places).split())
     assert (recorded.names, recorded.files) == (set(), set())
@@ -177,7 +181,11 @@ def test_a_command_asks_nobody(recorded: Recorded, places: dict[str, Path], name
 
 @pytest.mark.parametrize(
     "flags",
-    ["--artifact {fp32}", "--artifact {fp32} --workers 2", "--artifact {int8}"],
+    [
+        pytest.param("--artifact {fp32}", marks=pytest.mark.nightly),
+        "--artifact {fp32} --workers 2",
+        "--artifact {int8}",
+    ],
 )
 def test_a_service_asks_nobody(recorded: Recorded, places: dict[str, Path], flags: str) -> None:
     """Its workers and the PyTorch process, which /verify starts, do not either."""

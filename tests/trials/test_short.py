@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -28,6 +29,9 @@ from trials.servers import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
+ALWAYS = {"mixups", "models", "disconnects"}
+"""Trials whose gates hold after seconds; the others are nightly."""
+
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
@@ -36,15 +40,24 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def _few_processes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared() -> AbstractAsyncContextManager[Service]:
+        return lent(request.getfixturevalue("service"))
+
     for module in (disconnects, faults, mixups, models, overload, stalls):
         monkeypatch.setattr(module, "stub", stub)
     for module in (bodies, batching, explanations, neighbours, saturation):
-        monkeypatch.setattr(module, "serve", lambda: lent(service))
+        monkeypatch.setattr(module, "serve", shared)
 
 
 @pytest.mark.usefixtures("_few_processes")
-@pytest.mark.parametrize("name", [*TRIALS, "soak", "fuzz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] * (name not in ALWAYS))
+        for name in (*TRIALS, "soak", "fuzz")
+    ],
+)
 def test_every_gate_holds(name: str) -> None:
     trials: dict[str, Trial] = {**TRIALS, "soak": soak.run, "fuzz": fuzz.run}
     gates = trials[name](Scale.SHORT)
