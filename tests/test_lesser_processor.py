@@ -27,6 +27,7 @@ TESTS_ON_SHARED_DATA = [
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not has_products("int8"), reason="this processor is of the lesser kind")
 def test_int8_is_as_near_without_8_bit_products(exports: Path, tmp_path: Path) -> None:
     chosen = TESTS + (TESTS_ON_SHARED_DATA if SHARED.is_dir() else [])

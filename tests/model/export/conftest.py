@@ -16,6 +16,15 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 ELSEWHERE = """
 import sys
 from pathlib import Path
+from model.export.exporter import export
+from tests.exports import share_work
+
+share_work(Path("graphs"))
+export(Path(sys.argv[1]), Path("fp32"), "tiny")
+"""
+COARSE_ELSEWHERE = """
+import sys
+from pathlib import Path
 from model.checkpoint import load_checkpoint
 from model.export.exporter import export
 from model.export.graphs import export_encoder
@@ -24,7 +33,6 @@ from tests.exports import share_work
 
 share_work(Path("graphs"))
 checkpoint = Path(sys.argv[1])
-export(checkpoint, Path("fp32"), "tiny")
 export(checkpoint, Path("int8"), "tiny", "int8")
 Path("fp16").mkdir()
 graph = export_encoder(load_checkpoint(checkpoint), "float16", three_axes=False)
@@ -37,22 +45,16 @@ def _shared_work(exports: Path) -> None:
     share_work(exports / "graphs")
 
 
-@pytest.fixture(scope="session")
-def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
-    """Return another process's exports of `tiny_checkpoint`, on two threads; these tests use one.
-
-    fp32 and int8 are complete, fp16 is the encoder's graph. int8 is exported, while the tests' own
-    is derived; bf16's graph is float32's in the layout of int8's.
-    """
-    folder = exports / "elsewhere"
+def exported_elsewhere(folder: Path, script: str, checkpoint: Path) -> Path:
+    """Run a script of exports in another process, on two threads; these tests use one."""
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
             copy = folder / "copy of the checkpoint"
-            copy.symlink_to(tiny_checkpoint)
+            copy.symlink_to(checkpoint)
             other = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
             subprocess.run(
-                [sys.executable, "-c", ELSEWHERE, str(copy)],
+                [sys.executable, "-c", script, str(copy)],
                 cwd=folder,
                 env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | other,
                 check=True,
@@ -60,3 +62,19 @@ def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
                 timeout=300,
             )
     return folder
+
+
+@pytest.fixture(scope="session")
+def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
+    """Return another process's export of `tiny_checkpoint` in fp32."""
+    return exported_elsewhere(exports / "elsewhere", ELSEWHERE, tiny_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def coarse_elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
+    """Return another process's exports of `tiny_checkpoint`: int8, and the encoder's fp16 graph.
+
+    int8 is exported, while the tests' own is derived; bf16's graph is float32's in the layout of
+    int8's.
+    """
+    return exported_elsewhere(exports / "coarse elsewhere", COARSE_ELSEWHERE, tiny_checkpoint)

@@ -5,6 +5,7 @@ The models have one layer, as all layers are alike; test_graphs_families.py test
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,15 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 TEXTS = ("the cat", "a b c d e f g the cat . the cat", "")
 LEAST_COSINE = {"fp16": 0.99999, "bf16": 0.999, "int8": 0.98}
+ALWAYS = {("mpnet", "fp16"), ("deberta", "bf16")} | {(name, "int8") for name in MODELS}
+"""Pairs in `make test`: each family, each precision, and int8, which each family calibrates."""
+CASES = [
+    pytest.param(*case, marks=[pytest.mark.nightly] * (case not in ALWAYS))
+    for case in itertools.product(MODELS, LEAST_COSINE)
+]
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module")
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config, model, fields = MODELS[request.param]
     folder = tmp_path_factory.mktemp("coarse") / request.param
@@ -53,7 +60,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return folder
 
 
-@pytest.mark.parametrize("precision", LEAST_COSINE)
+@pytest.mark.parametrize(("checkpoint", "precision"), CASES, indirect=["checkpoint"])
 def test_vectors_are_near_transformers(
     checkpoint: Path, precision: Precision, exported: Callable[..., Artifact]
 ) -> None:

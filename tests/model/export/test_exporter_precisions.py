@@ -155,18 +155,22 @@ def without_figures(artifact: Artifact) -> Any:
     return artifact.manifest.model_copy(update={"verification": None})
 
 
+@pytest.mark.nightly
 def test_an_export_is_the_same_bytes_in_another_process(
-    tiny_fp16: Artifact, elsewhere: Path
+    tiny_fp16: Artifact, coarse_elsewhere: Path
 ) -> None:
     for name in ("encoder.onnx", "encoder.onnx.data"):
-        assert (elsewhere / "fp16" / name).read_bytes() == tiny_fp16.path(name).read_bytes(), name
+        assert (coarse_elsewhere / "fp16" / name).read_bytes() == tiny_fp16.path(
+            name
+        ).read_bytes(), name
 
 
+@pytest.mark.nightly
 def test_another_precision_of_an_artifact_is_what_an_export_gives(
-    tiny_int8: Artifact, elsewhere: Path
+    tiny_int8: Artifact, coarse_elsewhere: Path
 ) -> None:
     """The tests' own artifact is derived from fp32, the other process's exported."""
-    folder = elsewhere / "int8"
+    folder = coarse_elsewhere / "int8"
     for name in FILES:
         assert (folder / name).read_bytes() == tiny_int8.path(name).read_bytes(), name
     assert without_figures(load_artifact(folder)) == without_figures(tiny_int8)
@@ -176,7 +180,7 @@ def test_another_precision_of_an_artifact_is_what_an_export_gives(
     ("precision", "score", "normalizer", "activation"),
     [
         ("int8", "additive", "softmax", "relu"),
-        ("fp16", "cosine", "sparsemax", "silu"),
+        pytest.param("fp16", "cosine", "sparsemax", "silu", marks=pytest.mark.nightly),
     ],
 )
 def test_every_kind_of_encoder_can_be_int8_or_half(
