@@ -81,6 +81,7 @@ def check_throughput(figures: dict[str, dict]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_all_but_http_runs_without_the_web(checkpoint: Path, kept: Path, tmp_path: Path):
     path = tmp_path / "out.json"
     command = [sys.executable, "-c", WITHOUT_THE_WEB, "--model", str(checkpoint), "--quick"]

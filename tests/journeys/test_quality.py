@@ -22,6 +22,7 @@ def embed(client, texts, **body):
     return np.array(vectors)
 
 
+@pytest.mark.nightly
 def test_sts_benchmark(client, shared_data):
     with (shared_data / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))

@@ -40,7 +40,7 @@ def last_states(checkpoint: Path) -> Any:
         return model.eval()(**tokens).last_hidden_state[0].numpy()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 def test_each_answers_with_its_own_numbers(
     artifacts: dict[str, Artifact], small_checkpoint: Path, tiny_checkpoint: Path, workers: str
 ) -> None:

@@ -410,6 +410,7 @@ async def stopped_under_load(service: Workers, number: signal.Signals) -> int:
     return await asyncio.to_thread(service.process.wait, 20)
 
 
+@pytest.mark.nightly
 async def test_a_hangup_stops_one_process_under_load() -> None:
     with serving("--engine", "fake", workers=1) as service:
         assert await stopped_under_load(service, signal.SIGHUP) == 0

@@ -47,6 +47,7 @@ def tensors_of(output: EncoderOutput, text: int, rows: slice) -> dict[Key, np.nd
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_model_passes_with_room_to_spare(minilm: Callable[[Precision], Artifact]) -> None:
     record = minilm("fp16").manifest.verification
     assert record.passed
@@ -55,6 +56,7 @@ def test_a_real_model_passes_with_room_to_spare(minilm: Callable[[Precision], Ar
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_vectors_of_sentences_hardly_change(
     sts_vectors: Callable[[Precision], np.ndarray], sts_pairs: list[sts.Pair]
 ) -> None:
