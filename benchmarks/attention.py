@@ -32,7 +32,7 @@ def measure_in(bench: Bench, precision: Precision) -> Iterator[Figure]:
         "one": lambda: encoding.maps(text, layers[-1:], heads[:1]),
         "pooled": lambda: encoding.pooled(pack([text])),
     }
-    seconds = in_turn(ways, 4 * bench.sizes.rounds)
+    seconds = in_turn(ways, 4 * bench.sizes.batch_rounds)
     ms = {name: 1000 * statistics.median(some) for name, some in seconds.items()}
     maps = encoding.maps(text, layers, heads)
     size, dtype = sum(one.nbytes for one in maps), maps[0].dtype.name

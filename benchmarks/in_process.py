@@ -131,7 +131,7 @@ def run(
         of_segments[name] = functools.partial(model.encode, segments, *theirs)
         of_texts[name] = functools.partial(model.encode_texts, texts, *theirs)
     return Found(
-        tokenised=in_turn(of_segments, sizes.rounds),
+        tokenised=in_turn(of_segments, sizes.batch_rounds),
         texts=in_turn(of_texts, sizes.text_rounds),
         settings={OURS: tokenised, f"{OURS}, texts": from_texts, SDPA: theirs},
         least_cosine=least_cosine,

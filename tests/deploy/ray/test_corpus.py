@@ -99,7 +99,7 @@ def test_what_does_not_fit_together(
         with pytest.raises(UsageError, match=r"a\.parquet was changed since it was encoded"):
             unfinished(folder, [small, large])
         other = job_of(replace(options, column="body"), settings, artifact)
-        with pytest.raises(UsageError, match="of a run with other column"):
+        with pytest.raises(UsageError, match="belongs to a run with other column"):
             folder.begin(other)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.parquet").write_bytes(small.read_bytes())
