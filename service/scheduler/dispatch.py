@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
@@ -22,7 +23,7 @@ from service.scheduler.congestion import Congestion
 from service.scheduler.isolation import isolate
 from service.scheduler.lanes import LANE_SHARES, Lane
 from service.scheduler.outputs import check_outputs
-from service.scheduler.submission import Entry, Submission
+from service.scheduler.submission import Entry, Reduced, Submission
 from service.system.resources import lower_priority
 
 _log = logging.getLogger("headscope")
@@ -39,20 +40,23 @@ class Part(NamedTuple):
     """Entries of a batch that were computed together, and their outcome."""
 
     lane: Lane
-    entries: Sequence[Entry]
-    outcome: list[Any] | ServiceError
-    """Reduced output of each entry, or the error of all."""
+    entries: Sequence[Entry[object]]
+    outcome: list[Reduced[object]] | ServiceError
+    """Value of each entry, or the error of all."""
     began: float
-    """`time.monotonic()` when the batch left the queue."""
+    """`time.monotonic()` when the computation of the batch began."""
     seconds: float
     """Seconds that the part took."""
 
 
-class Running(NamedTuple):
-    """Batch that is being computed."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Entries that a worker computes together."""
 
+    lane: Lane
+    entries: Sequence[Entry[object]]
     began: float
-    entries: Sequence[Entry]
+    """`time.monotonic()` when the entries left the queue."""
 
     @property
     def tokens(self) -> int:
@@ -106,8 +110,7 @@ class Dispatcher:
         self._idle = engine.concurrency
         self._spare = engine.spare_calls
         """Number of idle workers for short batches only."""
-        self._running: dict[int, Running] = {}
-        """Running batches by thread."""
+        self._running: set[Batch] = set()
         self._virtual_time = 0.0
         """`served` of the lane last computed, at which an empty lane restarts without credit."""
 
@@ -116,22 +119,23 @@ class Dispatcher:
         """Numbers of computing threads."""
         return Workers(self._engine.concurrency, self._idle)
 
-    def push(self, lane: Lane, submission: Submission) -> None:
+    def push(self, lane: Lane, submission: Submission[object]) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
         if not lane.queued_tokens:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(submission)
-        while self._idle and (taken := self._take()):
+        while self._idle and (batch := self._take()):
             self._idle -= 1
-            self._threads.submit(self._work, *taken)
-        while self._spare and (taken := self._take_short()):
+            self._threads.submit(self._work, batch)
+        while self._spare and (batch := self._take_short()):
             self._spare -= 1
-            self._threads.submit(self._work, *taken, spare=True)
+            self._threads.submit(self._work, batch, spare=True)
 
-    def overdue(self) -> list[Running]:
+    def overdue(self) -> list[Batch]:
         """Return the running batches that take longer than `batch_seconds`."""
         latest = time.monotonic() - self._limits.batch_seconds
-        return [running for running in list(self._running.values()) if running.began < latest]
+        with self.lock:
+            return [batch for batch in self._running if batch.began < latest]
 
     def close(self) -> bool:
         """Wait at most `CLOSE_SECONDS` for running batches; not at all if one is overdue.
@@ -149,63 +153,68 @@ class Dispatcher:
         workers = self._engine.concurrency, self._engine.spare_calls
         return (self._idle, self._spare) == workers
 
-    def _take(self) -> tuple[Lane, list[Entry]] | None:
+    def _take(self) -> Batch | None:
         """Take a batch from the lane furthest below its share. The caller holds the lock."""
         while waiting := [lane for lane in self.lanes.values() if lane.queued_tokens]:
             lane = min(waiting, key=lambda lane: lane.served)
             self._virtual_time = max(self._virtual_time, lane.served)
-            if batch := lane.take(self._limits.max_batch_tokens):
-                return lane, batch
+            if entries := lane.take(self._limits.max_batch_tokens):
+                return self._begin(lane, entries)
         return None
 
-    def _take_short(self) -> tuple[Lane, list[Entry]] | None:
+    def _take_short(self) -> Batch | None:
         """Take a short batch if all running ones are long. The caller holds the lock."""
-        tokens = [batch.tokens for batch in list(self._running.values())]
+        tokens = [batch.tokens for batch in self._running]
         if len(tokens) < self._engine.concurrency or min(tokens) < LONG_TOKENS:
             return None
         for lane in self.lanes.values():
             if 0 < lane.first_tokens <= SHORT_TOKENS and (
-                batch := lane.take(SHORT_TOKENS, beside=True)
+                entries := lane.take(SHORT_TOKENS, beside=True)
             ):
-                return lane, batch
+                return self._begin(lane, entries)
         return None
 
-    def _work(self, lane: Lane, batch: list[Entry], *, spare: bool = False) -> None:
+    def _begin(self, lane: Lane, entries: Sequence[Entry[object]]) -> Batch:
+        """Return taken entries as a running batch. The caller holds the lock."""
+        batch = Batch(lane, entries, time.monotonic())
+        self._running.add(batch)
+        return batch
+
+    def _work(self, batch: Batch, *, spare: bool = False) -> None:
         """Compute a batch, and further ones while entries wait. Runs in a worker's thread."""
-        taken: tuple[Lane, list[Entry]] | None = (lane, batch)
+        following: Batch | None = batch
         try:
-            while taken:
-                lane, batch = taken
-                seconds = self._compute(lane, batch)
+            while following:
+                batch = following
+                seconds = self._compute(batch)
                 with self.lock:
-                    lane.served += seconds / lane.share
-                    taken = self._take_short() if spare else self._take()
-                    if not taken:
+                    self._running.remove(batch)
+                    batch.lane.served += seconds / batch.lane.share
+                    following = self._take_short() if spare else self._take()
+                    if not following:
                         self._spare += spare
                         self._idle += not spare
                         self._worker_idle.notify_all()
         except BaseException as error:
-            self.crash = type(error).__name__
+            with self.lock:
+                self._running.discard(batch)
+                self.crash = type(error).__name__
             _log.critical("a worker of the %s engine ended", self._engine.name, exc_info=error)
             failed = EngineFailed(f"the scheduler failed: {self.crash}")
-            self._finished(Part(lane, batch, failed, time.monotonic(), 0.0))
+            self._finished(Part(batch.lane, batch.entries, failed, time.monotonic(), 0.0))
 
-    def _compute(self, lane: Lane, batch: list[Entry]) -> float:
+    def _compute(self, batch: Batch) -> float:
         """Compute a batch, in parts if it fails, and return the seconds that it took."""
-        began = started = time.monotonic()
-        thread = threading.get_ident()
-        self._running[thread] = Running(began, batch)
-        try:
-            for entries, outcome in isolate(batch, self._run, _wanted, _shared):
-                now = time.monotonic()
-                self._account(lane, entries, outcome, now - started)
-                self._finished(Part(lane, entries, outcome, began, now - started))
-                started = now
-        finally:
-            del self._running[thread]
+        lane, began = batch.lane, time.monotonic()
+        part_began = began
+        for entries, outcome in isolate(batch.entries, self._run, _wanted, _shared):
+            now = time.monotonic()
+            self._account(lane, entries, outcome, now - part_began)
+            self._finished(Part(lane, entries, outcome, began, now - part_began))
+            part_began = now
         return time.monotonic() - began
 
-    def _run(self, batch: Sequence[Entry]) -> list[Any]:
+    def _run(self, batch: Sequence[Entry[object]]) -> list[Reduced[object]]:
         tasks = [entry.task for entry in batch]
         try:
             outputs = self._engine.run(tasks)
@@ -221,20 +230,20 @@ class Dispatcher:
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
 
     def _account(
-        self, lane: Lane, entries: Sequence[Entry], outcome: object, seconds: float
+        self, lane: Lane, entries: Sequence[Entry[object]], outcome: object, seconds: float
     ) -> None:
-        if isinstance(outcome, ServiceError):
-            self.failed_in_a_row += 1
-            return
-        self.failed_in_a_row = 0
         with self.lock:
+            if isinstance(outcome, ServiceError):
+                self.failed_in_a_row += 1
+                return
+            self.failed_in_a_row = 0
             self.last_success = time.monotonic()
             lane.account(entries, seconds)
 
 
-def _wanted(entry: Entry) -> bool:
+def _wanted(entry: Entry[object]) -> bool:
     return not entry.submission.future.done()
 
 
-def _shared(entries: Sequence[Entry]) -> bool:
+def _shared(entries: Sequence[Entry[object]]) -> bool:
     return any(entry.submission is not entries[0].submission for entry in entries)

@@ -32,7 +32,7 @@ class _Place(NamedTuple):
     continues: bool
     """Whether the text follows others of its request. Of equal starts, first texts go first."""
     number: int
-    entry: Entry
+    entry: Entry[object]
 
 
 class ClientQueue:
@@ -47,17 +47,17 @@ class ClientQueue:
         self._advance = 0.0
         """Increase of the virtual time by the last batch, added when the next is taken."""
         self._order: list[_Place] = []
-        self._requests: Counter[Submission] = Counter()
+        self._requests: Counter[Submission[object]] = Counter()
         """Number of waiting texts of each request."""
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Entry[object]]:
         """Return an iterator of the texts in fair order."""
         return (place.entry for place in self._order)
 
-    def push(self, submission: Submission, entries: Sequence[Entry]) -> None:
+    def push(self, submission: Submission[object], entries: Sequence[Entry[object]]) -> None:
         """Queue texts of one request."""
         self._requests[submission] += len(entries)
         start = self.virtual_time
@@ -67,7 +67,7 @@ class ClientQueue:
             self.tokens += entry.task.tokens
             bisect.insort(self._order, _Place(*_key(entry), entry), key=_place)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry[object]) -> None:
         """Remove a text."""
         del self._order[bisect.bisect_left(self._order, _key(entry), key=_place)]
         self.tokens -= entry.task.tokens
@@ -113,7 +113,7 @@ class FairQueue:
     def __len__(self) -> int:
         return self._texts
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Entry[object]]:
         """Yield the texts in the fair order in which they are computed if no more texts arrive."""
         turns = [
             (queue.served, number, iter(queue))
@@ -128,14 +128,14 @@ class FairQueue:
                 heapq.heapreplace(turns, (served + entry.task.tokens, number, texts))
                 yield entry
 
-    def push(self, submission: Submission, entries: Sequence[Entry]) -> None:
+    def push(self, submission: Submission[object], entries: Sequence[Entry[object]]) -> None:
         """Queue texts of one request."""
         queue = self._clients.setdefault(submission.caller.client, ClientQueue(self._served))
         queue.push(submission, entries)
         self.tokens += sum(entry.task.tokens for entry in entries)
         self._texts += len(entries)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry[object]) -> None:
         """Remove a text."""
         queue = self._clients[entry.submission.caller.client]
         queue.remove(entry)
@@ -144,9 +144,9 @@ class FairQueue:
         if not queue:
             del self._clients[entry.submission.caller.client]
 
-    def first(self, tokens: int) -> list[Entry]:
+    def first(self, tokens: int) -> list[Entry[object]]:
         """Return the first texts in fair order with at most `tokens` tokens; at least one text."""
-        entries: list[Entry] = []
+        entries: list[Entry[object]] = []
         total = 0
         for entry in self:
             if entries and total + entry.task.tokens > tokens:
@@ -155,7 +155,7 @@ class FairQueue:
             total += entry.task.tokens
         return entries
 
-    def begin(self, batch: Sequence[Entry], *, beside: bool = False) -> None:
+    def begin(self, batch: Sequence[Entry[object]], *, beside: bool = False) -> None:
         """Account for a batch of waiting texts that is about to be computed.
 
         Args:
@@ -190,5 +190,5 @@ def _place(place: _Place) -> tuple[float, bool, int]:
     return place[:3]
 
 
-def _key(entry: Entry) -> tuple[float, bool, int]:
+def _key(entry: Entry[object]) -> tuple[float, bool, int]:
     return entry.start, entry.index > 0, entry.number

@@ -7,7 +7,7 @@ the other texts of its batch, and no text fails by an error that occurs once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 
@@ -16,14 +16,15 @@ MOST_RUNS = 16
 remaining texts fail."""
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def isolate(
     batch: Sequence[Item],
-    run: Callable[[Sequence[Item]], list[Any]],
+    run: Callable[[Sequence[Item]], list[Result]],
     wanted: Callable[[Item], bool],
     shared: Callable[[Sequence[Item]], bool],
-) -> Iterator[tuple[Sequence[Item], list[Any] | ServiceError]]:
+) -> Iterator[tuple[Sequence[Item], list[Result] | ServiceError]]:
     """Run a batch, halving it where it fails; yield each part with its outputs or its error.
 
     A batch that runs out of memory is halved once: a half that runs out of memory again fails.

@@ -52,7 +52,7 @@ class Lane:
     """Tokens of admitted texts that are being tokenised."""
     texts: FairQueue = field(default_factory=FairQueue)
     """Waiting texts in fair order."""
-    maps: OrderedDict[int, Entry] = field(default_factory=OrderedDict)
+    maps: OrderedDict[int, Entry[object]] = field(default_factory=OrderedDict)
     """Waiting maps and layers of computed texts, oldest first. They go before all texts, so that
     running requests finish before new ones begin."""
     map_tokens: int = 0
@@ -66,7 +66,7 @@ class Lane:
         for _, seconds in texts:
             self._average(seconds)
 
-    def account(self, entries: Sequence[Entry], seconds: float) -> None:
+    def account(self, entries: Sequence[Entry[object]], seconds: float) -> None:
         """Update the forecasts by the seconds of a computed batch."""
         self._average(seconds)
         tokens = sum(entry.task.tokens for entry in entries)
@@ -107,7 +107,7 @@ class Lane:
             return 0
         return next((entry.task.tokens for entry in self.texts), 0)
 
-    def push(self, submission: Submission) -> None:
+    def push(self, submission: Submission[object]) -> None:
         """Queue all tasks of a submission."""
         for entry in submission.entries:
             if entry.number < 0:
@@ -116,7 +116,7 @@ class Lane:
         if texts := [entry for entry in submission.entries if entry.number >= 0]:
             self.texts.push(submission, texts)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry[object]) -> None:
         """Remove an entry that is computed now or cancelled."""
         if entry.number < 0:
             del self.maps[entry.number]
@@ -125,14 +125,14 @@ class Lane:
             self.texts.remove(entry)
         entry.waiting = False
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[Entry[object]]:
         """Remove and return all waiting entries."""
         entries = [*self.maps.values(), *self.texts]
         for entry in entries:
             self.remove(entry)
         return entries
 
-    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry]:
+    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry[object]]:
         """Take a batch: the first text in fair order, and texts nearest to its length.
 
         Entries that are due are removed from the queue and left out of the batch.
@@ -161,10 +161,10 @@ class Lane:
         return []
 
 
-def nearest(window: Sequence[Entry], max_batch_tokens: int) -> list[Entry]:
+def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entry[object]]:
     """Return the window's first entry, and entries nearest to its length within the budget."""
     first = window[0].task.tokens
-    batch: list[Entry] = []
+    batch: list[Entry[object]] = []
     longest = real = 0
     for entry in sorted(
         window, key=lambda entry: (abs(entry.task.tokens - first), entry.task.tokens)

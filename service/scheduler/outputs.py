@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from service.engines.contract import (
     DecomposeTask,
@@ -17,6 +18,7 @@ from service.engines.contract import (
 from service.errors import EngineFailed
 
 Shape = tuple[int, ...]
+Field = TypeVar("Field")
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
@@ -34,6 +36,12 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):
             _check(array, shape)
+
+
+def requested(field: Field | None) -> Field:
+    """Return a field of an output that its task requests: `check_outputs` has rejected None."""
+    assert field is not None  # noqa: S101
+    return field
 
 
 def _requested(

@@ -13,8 +13,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import overload
 
-from service.engines.contract import Engine, LayerTask, MapsTask, Task, TextTask
+from service.engines.contract import Engine, LayerTask, MapsTask, Output, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
     BatchLimits,
@@ -29,7 +30,7 @@ from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.observer import Observer
 from service.scheduler.promises import Promise
-from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult
+from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult, Value
 
 _log = logging.getLogger("headscope")
 
@@ -52,7 +53,6 @@ class Scheduler:
         self.lanes = self._dispatcher.lanes
         for lane in self.lanes.values():
             lane.expect(engine.measured, engine.measured_maps or engine.measured)
-        self._lock = self._dispatcher.lock
         self._limits = limits
         self._observer = observer
         self._closed = ""
@@ -98,13 +98,25 @@ class Scheduler:
         caller.reservation.on_release(place.end)
         return replace(caller, place=place)
 
+    @overload
+    async def submit(
+        self, lane_name: LaneName, tasks: Sequence[Task], caller: Caller = ...
+    ) -> list[TaskResult[Output]]: ...
+    @overload
+    async def submit(
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        caller: Caller,
+        reduce: Sequence[Reduce[Value]],
+    ) -> list[TaskResult[Value]]: ...
     async def submit(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
         caller: Caller = ANYBODY,
-        reduce: Sequence[Reduce] | None = None,
-    ) -> list[TaskResult]:
+        reduce: Sequence[Reduce[Value]] | None = None,
+    ) -> list[TaskResult[Value]]:
         """Admit and compute the first tasks of a request, all or none.
 
         Cancelling the call drops the tasks that still wait.
@@ -148,13 +160,25 @@ class Scheduler:
         lane.margin.account(submission.predicted_seconds, submission.seconds)
         return results
 
+    @overload
+    async def resume(
+        self, lane_name: LaneName, tasks: Sequence[Task], *, caller: Caller = ...
+    ) -> list[TaskResult[Output]]: ...
+    @overload
     async def resume(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
-        reduce: Sequence[Reduce] | None = None,
+        reduce: Sequence[Reduce[Value]],
+        caller: Caller = ...,
+    ) -> list[TaskResult[Value]]: ...
+    async def resume(
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        reduce: Sequence[Reduce[Value]] | None = None,
         caller: Caller = ANYBODY,
-    ) -> list[TaskResult]:
+    ) -> list[TaskResult[Value]]:
         """Compute further tasks of an admitted request; maps and layers go before all texts.
 
         Args:
@@ -177,7 +201,7 @@ class Scheduler:
         tokens = sum(task.tokens for task in tasks)
         if caller.place and not continues:
             caller.place.keep(tokens)
-        with self._lock:
+        with self._dispatcher.lock:
             if self._closed:
                 raise self._stopped()
             self._dispatcher.push(lane, submission)
@@ -196,15 +220,15 @@ class Scheduler:
 
         """
         lane, most = self.lanes[lane_name], self._limits.max_batch_tokens
-        with self._lock:
+        with self._dispatcher.lock:
             seconds = lane.text_pace.predict(tokens, most)
             seconds += lane.map_pace.predict(map_tokens, most)
         return seconds / self._dispatcher.workers.threads
 
     def fail_overdue(self) -> None:
         """Fail the requests whose batch takes longer than `batch_seconds`."""
-        for running in self._dispatcher.overdue():
-            for entry in running.entries:
+        for batch in self._dispatcher.overdue():
+            for entry in batch.entries:
                 entry.submission.fail(EngineTimeout(self._late()))
 
     def close(self, why: str = "the service is stopping") -> bool:
@@ -217,7 +241,7 @@ class Scheduler:
             Whether all batches have finished. A hanging call keeps its engine and its thread.
 
         """
-        with self._lock:
+        with self._dispatcher.lock:
             self._closed = why
             waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
         for entry in waiting:
@@ -228,7 +252,7 @@ class Scheduler:
             self.engine.close()
         return finished
 
-    async def _answered(self, lane: Lane, submission: Submission) -> list[TaskResult]:
+    async def _answered(self, lane: Lane, submission: Submission[Value]) -> list[TaskResult[Value]]:
         self._keep_time(lane, submission)
         try:
             return await submission.future
@@ -236,7 +260,7 @@ class Scheduler:
             self._dropped(lane, self._withdraw(lane, submission))
             submission.release()
 
-    def _keep_time(self, lane: Lane, submission: Submission) -> None:
+    def _keep_time(self, lane: Lane, submission: Submission[object]) -> None:
         """Fail the submission if it is due, else set a timer for it."""
         left = submission.due - time.monotonic()
         if left == math.inf:
@@ -248,12 +272,12 @@ class Scheduler:
         elif not submission.future.done():
             self._observer.refused(lane.name, "deadline")
             self._observer.waited(lane.name, time.monotonic() - submission.queued_at)
-            with self._lock:
+            with self._dispatcher.lock:
                 wait = self._forecast(lane, Demand(submission.caller, 0, 0)).wait
             submission.fail(deadline_passed(retry_after(wait)))
 
     def _admit(self, lane: Lane, demand: Demand, push: Callable[[Forecast], None]) -> None:
-        with self._lock:
+        with self._dispatcher.lock:
             if self._closed:
                 raise self._stopped()
             expected = self._forecast(lane, demand)
@@ -274,9 +298,9 @@ class Scheduler:
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"
 
-    def _withdraw(self, lane: Lane, submission: Submission) -> int:
+    def _withdraw(self, lane: Lane, submission: Submission[object]) -> int:
         """Remove a submission's waiting entries from the queue; return the number of texts."""
-        with self._lock:
+        with self._dispatcher.lock:
             waiting = [entry for entry in submission.entries if entry.waiting]
             for entry in waiting:
                 lane.remove(entry)
@@ -304,8 +328,7 @@ class Scheduler:
             self._observer.batch_failed(lane.name)
             self._dropped(lane, dropped)
             return
-        waits = [began - entry.submission.queued_at for entry in entries]
-        for entry, output, wait in zip(entries, outcome, waits, strict=True):
-            entry.submission.answer(entry.index, TaskResult(output, wait, seconds))
+        for reduced in outcome:
+            reduced.answer(began, seconds)
         tasks = [entry.task for entry in entries]
         self._observer.batch_finished(lane.name, tasks, seconds)

@@ -8,26 +8,27 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from service.engines.contract import Output, Task
 from service.errors import ServiceError
 from service.scheduler.promises import Promise
 from service.system.budget import Reservation
 
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
+Reduce = Callable[[Output], Value]
+"""Function from a task's output to its value, called in the worker's thread."""
+
 
 @dataclass(frozen=True)
-class TaskResult:
+class TaskResult(Generic[Value_co]):
     """Result of a task, and its times."""
 
-    output: Any
-    """An `Output`, or the submission's reduction of it."""
+    value: Value_co
+    """The task's `Output`, or the reduction of it."""
     queue_seconds: float
     inference_seconds: float
-
-
-Reduce = Callable[[Output], Any]
-"""Function of a task's output, called in the worker's thread."""
 
 
 def _ignore(_: str) -> None:
@@ -60,7 +61,7 @@ class Caller:
 ANYBODY = Caller()
 
 
-class Submission:
+class Submission(Generic[Value_co]):
     """Tasks of one caller, which are answered or fail together, on the event loop of the caller."""
 
     def __init__(
@@ -68,7 +69,7 @@ class Submission:
         tasks: Sequence[Task],
         numbers: Iterator[int],
         caller: Caller,
-        reduce: Sequence[Reduce] | None = None,
+        reduce: Sequence[Reduce[Value_co]] | None = None,
         *,
         wait_seconds: float = math.inf,
     ) -> None:
@@ -78,13 +79,13 @@ class Submission:
             tasks: at least one task.
             numbers: iterator of the next sequence numbers.
             caller: client and deadline.
-            reduce: reduction of each task's output, called in the worker's thread; None keeps the
-                outputs.
+            reduce: reduction of each task's output, called in the worker's thread. None keeps the
+                outputs, and `Value` is `Output`.
             wait_seconds: maximum seconds until the first task begins.
 
         """
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[list[TaskResult]] = self.loop.create_future()
+        self.future: asyncio.Future[list[TaskResult[Value_co]]] = self.loop.create_future()
         self.caller = caller
         self.queued_at = time.monotonic()
         self.start_by = min(self.queued_at + wait_seconds, caller.finish_by)
@@ -95,7 +96,7 @@ class Submission:
         self.timer: asyncio.TimerHandle | None = None
         self.entries = [Entry(self, i, task, next(numbers)) for i, task in enumerate(tasks)]
         self.reduce = reduce
-        self._done: dict[int, TaskResult] = {}
+        self._done: dict[int, TaskResult[Value_co]] = {}
         """Results so far, by index."""
 
     @property
@@ -108,7 +109,7 @@ class Submission:
         """Seconds since the submission was queued."""
         return time.monotonic() - self.queued_at
 
-    def answer(self, index: int, result: TaskResult) -> None:
+    def answer(self, index: int, result: TaskResult[Value_co]) -> None:
         """Set the result of a task; resolve the future with the last one."""
         self._done[index] = result
         if len(self._done) == len(self.entries) and not self.future.done():
@@ -127,10 +128,10 @@ class Submission:
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class Entry(Generic[Value_co]):
     """Task in a queue."""
 
-    submission: Submission
+    submission: Submission[Value_co]
     index: int
     """Index of the task in its submission."""
     task: Task
@@ -140,7 +141,28 @@ class Entry:
     """Virtual time of its start in fair queueing."""
     waiting: bool = True
 
-    def reduced(self, output: Output) -> Any:
-        """Return the submission's reduction of an output."""
+    def reduced(self, output: Output) -> Reduced[Value_co]:
+        """Reduce an output as the submission requests. Runs in the worker's thread."""
         reduce = self.submission.reduce
-        return output if reduce is None else reduce[self.index](output)
+        if reduce is None:
+            return Reduced(self, cast(Value_co, output))  # see `Submission.__init__`
+        return Reduced(self, reduce[self.index](output))
+
+
+class Reduced(NamedTuple, Generic[Value_co]):
+    """Computed entry, and its value."""
+
+    entry: Entry[Value_co]
+    value: Value_co
+
+    def answer(self, began: float, seconds: float) -> None:
+        """Set the result of the entry's task.
+
+        Args:
+            began: `time.monotonic()` when the computation of the entry's batch began.
+            seconds: seconds of its computation.
+
+        """
+        submission = self.entry.submission
+        wait = began - submission.queued_at
+        submission.answer(self.entry.index, TaskResult(self.value, wait, seconds))
