@@ -59,7 +59,7 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
             steps = TextDecomposition(scheduler, config, text, pooling, Timings(tokens, 0.0, 0.0))
             decomposed_text = await steps.result()
             decomposed.append(time.process_time() - began)
-            errors.append(_error(decomposed_text, done.output.pooled))
+            errors.append(_error(decomposed_text, done.value.pooled))
         ratios = [one / other for one, other in zip(decomposed, encoded, strict=True)]
         print(
             f"{tokens:4} tokens: encode {1000 * statistics.median(encoded):6.1f} ms, "

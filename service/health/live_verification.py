@@ -95,7 +95,7 @@ class LiveVerification:
         result = "unknown"
         try:
             reference = await self._reference()
-            expected = [done.output for done in await reference.resume("attention", tasks)]
+            expected = [done.value for done in await reference.resume("attention", tasks)]
             worst = await asyncio.to_thread(self._differences, tasks, expected, outputs)
             result = "passed" if all(kind.passed for kind in worst.values()) else "failed"
             self._report(worst)

@@ -156,7 +156,7 @@ class Inference:
         tasks, reduce = tasks_of(prepared, options, poolings), reductions_of(options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
-        outputs = [result.output for result in results]
+        outputs = [result.value for result in results]
         return await finished(outputs, options, self.vectors, modules=modules)
 
     def require_use(self, use: Use) -> None:
@@ -243,7 +243,6 @@ class Inference:
         prepared: PreparedTexts,
         selection: AttentionSelection,
         convert: Convert,
-        convert_norms: Convert | None = None,
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
 
@@ -251,11 +250,10 @@ class Inference:
             prepared: the texts.
             selection: the requested parts of the maps.
             convert: applied to each array of weights in the thread that computed it.
-            convert_norms: applied to each array of norms; `convert` if None.
 
         Raises:
             NotExported: ablated heads or norms of a foreign graph.
-                NotVerified: heads failed the artifact's verification.
+            NotVerified: heads failed the artifact's verification.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
@@ -263,13 +261,17 @@ class Inference:
         if selection.ablated or selection.of_values:
             self.require_head_outputs()
         texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
-        scheduler, timings = prepared.scheduler, prepared.timings
         kind = GraphAttentionStream if self.manifest.foreign else AttentionStream
-        stream = kind(scheduler, self.config, selection, texts, timings)
-        stream.caller, stream.convert = prepared.caller, convert
-        stream.convert_norms = convert_norms
-        stream.finish = self.vectors.project if self.sentence.modules else None
-        return stream
+        return kind(
+            prepared.scheduler,
+            self.config,
+            selection,
+            texts,
+            prepared.timings,
+            caller=prepared.caller,
+            convert=convert,
+            finish=self.vectors.project if self.sentence.modules else None,
+        )
 
     async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
         """Compare all hidden states, maps and pooled vectors of PyTorch and ONNX on some texts.

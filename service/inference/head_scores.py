@@ -15,6 +15,7 @@ from service.inference.attention.map_parts import MapPart, taken
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
+from service.scheduler.outputs import requested
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,13 @@ async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[Com
     prepared.timings.add(done)
     compared: list[ComparedText] = []
     for result in done:
-        (states,) = result.output.hidden
+        (states,) = result.value.hidden
         task = MapsTask(states, states, layer, heads, scores=True)
         results = await prepared.scheduler.resume(
             "attention", [task], [_Reduction(selection.part)], caller
         )
         prepared.timings.add(results)
-        compared.append(results[0].output)
+        compared.append(results[0].value)
     return compared
 
 
@@ -116,9 +117,7 @@ class _Reduction:
     part: MapPart
 
     def __call__(self, output: Output) -> ComparedText:
-        compared, maps = output.head_scores, output.maps
-        assert compared is not None  # noqa: S101 - the scheduler has checked every output
-        assert maps is not None  # noqa: S101
+        compared, maps = requested(output.head_scores), requested(output.maps)
         return ComparedText(
             taken(compared.queries[0], self.part.queries, -2),
             taken(compared.keys[0], self.part.keys, -2),

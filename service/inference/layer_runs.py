@@ -25,6 +25,7 @@ from service.engines.contract import Floats, LayerTask, Output, Pooling, TextTas
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import EncodeOptions, HeadPatch, PreparedTexts, TextEncoding
+from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
 
 COST = 1.5
@@ -54,8 +55,7 @@ class _Reduction:
 
     def __call__(self, output: Output) -> _Kept:
         """Return the arrays, with copies of the heads, in the thread that computed the layer."""
-        layer = output.parts
-        assert layer is not None  # noqa: S101 - the scheduler has checked every output
+        layer = requested(output.parts)
         return _Kept(
             {head: layer.heads[head].copy() for head in self.heads},
             {name: getattr(layer, name) for name in self.parts},
@@ -206,7 +206,7 @@ class LayerRuns:
         done = await self.prepared.scheduler.submit("encode", tasks, self.prepared.caller)
         self.prepared.timings.add(done)
         for text, result in enumerate(done):
-            states = zip(layers[text], result.output.hidden, strict=True)
+            states = zip(layers[text], result.value.hidden, strict=True)
             self._states |= {(text, state): array for state, array in states}
 
     async def _recompute(self) -> None:
@@ -266,7 +266,7 @@ class LayerRuns:
         prepared = self.prepared
         done = await prepared.scheduler.resume("encode", tasks, keep, prepared.caller)
         prepared.timings.add(done)
-        return [result.output for result in done]
+        return [result.value for result in done]
 
     def _encoding(self, text: int) -> TextEncoding:
         """Return the arrays of a text, with an axis of layers if `layers` is not empty."""

@@ -36,7 +36,7 @@ class Timings:
             self.notices + other.notices,
         )
 
-    def add(self, results: Sequence[TaskResult]) -> None:
+    def add(self, results: Sequence[TaskResult[object]]) -> None:
         """Add concurrent tasks, with the longest time of each step."""
         self.queue_seconds += max(result.queue_seconds for result in results)
         self.inference_seconds += max(result.inference_seconds for result in results)

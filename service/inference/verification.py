@@ -18,6 +18,7 @@ from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.admission import Demand, retry_after
+from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 from service.system.budget import Reservation
@@ -143,16 +144,16 @@ async def _everything(
         text.input_ids, text.segment_ids, (*layers, len(layers)), scores=shape, target=target
     )
     (result,) = await scheduler.submit("attention", [task], caller)
-    hidden = result.output.hidden
+    hidden = result.value.hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
-    maps = [item.output.maps for item in results]
-    scores = {task_key(head): result.output.scores} if head else {}
+    maps = [requested(item.value.maps) for item in results]
+    scores = {task_key(head): requested(result.value.scores)} if head else {}
     tensors = keyed(hidden, maps, vectors.unit) | scores
     if decoder is not None:
-        tasks = target_maps(result.output, decoder)
+        tasks = target_maps(result.value, decoder)
         results = await scheduler.resume("attention", tasks, caller=caller)
-        tensors |= target_tensors(result.output, [item.output for item in results]).keyed()
+        tensors |= target_tensors(result.value, [item.value for item in results]).keyed()
     return tensors
 
 

@@ -1,1 +1,1 @@
-"""Admission, one queue a lane in fair order, one dispatch of batches."""
+"""Scheduling of requests: admission, lanes with fair queues, and dispatch of batches."""

@@ -14,20 +14,20 @@ from service.scheduler.lanes import Lane
 from service.scheduler.submission import Caller
 
 MORE_TOKENS = 1.25
-"""Factor by which texts may exceed the estimate of their tokens, and still count as admitted."""
+"""Maximum ratio of a request's tokens to their estimate for the request to remain admitted."""
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
-"""The bound for which a request was not admitted, or given up before any of it was computed."""
+"""Bound for which a request was refused, or cancelled before any of its texts was computed."""
 
 
 class Workers(NamedTuple):
-    """The threads that compute."""
+    """Numbers of computing threads."""
 
     threads: int
     idle: int
 
 
 class Refusal(NamedTuple):
-    """A request that is not admitted."""
+    """Refusal of a request."""
 
     reason: RefusalReason
     error: Overloaded
@@ -35,38 +35,38 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Bounds on batches and on what waits for them."""
+    """Bounds on batches and queues."""
 
     max_batch_tokens: int
-    """Tokens of a batch; a longer text goes alone."""
+    """Maximum tokens of a batch; a longer text is a batch of its own."""
     max_queue_tokens: int
-    """Tokens waiting in a lane; a request takes at most half of what is free."""
+    """Maximum tokens waiting in a lane; a request takes at most half of the free ones."""
     max_queue_texts: int = 2**14
-    """Texts waiting in a lane; a request takes at most half of what is free."""
+    """Maximum texts waiting in a lane; a request takes at most half of the free ones."""
     queue_seconds: float = math.inf
-    """Waiting time until the first batch of a request."""
+    """Maximum seconds until the first batch of a request."""
     queue_target_seconds: float = math.inf
-    """Waiting time that all requests have for no longer than a moment."""
+    """Target of the shortest wait within an interval; see `Congestion`."""
     batch_seconds: float = math.inf
-    """Computing time of a batch; one that takes longer hangs."""
+    """Maximum seconds of a batch; a longer one is hanging."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A request that asks to be admitted."""
+    """Texts and tokens of a request for admission."""
 
     caller: Caller
     texts: int
     tokens: int
     tokenizing_seconds: float | None = None
-    """Time until its texts are tokenised; None once they are, and the tokens are exact."""
+    """Seconds until the texts are tokenised; None once they are, and `tokens` is exact."""
     admitted: bool = False
-    """Whether it was admitted when its place was held: only its deadline is checked again, by what
-    batches took meanwhile."""
+    """Whether the request was admitted when its place was held. Only its deadline is checked again,
+    at the pace of the batches since then."""
 
     @property
     def ahead(self) -> int:
-        """Tokens that have to be computed after these before the deadline, and wait nowhere yet."""
+        """Further tokens to compute before the deadline, which are not queued yet."""
         return self.caller.promise.needed if self.caller.promise else 0
 
     @property
@@ -76,13 +76,13 @@ class Demand:
 
     @classmethod
     def of_tokenized(cls, caller: Caller, texts: int, tokens: int) -> Demand:
-        """Return the demand of texts to be queued, which leave the place that was held for them."""
+        """Return the demand of texts to be queued, and release the place held for them."""
         place, demand = caller.place, cls(caller, texts, tokens)
         if place is None:
             return demand
         admitted = tokens + demand.ahead <= MORE_TOKENS * place.tokens
         if caller.promise:
-            place.end()  # all that follows is promised
+            place.end()  # the promise covers all further work
         else:
             place.keep(tokens)
         return cls(caller, texts, tokens, admitted=admitted)
@@ -90,29 +90,29 @@ class Demand:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a request would begin and end, in seconds from now."""
+    """Predicted start and end of a request, in seconds from now."""
 
     wait: float
-    """Until its first text begins."""
+    """Seconds until the first text begins."""
     total: float
-    """Until its last text is computed."""
+    """Seconds until the last text is computed."""
     ahead: int = 0
-    """Tokens that have to be computed from then on, with those promised to others."""
+    """Tokens to compute after the last text, tokens promised to other requests included."""
     rest: float = 0.0
-    """Until those are computed, from then on."""
+    """Seconds from the last text until the tokens of `ahead` are computed."""
 
 
 def forecast(
     lane: Lane, demand: Demand, others: Iterable[Lane], limits: BatchLimits, workers: Workers
 ) -> Forecast:
-    """What a request has to expect, were it to come now, at the pace of the last batches.
+    """Predict start and end of a request that arrives now, at the pace of the last batches.
 
     Args:
-        lane: where it would wait.
-        demand: the request.
-        others: lanes with which this one shares the engine.
-        limits: of batches.
-        workers: who computes them.
+        lane: lane of the request.
+        demand: texts and tokens of the request.
+        others: all lanes that share the engine.
+        limits: bounds on batches.
+        workers: numbers of computing threads.
 
     """
     most = limits.max_batch_tokens
@@ -120,7 +120,7 @@ def forecast(
     client = demand.caller.client
     before = lane.texts.tokens_before(client)
     before_last = lane.texts.tokens_before(client, demand.tokens - last_batch)
-    if not demand.admitted:  # other places that are open were taken later
+    if not demand.admitted:  # an admitted request took its place before the other open ones
         before_last += lane.places.before(client, demand.tokens)
     shared = [other for other in others if other is not lane and other.queued_tokens]
     share = lane.share / (lane.share + sum(other.share for other in shared))
@@ -128,7 +128,7 @@ def forecast(
     running = 0.0 if workers.idle else lane.batch_seconds
 
     def until(tokens: int) -> float:
-        """Return the seconds until all maps, and some tokens of texts behind them, have begun."""
+        """Return the seconds until all maps, and then some tokens of texts, have begun."""
         work = lane.seconds(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
@@ -142,13 +142,13 @@ def forecast(
 def check_admission(
     lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits
 ) -> Refusal | None:
-    """The refusal of a request that cannot wait in a lane now; None if it can.
+    """Return the refusal of a request that cannot be queued now; None if it can.
 
     Args:
-        lane: where it would wait.
-        demand: the request.
-        expected: when it would begin and end.
-        limits: the bounds.
+        lane: lane of the request.
+        demand: texts and tokens of the request.
+        expected: predicted start and end of the request.
+        limits: bounds on the queue.
 
     Raises:
         Unprocessable: the request alone exceeds a bound.
@@ -165,7 +165,7 @@ def check_admission(
 def _check_queue(
     lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits, now: float
 ) -> Refusal | None:
-    """Return the refusal of a request for which the queue has no room; None if it has.
+    """Return the refusal of a request that exceeds the queue's room or wait; None if none does.
 
     Raises:
         Unprocessable: the request alone exceeds a bound.
@@ -199,7 +199,7 @@ def _check_queue(
 
 
 def _check_deadline(lane: Lane, demand: Demand, expected: Forecast, now: float) -> Refusal | None:
-    """Return the refusal of a request that would end after its deadline; None if it would not."""
+    """Return the refusal of a request that would end after its deadline; None if in time."""
     left = demand.caller.finish_by - now - demand.writing_seconds
     total = expected.total * lane.margin.factor + expected.rest
     total += demand.tokenizing_seconds or 0.0
@@ -213,13 +213,13 @@ def _check_deadline(lane: Lane, demand: Demand, expected: Forecast, now: float) 
 
 
 def _late(lane: Lane, demand: Demand, expected: Forecast, seconds: float, now: float) -> float:
-    """Return the seconds until a request has time for all that it needs.
+    """Return the seconds until the request could end before its deadline.
 
     Args:
-        lane: where it would wait.
-        demand: the request.
-        expected: when it would end now.
-        seconds: time by which that is too late.
+        lane: lane of the request.
+        demand: texts and tokens of the request.
+        expected: predicted end of a request that arrives now.
+        seconds: seconds between the deadline and the predicted end.
         now: `time.monotonic()`.
 
     """
@@ -237,12 +237,12 @@ def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:
 
 
 def retry_after(wait: float) -> int:
-    """Whole seconds after which to try again: once or twice the wait, so that not all come then."""
+    """Return the whole seconds until a retry: randomly one to two waits, to spread retries."""
     return max(1, round(random.uniform(1, 2) * wait))  # noqa: S311 - no secret
 
 
 def deadline_passed(retry_after_seconds: int) -> DeadlinePassed:
-    """The error of a request whose waiting time is over."""
+    """Return the error of a request whose waiting time is over."""
     return DeadlinePassed(
         "the request waited for as long as it may",
         retry_after_seconds=retry_after_seconds,

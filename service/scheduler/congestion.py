@@ -1,9 +1,9 @@
-"""A queue that only stands, told from one that a burst has filled.
+"""Detection of a standing queue, which unlike a burst never empties.
 
 Controlled delay (K. Nichols, V. Jacobson, "Controlling queue delay", ACM Queue 2012; B. Maurer,
-"Fail at scale", ACM Queue 2015): a queue whose shortest wait within an interval exceeds the target
-serves nobody, as it never empties. While it stands, requests are admitted up to twice the target;
-otherwise as long as they may wait.
+"Fail at scale", ACM Queue 2015): a queue stands if its shortest wait within an interval exceeds the
+target. It then only delays every request. While the queue stands, requests are admitted up to a
+wait of twice the target; otherwise up to their own longest wait.
 """
 
 from __future__ import annotations
@@ -11,21 +11,28 @@ from __future__ import annotations
 import math
 
 INTERVAL_SECONDS = 0.1
+"""Length of an interval."""
 
 
 class Congestion:
-    """Whether the queue of a lane stands, by the waits that are predicted for its requests."""
+    """Detector of a standing queue of a lane, by the predicted waits of its requests."""
 
     def __init__(self, target_seconds: float = math.inf) -> None:
         self.standing = False
         self._target = target_seconds
         self._shortest = 0.0
-        """Shortest wait of the interval."""
+        """Shortest predicted wait of the interval."""
         self._ends = -math.inf
         """`time.monotonic()` at the end of the interval."""
 
     def observe(self, wait: float, now: float) -> None:
-        """A request comes for which so many seconds are predicted."""
+        """Record the predicted wait of a new request.
+
+        Args:
+            wait: predicted seconds until the request begins.
+            now: `time.monotonic()`.
+
+        """
         if now >= self._ends:
             self.standing = self._shortest > self._target
             self._shortest, self._ends = wait, now + INTERVAL_SECONDS
@@ -34,5 +41,10 @@ class Congestion:
             self.standing = False
 
     def most_seconds(self, patience: float) -> float:
-        """The longest wait for which a request is admitted that may wait so long."""
+        """Return the longest wait for which a request is admitted.
+
+        Args:
+            patience: longest wait of the request by its own deadline and the queue's limit.
+
+        """
         return min(patience, 2 * self._target) if self.standing else patience

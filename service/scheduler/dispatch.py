@@ -1,8 +1,8 @@
-"""The lanes, and the threads that compute what waits in them.
+"""Dispatch of batches from the lanes to worker threads.
 
-A batch starts the moment a worker is idle and something waits. A worker that finishes takes its
-next batch itself, so an engine never waits for the event loop. Where an engine takes spare calls, a
-short text whose turn it is goes beside long batches instead of behind them.
+A batch starts as soon as a worker is idle and an entry waits. A worker takes its next batch itself,
+so an engine never waits for the event loop. If an engine allows spare calls, a short text whose
+turn it is runs beside long batches instead of after them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
@@ -22,47 +23,52 @@ from service.scheduler.congestion import Congestion
 from service.scheduler.isolation import isolate
 from service.scheduler.lanes import LANE_SHARES, Lane
 from service.scheduler.outputs import check_outputs
-from service.scheduler.submission import Entry, Submission
+from service.scheduler.submission import Entry, Reduced, Submission
 from service.system.resources import lower_priority
 
 _log = logging.getLogger("headscope")
 
 CLOSE_SECONDS = 5.0
+"""Maximum seconds for which `Dispatcher.close` waits for running batches."""
 SHORT_TOKENS, LONG_TOKENS = 64, 128
-"""A batch of so few tokens may go beside others that all have at least so many."""
+"""Maximum tokens of a short batch, and minimum tokens of the batches beside which it may run."""
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
-"""A function of a batch and its outputs, called in the worker's thread."""
+"""Function of a batch and its outputs, called in the worker's thread."""
 
 
 class Part(NamedTuple):
-    """A batch, or as much of it as was computed at once, and how that went."""
+    """Entries of a batch that were computed together, and their outcome."""
 
     lane: Lane
-    entries: Sequence[Entry]
-    found: list[Any] | ServiceError
-    """What is left of each output, or why there is none."""
+    entries: Sequence[Entry[object]]
+    outcome: list[Reduced[object]] | ServiceError
+    """Value of each entry, or the error of all."""
     began: float
-    """`time.monotonic()` when its batch left the queue."""
+    """`time.monotonic()` when the computation of the batch began."""
     seconds: float
+    """Seconds that the part took."""
 
 
-class Running(NamedTuple):
-    """A batch that is being computed."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Entries that a worker computes together."""
 
+    lane: Lane
+    entries: Sequence[Entry[object]]
     began: float
-    entries: Sequence[Entry]
+    """`time.monotonic()` when the entries left the queue."""
 
     @property
     def tokens(self) -> int:
-        """Of all its entries."""
+        """Tokens of all entries."""
         return sum(entry.task.tokens for entry in self.entries)
 
 
 class Dispatcher:
-    """Computes batches in as many threads as the engine takes calls at once.
+    """Lanes of an engine, and a worker thread for each concurrent call that the engine allows.
 
-    The lanes belong to `lock`, which nobody holds for longer than it takes to move the texts of a
-    batch.
+    `lock` guards the lanes, the numbers of idle workers and the running batches. It is held only
+    while entries are queued or taken, not while they are computed.
     """
 
     def __init__(
@@ -72,13 +78,13 @@ class Dispatcher:
         finished: Callable[[Part], None],
         inspect: Inspect | None,
     ) -> None:
-        """Start nothing yet.
+        """Initialise without starting a thread.
 
         Args:
-            engine: computes.
-            limits: of batches.
-            finished: is told of each part, in the worker's thread.
-            inspect: is shown each batch that was computed, before it is reduced.
+            engine: engine that computes the batches.
+            limits: bounds on batches.
+            finished: function that is called with each part, in the worker's thread.
+            inspect: function that is called with each batch and its outputs before their reduction.
 
         """
         self.lanes = {
@@ -86,12 +92,12 @@ class Dispatcher:
             for name, share in LANE_SHARES.items()
         }
         self.lock = threading.Lock()
-        self._rests = threading.Condition(self.lock)
-        """Notified when a worker becomes idle."""
+        self._worker_idle = threading.Condition(self.lock)
+        """Condition that is notified when a worker becomes idle."""
         self.last_success: float = -math.inf
-        """`time.monotonic()` of the last batch that was computed."""
+        """`time.monotonic()` of the last part that was computed."""
         self.failed_in_a_row = 0
-        """Parts, since something was computed."""
+        """Number of failed parts since the last computed one."""
         self.crash = ""
         """Name of the exception that ended a worker thread."""
         self._engine = engine
@@ -103,107 +109,112 @@ class Dispatcher:
         )
         self._idle = engine.concurrency
         self._spare = engine.spare_calls
-        """Idle workers that take short batches alone."""
-        self._running: dict[int, Running] = {}
-        """Running batches by thread."""
+        """Number of idle workers for short batches only."""
+        self._running: set[Batch] = set()
         self._virtual_time = 0.0
-        """`served` of the lane that went last: where one that was empty starts, without credit."""
+        """`served` of the lane last computed, at which an empty lane restarts without credit."""
 
     @property
     def workers(self) -> Workers:
-        """The threads that compute."""
+        """Numbers of computing threads."""
         return Workers(self._engine.concurrency, self._idle)
 
-    def push(self, lane: Lane, submission: Submission) -> None:
-        """Queue tasks, and start who is idle. Under the lock."""
+    def push(self, lane: Lane, submission: Submission[object]) -> None:
+        """Queue tasks, and start idle workers. The caller holds the lock."""
         if not lane.queued_tokens:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(submission)
-        while self._idle and (taken := self._take()):
+        while self._idle and (batch := self._take()):
             self._idle -= 1
-            self._threads.submit(self._work, *taken)
-        while self._spare and (taken := self._take_short()):
+            self._threads.submit(self._work, batch)
+        while self._spare and (batch := self._take_short()):
             self._spare -= 1
-            self._threads.submit(self._work, *taken, spare=True)
+            self._threads.submit(self._work, batch, spare=True)
 
-    def overdue(self) -> list[Running]:
-        """The batches that take longer than any may."""
+    def overdue(self) -> list[Batch]:
+        """Return the running batches that take longer than `batch_seconds`."""
         latest = time.monotonic() - self._limits.batch_seconds
-        return [running for running in list(self._running.values()) if running.began < latest]
+        with self.lock:
+            return [batch for batch in self._running if batch.began < latest]
 
     def close(self) -> bool:
-        """Let running batches finish, but not for long: nobody waits for them any more.
+        """Wait at most `CLOSE_SECONDS` for running batches; not at all if one is overdue.
 
         Returns:
-            Whether they have.
+            Whether all have finished.
 
         """
         self._threads.shutdown(wait=False)
         seconds = 0 if self.overdue() else CLOSE_SECONDS
-        with self._rests:
-            return self._rests.wait_for(self._at_rest, seconds)
+        with self._worker_idle:
+            return self._worker_idle.wait_for(self._all_idle, seconds)
 
-    def _at_rest(self) -> bool:
+    def _all_idle(self) -> bool:
         workers = self._engine.concurrency, self._engine.spare_calls
         return (self._idle, self._spare) == workers
 
-    def _take(self) -> tuple[Lane, list[Entry]] | None:
-        """The next batch, from the lane that is furthest below its share. Under the lock."""
+    def _take(self) -> Batch | None:
+        """Take a batch from the lane furthest below its share. The caller holds the lock."""
         while waiting := [lane for lane in self.lanes.values() if lane.queued_tokens]:
             lane = min(waiting, key=lambda lane: lane.served)
             self._virtual_time = max(self._virtual_time, lane.served)
-            if batch := lane.take(self._limits.max_batch_tokens):
-                return lane, batch
+            if entries := lane.take(self._limits.max_batch_tokens):
+                return self._begin(lane, entries)
         return None
 
-    def _take_short(self) -> tuple[Lane, list[Entry]] | None:
-        """A short batch whose turn it is, while all that run are long. Under the lock."""
-        running = [each.tokens for each in list(self._running.values())]
-        if len(running) < self._engine.concurrency or min(running) < LONG_TOKENS:
+    def _take_short(self) -> Batch | None:
+        """Take a short batch if all running ones are long. The caller holds the lock."""
+        tokens = [batch.tokens for batch in self._running]
+        if len(tokens) < self._engine.concurrency or min(tokens) < LONG_TOKENS:
             return None
         for lane in self.lanes.values():
             if 0 < lane.first_tokens <= SHORT_TOKENS and (
-                batch := lane.take(SHORT_TOKENS, beside=True)
+                entries := lane.take(SHORT_TOKENS, beside=True)
             ):
-                return lane, batch
+                return self._begin(lane, entries)
         return None
 
-    def _work(self, lane: Lane, batch: list[Entry], *, spare: bool = False) -> None:
-        """Compute a batch, and others for as long as something waits. In a worker's thread."""
-        taken: tuple[Lane, list[Entry]] | None = (lane, batch)
+    def _begin(self, lane: Lane, entries: Sequence[Entry[object]]) -> Batch:
+        """Return taken entries as a running batch. The caller holds the lock."""
+        batch = Batch(lane, entries, time.monotonic())
+        self._running.add(batch)
+        return batch
+
+    def _work(self, batch: Batch, *, spare: bool = False) -> None:
+        """Compute a batch, and further ones while entries wait. Runs in a worker's thread."""
+        following: Batch | None = batch
         try:
-            while taken:
-                lane, batch = taken
-                seconds = self._compute(lane, batch)
+            while following:
+                batch = following
+                seconds = self._compute(batch)
                 with self.lock:
-                    lane.served += seconds / lane.share
-                    taken = self._take_short() if spare else self._take()
-                    if not taken:
+                    self._running.remove(batch)
+                    batch.lane.served += seconds / batch.lane.share
+                    following = self._take_short() if spare else self._take()
+                    if not following:
                         self._spare += spare
                         self._idle += not spare
-                        self._rests.notify_all()
+                        self._worker_idle.notify_all()
         except BaseException as error:
-            self.crash = type(error).__name__
+            with self.lock:
+                self._running.discard(batch)
+                self.crash = type(error).__name__
             _log.critical("a worker of the %s engine ended", self._engine.name, exc_info=error)
             failed = EngineFailed(f"the scheduler failed: {self.crash}")
-            self._finished(Part(lane, batch, failed, time.monotonic(), 0.0))
+            self._finished(Part(batch.lane, batch.entries, failed, time.monotonic(), 0.0))
 
-    def _compute(self, lane: Lane, batch: list[Entry]) -> float:
-        """One batch, in parts where it fails; returns the seconds that it took."""
-        began = started = time.monotonic()
-        thread = threading.get_ident()
-        self._running[thread] = Running(began, batch)
-        try:
-            for entries, found in isolate(batch, self._run, _wanted, _shared):
-                now = time.monotonic()
-                self._account(lane, entries, found, now - started)
-                self._finished(Part(lane, entries, found, began, now - started))
-                started = now
-        finally:
-            del self._running[thread]
+    def _compute(self, batch: Batch) -> float:
+        """Compute a batch, in parts if it fails, and return the seconds that it took."""
+        lane, began = batch.lane, time.monotonic()
+        part_began = began
+        for entries, outcome in isolate(batch.entries, self._run, _wanted, _shared):
+            now = time.monotonic()
+            self._account(lane, entries, outcome, now - part_began)
+            self._finished(Part(lane, entries, outcome, began, now - part_began))
+            part_began = now
         return time.monotonic() - began
 
-    def _run(self, batch: Sequence[Entry]) -> list[Any]:
+    def _run(self, batch: Sequence[Entry[object]]) -> list[Reduced[object]]:
         tasks = [entry.task for entry in batch]
         try:
             outputs = self._engine.run(tasks)
@@ -215,22 +226,24 @@ class Dispatcher:
             raise
         except MemoryError as error:
             raise EngineOutOfMemory("there is no memory left", retry_after_seconds=1) from error
-        except BaseException as error:  # whatever it is, its callers must hear of it
+        except BaseException as error:  # any error has to reach the callers
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
 
-    def _account(self, lane: Lane, entries: Sequence[Entry], found: object, seconds: float) -> None:
-        if isinstance(found, ServiceError):
-            self.failed_in_a_row += 1
-            return
-        self.failed_in_a_row = 0
+    def _account(
+        self, lane: Lane, entries: Sequence[Entry[object]], outcome: object, seconds: float
+    ) -> None:
         with self.lock:
+            if isinstance(outcome, ServiceError):
+                self.failed_in_a_row += 1
+                return
+            self.failed_in_a_row = 0
             self.last_success = time.monotonic()
             lane.account(entries, seconds)
 
 
-def _wanted(entry: Entry) -> bool:
+def _wanted(entry: Entry[object]) -> bool:
     return not entry.submission.future.done()
 
 
-def _shared(entries: Sequence[Entry]) -> bool:
+def _shared(entries: Sequence[Entry[object]]) -> bool:
     return any(entry.submission is not entries[0].submission for entry in entries)

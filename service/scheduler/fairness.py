@@ -1,13 +1,13 @@
-"""The order in which waiting texts are computed: fair queueing, between clients and then requests.
+"""Fair queueing: order of waiting texts, fair between clients and between a client's requests.
 
-Every client that waits gets the same share of tokens, and of a client's share every request that
-waits: a list of hundreds of texts goes in slices between the single texts of others, which are
-computed in the order in which they came.
+All waiting clients get equal shares of tokens, and all waiting requests of a client get equal
+shares of the client's tokens. A list of hundreds of texts is therefore computed in slices between
+single texts of other requests, which are computed in the order of their arrival.
 
 Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996): a text's start time is the
-virtual time at which its request came, or the end of the text before it; the smallest goes first.
-The virtual time of a client advances by the tokens that are computed for it, divided by the number
-of its requests that wait.
+virtual time at which its request arrived, or the end of the previous text of the request. The text
+with the smallest start time goes first. The virtual time of a client advances by the tokens
+computed for the client, divided by the number of its waiting requests.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from typing import NamedTuple
 from service.scheduler.submission import Entry, Submission
 
 EXACT = 256
-"""Waiting texts whose tokens are counted one by one for a prediction; what is beyond is taken to be
-as long as its mean."""
+"""Maximum number of waiting texts whose tokens are summed exactly for a prediction; further texts
+count with the mean of their tokens."""
 
 
 class _Place(NamedTuple):
+    """Sort key of a text, and the text."""
+
     start: float
     continues: bool
-    """Whether texts of its request go before it: of equal starts what only begins goes first."""
+    """Whether the text follows others of its request. Of equal starts, first texts go first."""
     number: int
-    entry: Entry
+    entry: Entry[object]
 
 
 class ClientQueue:
@@ -38,23 +40,24 @@ class ClientQueue:
 
     def __init__(self, served: float) -> None:
         self.served = served
-        """Tokens that were computed for it, on top of its start among the other clients."""
+        """Tokens computed for the client, plus the value at which the client started."""
         self.tokens = 0
+        """Tokens of all waiting texts."""
         self.virtual_time = 0.0
         self._advance = 0.0
-        """Virtual time of the last batch, which is over when the next is taken."""
+        """Increase of the virtual time by the last batch, added when the next is taken."""
         self._order: list[_Place] = []
-        self._requests: Counter[Submission] = Counter()
-        """Waiting texts of each request."""
+        self._requests: Counter[Submission[object]] = Counter()
+        """Number of waiting texts of each request."""
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def __iter__(self) -> Iterator[Entry]:
-        """The texts in fair order."""
+    def __iter__(self) -> Iterator[Entry[object]]:
+        """Return an iterator of the texts in fair order."""
         return (place.entry for place in self._order)
 
-    def push(self, submission: Submission, entries: Sequence[Entry]) -> None:
+    def push(self, submission: Submission[object], entries: Sequence[Entry[object]]) -> None:
         """Queue texts of one request."""
         self._requests[submission] += len(entries)
         start = self.virtual_time
@@ -64,8 +67,8 @@ class ClientQueue:
             self.tokens += entry.task.tokens
             bisect.insort(self._order, _Place(*_key(entry), entry), key=_place)
 
-    def remove(self, entry: Entry) -> None:
-        """The text no longer waits."""
+    def remove(self, entry: Entry[object]) -> None:
+        """Remove a text."""
         del self._order[bisect.bisect_left(self._order, _key(entry), key=_place)]
         self.tokens -= entry.task.tokens
         self._requests[entry.submission] -= 1
@@ -73,17 +76,17 @@ class ClientQueue:
             del self._requests[entry.submission]
 
     def begin_batch(self) -> None:
-        """A text of this client goes first in the next batch."""
+        """Advance the virtual time before a batch whose first text is of this client."""
         self.virtual_time = max(self.virtual_time + self._advance, self._order[0].start)
         self._advance = 0.0
 
     def account(self, tokens: int) -> None:
-        """Waiting texts of so many tokens are computed now."""
+        """Count the tokens of waiting texts that a batch takes."""
         self.served += tokens
         self._advance += tokens / len(self._requests)
 
     def tokens_before(self, start: float) -> int:
-        """Tokens of the texts that go before one which comes now and has this start time."""
+        """Return the tokens of texts that go before a new text with a start time."""
         count = bisect.bisect(self._order, (start, True, -1), key=_place)
         if count == len(self._order):
             return self.tokens
@@ -95,22 +98,23 @@ class ClientQueue:
 
 
 class FairQueue:
-    """The texts that wait in a lane. Nothing here locks."""
+    """Waiting texts of a lane. The caller holds the lock of the lanes."""
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientQueue] = {}
-        """Those of whom something waits."""
+        """Clients with waiting texts, by name."""
         self._served = 0.0
-        """`served` of the client who went last: where one that comes starts, without credit."""
+        """`served` of the client last computed, at which a new client starts without credit."""
         self.tokens = 0
-        """Of all texts that wait."""
+        """Tokens of all waiting texts."""
         self._texts = 0
+        """Number of waiting texts."""
 
     def __len__(self) -> int:
         return self._texts
 
-    def __iter__(self) -> Iterator[Entry]:
-        """The texts in fair order, were no more to come."""
+    def __iter__(self) -> Iterator[Entry[object]]:
+        """Yield the texts in the fair order in which they are computed if no more texts arrive."""
         turns = [
             (queue.served, number, iter(queue))
             for number, queue in enumerate(self._clients.values())
@@ -124,15 +128,15 @@ class FairQueue:
                 heapq.heapreplace(turns, (served + entry.task.tokens, number, texts))
                 yield entry
 
-    def push(self, submission: Submission, entries: Sequence[Entry]) -> None:
+    def push(self, submission: Submission[object], entries: Sequence[Entry[object]]) -> None:
         """Queue texts of one request."""
         queue = self._clients.setdefault(submission.caller.client, ClientQueue(self._served))
         queue.push(submission, entries)
         self.tokens += sum(entry.task.tokens for entry in entries)
         self._texts += len(entries)
 
-    def remove(self, entry: Entry) -> None:
-        """The text no longer waits."""
+    def remove(self, entry: Entry[object]) -> None:
+        """Remove a text."""
         queue = self._clients[entry.submission.caller.client]
         queue.remove(entry)
         self.tokens -= entry.task.tokens
@@ -140,23 +144,24 @@ class FairQueue:
         if not queue:
             del self._clients[entry.submission.caller.client]
 
-    def first(self, tokens: int) -> list[Entry]:
-        """The texts that go first, at least one, until they hold so many tokens."""
-        found: list[Entry] = []
-        held = 0
+    def first(self, tokens: int) -> list[Entry[object]]:
+        """Return the first texts in fair order with at most `tokens` tokens; at least one text."""
+        entries: list[Entry[object]] = []
+        total = 0
         for entry in self:
-            if found and held + entry.task.tokens > tokens:
+            if entries and total + entry.task.tokens > tokens:
                 break
-            found.append(entry)
-            held += entry.task.tokens
-        return found
+            entries.append(entry)
+            total += entry.task.tokens
+        return entries
 
-    def begin(self, batch: Sequence[Entry], *, beside: bool = False) -> None:
-        """Waiting texts are computed now.
+    def begin(self, batch: Sequence[Entry[object]], *, beside: bool = False) -> None:
+        """Account for a batch of waiting texts that is about to be computed.
 
         Args:
-            batch: the texts; the first of them is the first in fair order.
-            beside: whether they go beside the batches before them, whose virtual time is not over.
+            batch: the texts; the first one is the first in fair order.
+            beside: whether the batch is computed beside running batches, before whose end virtual
+                time does not advance.
 
         """
         first = self._clients[batch[0].submission.caller.client]
@@ -167,23 +172,23 @@ class FairQueue:
             self._clients[entry.submission.caller.client].account(entry.task.tokens)
 
     def tokens_before(self, client: str, tokens: int = 0) -> int:
-        """Tokens that are computed before a request, were it to come now.
+        """Return the tokens that are computed before a text of a request that arrives now.
 
         Args:
-            client: whose it would be.
-            tokens: of its texts before the one that is asked about.
+            client: client of the request.
+            tokens: tokens of the request's texts before the text; 0 for its first text.
 
         """
         own = self._clients.get(client)
         before = own.tokens_before(own.virtual_time + tokens) if own else 0
         share = before + tokens
         others = (queue for name, queue in self._clients.items() if name != client)
-        return before + tokens + sum(min(queue.tokens, share) for queue in others)
+        return share + sum(min(queue.tokens, share) for queue in others)
 
 
 def _place(place: _Place) -> tuple[float, bool, int]:
     return place[:3]
 
 
-def _key(entry: Entry) -> tuple[float, bool, int]:
+def _key(entry: Entry[object]) -> tuple[float, bool, int]:
     return entry.start, entry.index > 0, entry.number

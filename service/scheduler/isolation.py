@@ -1,38 +1,39 @@
-"""Isolation of the text that breaks a batch: the right texts of a failed batch are answered.
+"""Isolation of texts that fail a batch: all other texts of the batch are answered.
 
-A batch that fails is halved, and its halves again, so that one text that an engine cannot compute
-costs its neighbours time and nothing else. An error that does not come again costs nobody anything.
+A batch that fails is halved recursively. A text that an engine cannot compute therefore only delays
+the other texts of its batch, and no text fails by an error that occurs once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 
 MOST_RUNS = 16
-"""Runs of one batch at most: enough to find one bad text among 128. Where every text fails, the
-rest fails with them."""
+"""Maximum runs of one batch: enough to find one failing text among 128. After the last run, all
+remaining texts fail."""
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def isolate(
     batch: Sequence[Item],
-    run: Callable[[Sequence[Item]], list[Any]],
+    run: Callable[[Sequence[Item]], list[Result]],
     wanted: Callable[[Item], bool],
     shared: Callable[[Sequence[Item]], bool],
-) -> Iterator[tuple[Sequence[Item], list[Any] | ServiceError]]:
-    """Run a batch, in halves where it fails; gives each part with its outputs or its error.
+) -> Iterator[tuple[Sequence[Item], list[Result] | ServiceError]]:
+    """Run a batch, halving it where it fails; yield each part with its outputs or its error.
 
-    One that ran out of memory is halved once: the half of it that does so again has failed.
+    A batch that runs out of memory is halved once: a half that runs out of memory again fails.
 
     Args:
         batch: at least one item.
-        run: computes some items, one output each, or raises a `ServiceError`.
-        wanted: whether somebody still waits for an item; asked before it is run again.
-        shared: whether several callers wait for some items; what one alone waits for fails whole.
+        run: function that computes items, with an output for each, or raises a `ServiceError`.
+        wanted: whether a caller still waits for an item; called before the item is run again.
+        shared: whether items belong to several callers; items of a single caller fail together.
 
     """
     pending: list[tuple[Sequence[Item], bool]] = [(batch, False)]

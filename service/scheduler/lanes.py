@@ -1,6 +1,6 @@
-"""A lane: what waits for one kind of work, and the batches that are made of it.
+"""Lanes: queues of one kind of work, and batches of their entries.
 
-Nothing here locks.
+Callers hold the dispatcher's lock.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from service.scheduler.submission import Entry, Submission
 LaneName = Literal["encode", "attention"]
 
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
-"""How busy time is divided while both lanes wait: a flood of /attention leaves /encode 3/4."""
+"""Weights of the lanes' shares of busy time while entries wait in both: a flood of /attention
+leaves /encode 3/4."""
 MAX_PADDING_SHARE = 0.1
-"""A batch takes no text that would make more than this share of attention's grid padding."""
+"""Maximum share of padding in the attention grid of a batch."""
 WINDOW_BATCHES = 4
-"""Texts of one batch are among those that fill so many: a text is passed over a few times at most,
-and what waits longer is no reason to compute it later."""
+"""Number of full batches in the window from which the texts of a batch are chosen. It bounds how
+often a text is passed over for others nearer in length."""
 
 
 @dataclass
 class Lane:
-    """A queue with its share of busy time."""
+    """Queue of one kind of work, with its share of busy time."""
 
     name: LaneName
     share: float
     text_pace: Pace = field(default_factory=Pace)
-    """Pace of batches of texts, in whose tokens decompositions and promised work are counted."""
+    """Pace of batches of texts. Decompositions and promised work count as tokens of texts."""
     map_pace: Pace = field(default_factory=Pace)
     """Pace of batches of `maps`."""
     batch_seconds: float = 0.0
@@ -44,28 +45,29 @@ class Lane:
     margin: Margin = field(default_factory=Margin)
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
-    """Busy seconds so far, divided by the share; the lane with less goes first."""
+    """Busy seconds divided by the share; the lane with the smaller value goes first."""
     promises: Promises = field(default_factory=Promises)
-    """What requests that were admitted will still submit."""
+    """Work that admitted requests still have to submit."""
     places: Promises = field(default_factory=Promises)
-    """Tokens of texts that were admitted and are being tokenised."""
+    """Tokens of admitted texts that are being tokenised."""
     texts: FairQueue = field(default_factory=FairQueue)
-    """What waits in turn."""
-    maps: OrderedDict[int, Entry] = field(default_factory=OrderedDict)
-    """Maps of texts that were computed: they go before all texts, the oldest first, so that no
-    more is begun than is finished."""
+    """Waiting texts in fair order."""
+    maps: OrderedDict[int, Entry[object]] = field(default_factory=OrderedDict)
+    """Waiting maps and layers of computed texts, oldest first. They go before all texts, so that
+    running requests finish before new ones begin."""
     map_tokens: int = 0
+    """Tokens of `maps`."""
 
     def expect(self, texts: Sequence[tuple[int, float]], maps: Sequence[tuple[int, float]]) -> None:
-        """Take the tokens and seconds of batches that were measured beforehand."""
+        """Initialise the forecasts by measured tokens and seconds of batches."""
         for pace, measured in ((self.text_pace, texts), (self.map_pace, maps)):
             for tokens, seconds in measured:
                 pace.account(tokens, seconds)
         for _, seconds in texts:
             self._average(seconds)
 
-    def account(self, entries: Sequence[Entry], seconds: float) -> None:
-        """Take the seconds of a batch that was computed, for the next forecasts."""
+    def account(self, entries: Sequence[Entry[object]], seconds: float) -> None:
+        """Update the forecasts by the seconds of a computed batch."""
         self._average(seconds)
         tokens = sum(entry.task.tokens for entry in entries)
         if entries[0].number < 0:
@@ -74,13 +76,13 @@ class Lane:
             self.text_pace.account(tokens, seconds)
 
     def relax(self) -> None:
-        """Trust the forecasts a little less, as no batch comes to correct them."""
+        """Reduce the forecasts a little, as no batch comes to correct them."""
         self.text_pace.relax()
         self.map_pace.relax()
         self.batch_seconds *= 1 - RELAXING
 
     def seconds(self, text_tokens: int, max_batch_tokens: int) -> float:
-        """Return the forecast of a worker's seconds for all maps and some tokens of texts."""
+        """Return the predicted seconds of a worker for all maps and some tokens of texts."""
         maps = self.map_pace.predict(self.map_tokens, max_batch_tokens)
         return maps + self.text_pace.predict(text_tokens, max_batch_tokens)
 
@@ -90,22 +92,22 @@ class Lane:
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens of all that waits."""
+        """Tokens of all waiting entries."""
         return self.texts.tokens + self.map_tokens
 
     @property
     def queued_texts(self) -> int:
-        """Texts that wait, and maps."""
+        """Number of waiting entries."""
         return len(self.texts) + len(self.maps)
 
     @property
     def first_tokens(self) -> int:
-        """Tokens of the text whose turn it is; 0 where none waits, or maps go before it."""
+        """Tokens of the first text in fair order; 0 without texts, or if maps go before it."""
         if self.maps:
             return 0
         return next((entry.task.tokens for entry in self.texts), 0)
 
-    def push(self, submission: Submission) -> None:
+    def push(self, submission: Submission[object]) -> None:
         """Queue all tasks of a submission."""
         for entry in submission.entries:
             if entry.number < 0:
@@ -114,8 +116,8 @@ class Lane:
         if texts := [entry for entry in submission.entries if entry.number >= 0]:
             self.texts.push(submission, texts)
 
-    def remove(self, entry: Entry) -> None:
-        """The entry no longer waits: it was taken, or its client left."""
+    def remove(self, entry: Entry[object]) -> None:
+        """Remove an entry that is computed now or cancelled."""
         if entry.number < 0:
             del self.maps[entry.number]
             self.map_tokens -= entry.task.tokens
@@ -123,18 +125,25 @@ class Lane:
             self.texts.remove(entry)
         entry.waiting = False
 
-    def clear(self) -> list[Entry]:
-        """Everything that waited; nothing does any more."""
+    def clear(self) -> list[Entry[object]]:
+        """Remove and return all waiting entries."""
         entries = [*self.maps.values(), *self.texts]
         for entry in entries:
             self.remove(entry)
         return entries
 
-    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry]:
-        """The first text in fair order and those nearest to its length, within the budget.
+    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry[object]]:
+        """Take a batch: the first text in fair order, and texts nearest to its length.
 
-        What should have begun by now leaves the queue and is not in the batch. What goes `beside`
-        the batches before it does not wait for any of them.
+        Entries that are due are removed from the queue and left out of the batch.
+
+        Args:
+            max_batch_tokens: maximum tokens of the batch; a longer text is a batch of its own.
+            beside: whether the batch is computed beside running batches; see `FairQueue.begin`.
+
+        Returns:
+            The batch; empty if no entries wait.
+
         """
         while self.queued_texts:
             window = [*self.maps.values()] or self.texts.first(WINDOW_BATCHES * max_batch_tokens)
@@ -152,10 +161,10 @@ class Lane:
         return []
 
 
-def nearest(window: Sequence[Entry], max_batch_tokens: int) -> list[Entry]:
-    """A window's first entry, and those nearest to its length that a batch has room for."""
+def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entry[object]]:
+    """Return the window's first entry, and entries nearest to its length within the budget."""
     first = window[0].task.tokens
-    batch: list[Entry] = []
+    batch: list[Entry[object]] = []
     longest = real = 0
     for entry in sorted(
         window, key=lambda entry: (abs(entry.task.tokens - first), entry.task.tokens)

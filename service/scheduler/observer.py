@@ -1,4 +1,4 @@
-"""What a scheduler tells as it happens."""
+"""Protocol of a scheduler's observer, which counts its events."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from service.scheduler.lanes import LaneName
 
 
 class Observer(Protocol):
-    """What the scheduler reports as it happens."""
+    """Receiver of a scheduler's events, for metrics."""
 
     def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
         """Count a request's texts.
 
         Args:
-            lengths: tokens of each text.
-            notices: number of texts by the name of a notice about them.
+            lengths: number of tokens of each text.
+            notices: number of texts by name of their notice.
 
         """
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
-        """A batch was computed."""
+        """Count a computed batch."""
 
     def batch_failed(self, lane: LaneName) -> None:
-        """A batch, or what is left of one after its right texts were answered, failed."""
+        """Count a failed batch, or a failed part of a batch."""
 
     def dropped(self, lane: LaneName) -> None:
-        """A text whose client left was dropped before it was computed."""
+        """Count a text that was dropped from the queue since its request ended."""
 
     def waited(self, lane: LaneName, seconds: float) -> None:
-        """A request waited so long for its first batch, or in vain until it was due."""
+        """Record the seconds until a request's first batch began, or until its wait was over."""
 
     def restarted(self) -> None:
-        """An engine that had failed was started again."""
+        """Count a restart of a failed engine."""
 
     def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """A request was not admitted, or waited for too long."""
+        """Count a request that was refused, or that waited for too long."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from service.engines.contract import (
     DecomposeTask,
@@ -17,46 +18,42 @@ from service.engines.contract import (
 from service.errors import EngineFailed
 
 Shape = tuple[int, ...]
+Field = TypeVar("Field")
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
-    """Refuse outputs that cannot be right.
+    """Raise if outputs have a wrong number, a wrong shape or a value that is not finite.
 
     Raises:
-        EngineFailed: wrong count, wrong shapes, or a value that is not finite.
+        EngineFailed: the message says which.
 
     """
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
     for task, output in zip(tasks, outputs, strict=True):
-        arrays, shapes = _asked(task, output, hidden_size)
+        arrays, shapes = _requested(task, output, hidden_size)
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):
             _check(array, shape)
 
 
-def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | None], list[Shape]]:
-    """What an output has of what its task asks for, and the shapes that this should have."""
+def requested(field: Field | None) -> Field:
+    """Return a field of an output that its task requests: `check_outputs` has rejected None."""
+    assert field is not None  # noqa: S101
+    return field
+
+
+def _requested(
+    task: Task, output: Output, hidden_size: int
+) -> tuple[list[Floats | None], list[Shape]]:
+    """Return the arrays of an output that its task requests, and their expected shapes."""
     if isinstance(task, MapsTask):
-        heads, keys = len(task.heads), len(task.keys)
-        maps = (heads, len(task.queries), keys)
-        found: list[Floats | None] = [output.maps]
-        expected: list[Shape] = [maps]
-        if task.values:
-            found.append(output.value_products)
-            expected.append((keys, heads, heads))
-        if task.scores and (compared := output.head_scores):
-            sizes = compared.queries.shape[-1], compared.keys.shape[-1]
-            found += [compared.queries, compared.keys, compared.scores]
-            expected += [*((heads, keys, size) for size in sizes), (heads, keys, keys)]
-        elif task.scores:
-            raise EngineFailed("the engine left out what was asked for")
-        return found, expected
+        return _requested_maps(task, output)
     if isinstance(task, DecomposeTask):
-        return _asked_of_decomposition(task, output)
+        return _requested_rows(task, output)
     if isinstance(task, LayerTask):
-        return _asked_of_layer(task, output)
+        return _requested_parts(task, output)
     arrays: list[Floats | None] = [*output.hidden]
     shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
     if task.pooling:
@@ -67,47 +64,63 @@ def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | 
         arrays.append(output.scores)
         shapes.append(task.scores)
     if task.target:
-        of_target = _asked_of_target(task.target, output, hidden_size)
-        arrays += of_target[0]
-        shapes += of_target[1]
+        target_arrays, target_shapes = _requested_of_target(task.target, output, hidden_size)
+        arrays += target_arrays
+        shapes += target_shapes
     return arrays, shapes
 
 
-def _asked_of_decomposition(
-    task: DecomposeTask, output: Output
-) -> tuple[list[Floats | None], list[Shape]]:
-    """Rows as large as they were, and values of as many, if there is a next layer."""
-    found, asked = output.decomposed, task.step
-    if found is None or (found.values is None) != task.last:
+def _requested_maps(task: MapsTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
+    """Return maps, products of values, and queries, keys and scores, with their shapes."""
+    heads, keys = len(task.heads), len(task.keys)
+    arrays: list[Floats | None] = [output.maps]
+    shapes: list[Shape] = [(heads, len(task.queries), keys)]
+    if task.values:
+        arrays.append(output.value_products)
+        shapes.append((keys, heads, heads))
+    if task.scores and (compared := output.head_scores):
+        sizes = compared.queries.shape[-1], compared.keys.shape[-1]
+        arrays += [compared.queries, compared.keys, compared.scores]
+        shapes += [*((heads, keys, size) for size in sizes), (heads, keys, keys)]
+    elif task.scores:
         raise EngineFailed("the engine left out what was asked for")
-    if found.values is None:
-        return [found.parts], [asked.parts.shape]
-    groups, size = found.values.shape[0], found.values.shape[-1]
-    if asked.values is not None:
-        groups, size = asked.values.shape[0], asked.values.shape[-1]
-    return [found.parts, found.values], [asked.parts.shape, (groups, *asked.parts.shape[:2], size)]
+    return arrays, shapes
 
 
-def _asked_of_layer(task: LayerTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
-    """Outputs of heads as large as their patch, and vectors like the entering states."""
-    if (found := output.parts) is None:
+def _requested_rows(task: DecomposeTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
+    """Return the decomposed rows, and their values unless the layer is the last."""
+    rows, step = output.decomposed, task.step
+    if rows is None or (rows.values is None) != task.last:
         raise EngineFailed("the engine left out what was asked for")
-    vectors: list[Floats | None] = [found.attended, found.residual, found.mlp, found.state]
+    if rows.values is None:
+        return [rows.parts], [step.parts.shape]
+    groups, size = rows.values.shape[0], rows.values.shape[-1]
+    if step.values is not None:
+        groups, size = step.values.shape[0], step.values.shape[-1]
+    return [rows.parts, rows.values], [step.parts.shape, (groups, *step.parts.shape[:2], size)]
+
+
+def _requested_parts(task: LayerTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
+    """Return the heads' outputs, of their patch's shape, and vectors of the states' shape."""
+    if (parts := output.parts) is None:
+        raise EngineFailed("the engine left out what was asked for")
+    vectors: list[Floats | None] = [parts.attended, parts.residual, parts.mlp, parts.state]
     shapes = [task.step.patch.shape] + [task.step.states.shape] * len(vectors)
-    return [found.heads, *vectors], shapes
+    return [parts.heads, *vectors], shapes
 
 
-def _asked_of_target(
+def _requested_of_target(
     target: Target, output: Output, hidden_size: int
 ) -> tuple[list[Floats | None], list[Shape]]:
-    found, tokens = output.target, len(target.labels)
-    if found is None or len(found.hidden) != len(target.hidden_layers):
+    """Return the decoder's states and log-probabilities of a target, with their shapes."""
+    decoded, tokens = output.target, len(target.labels)
+    if decoded is None or len(decoded.hidden) != len(target.hidden_layers):
         raise EngineFailed("the engine left out what was asked for")
-    arrays: list[Floats | None] = [*found.hidden, *found.cross]
+    arrays: list[Floats | None] = [*decoded.hidden, *decoded.cross]
     states = len(target.hidden_layers) + len(target.cross_layers)
     shapes: list[Shape] = [(tokens, hidden_size)] * states
     if target.logprobs:
-        arrays.append(found.logprobs)
+        arrays.append(decoded.logprobs)
         shapes.append((tokens,))
     return arrays, shapes
 

@@ -1,4 +1,4 @@
-"""The time that batches take, estimated from the last ones, and the error of such predictions."""
+"""Prediction of batch times from the last batches, and the error of such predictions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass
 WEIGHT = 0.1
 """Weight of the last batch, or request, in all averages."""
 RELAXING = 0.05
-"""Share of a prediction that is forgotten with each request that is refused for it."""
+"""Share by which a prediction is reduced for each request that was refused because of it."""
 SHORTEST_PREDICTION, LARGEST_RATIO = 0.1, 3.0
-"""Predictions of fewer seconds say nothing of their errors; a larger error counts as this one."""
+"""Minimum seconds of a prediction whose error counts, and the largest ratio of actual to predicted
+seconds, to which larger ratios are clipped."""
 
 
 @dataclass
 class _Size:
-    """Batches of about one size."""
+    """Means of batches of about one size."""
 
     batches: int = 0
+    """Number of batches."""
     tokens: float = 0.0
     """Mean tokens of a batch."""
     seconds: float = 0.0
@@ -26,39 +28,39 @@ class _Size:
 
 
 class Pace:
-    """The time of a batch by its tokens, between the sizes that there were.
+    """Time of a batch by its tokens, interpolated between the sizes measured so far.
 
-    Sizes up to each power of two keep a mean of their own, so that hours of single short texts do
-    not unteach what a full batch takes, and one that is nearly full teaches it. What is much larger
-    than any yet counts as quick: a prediction that is too short is mended by the first such batch,
-    one that is too long would keep it away.
+    Sizes up to each power of two have their own mean. Hours of single short texts therefore leave
+    the mean of full batches unchanged, and a nearly full batch updates it. A batch much larger than
+    all before is predicted to be fast: the first such batch corrects a prediction that is too
+    short, whereas one that is too long would keep such batches from being admitted.
     """
 
     def __init__(self) -> None:
         self._sizes: dict[int, _Size] = {}
         self._points: list[tuple[float, float]] = []
-        """Tokens and seconds of each size; both ascending."""
+        """Mean tokens and seconds of each size, both ascending."""
 
     def account(self, tokens: int, seconds: float) -> None:
-        """A batch of so many tokens took a worker so long."""
+        """Record the tokens of a batch and the seconds that a worker computed it."""
         size = self._sizes.setdefault((tokens - 1).bit_length(), _Size())
         size.batches += 1
         weight = max(WEIGHT, 1 / size.batches)
         size.tokens += weight * (tokens - size.tokens)
         size.seconds += weight * (seconds - size.seconds)
         self._points, longest = [], 0.0
-        for _, each in sorted(self._sizes.items()):
-            longest = max(longest, each.seconds)  # more tokens never take less
-            self._points.append((each.tokens, longest))
+        for _, mean in sorted(self._sizes.items()):
+            longest = max(longest, mean.seconds)  # more tokens never take less
+            self._points.append((mean.tokens, longest))
 
     def relax(self) -> None:
-        """Nobody comes to show that the predictions are right: trust them a little less."""
+        """Reduce all predictions a little, as no batch comes to correct them."""
         for size in self._sizes.values():
             size.seconds *= 1 - RELAXING
         self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]
 
     def predict(self, tokens: int, max_batch_tokens: int) -> float:
-        """Seconds of a worker for so many tokens, in batches as large as they may be."""
+        """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
         full, rest = divmod(tokens, max_batch_tokens)
         return full * self._batch(max_batch_tokens) + (self._batch(rest) if rest else 0.0)
 
@@ -75,7 +77,7 @@ class Pace:
 
 @dataclass
 class Margin:
-    """How much longer requests take than was predicted: mean ratio, and its mean deviation.
+    """Ratio of actual to predicted seconds of requests: its mean, and its mean deviation.
 
     The bound is that of TCP's retransmission timer (RFC 6298), with two deviations.
     """
@@ -84,18 +86,18 @@ class Margin:
     deviation: float = 0.0
 
     def account(self, predicted: float, seconds: float) -> None:
-        """A request for which so many seconds were predicted took these."""
+        """Record the predicted and the actual seconds of a request."""
         if predicted >= SHORTEST_PREDICTION:
             error = min(seconds / predicted, LARGEST_RATIO) - self.mean
             self.deviation += WEIGHT * (abs(error) - self.deviation)
             self.mean += WEIGHT * error
 
     def relax(self) -> None:
-        """A request was refused, and so cannot show whether it would have taken longer."""
+        """Move the ratio towards 1 after a refusal, as no request comes to correct it."""
         self.deviation *= 1 - RELAXING
         self.mean += RELAXING * (1 - self.mean)
 
     @property
     def factor(self) -> float:
-        """What a prediction is multiplied by, for nearly all requests to end within it; ≥ 1."""
+        """Factor ≥ 1 by which predictions are multiplied, so that most requests end in time."""
         return max(1.0, self.mean + 2 * self.deviation)

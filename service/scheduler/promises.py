@@ -1,4 +1,4 @@
-"""Work of admitted requests that is not computed yet, beyond what they submitted at first."""
+"""Promised work of admitted requests, which is not submitted or not computed yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Promise:
-    """Tokens that one request may still submit; counted down as they are computed."""
+    """Number of tokens that a request may still submit; decreases as they are computed."""
 
     def __init__(
         self, tokens: int, needed: int | None = None, *, writing_seconds: float = 0.0
@@ -18,10 +18,9 @@ class Promise:
         """Promise the work of a request.
 
         Args:
-            tokens: all tokens that it may submit.
-            needed: tokens without which its answer is of no use, and for which there has to be
-                time before its deadline; all when None.
-            writing_seconds: time between the last token and the deadline.
+            tokens: maximum number of tokens that the request submits.
+            needed: number of tokens to compute before the request's deadline; all if None.
+            writing_seconds: seconds needed between the last token and the deadline.
 
         """
         self.tokens = tokens
@@ -29,52 +28,51 @@ class Promise:
         self.writing_seconds = writing_seconds
 
     def keep(self, tokens: int) -> None:
-        """Subtract tokens that are computed, or wait in a queue as the request's first."""
+        """Subtract tokens that are computed, or are queued as the request's first tasks."""
         self.tokens = max(0, self.tokens - tokens)
         self.needed = max(0, self.needed - tokens)
 
     def end(self) -> None:
-        """Promise nothing more."""
+        """Set the promise to zero."""
         self.tokens = self.needed = 0
 
 
 class _Open(NamedTuple):
-    """A promise of a request that is being computed."""
+    """Promise of a request that is being computed."""
 
     client: str
     promise: Promise
     finish_by: float
-    """`time.monotonic()` of the request's deadline, at which it ends, complete or not."""
+    """`time.monotonic()` of the deadline, at which the request ends, complete or not."""
 
 
 class Promises:
-    """Promises of a lane's requests. To be used on the event loop."""
+    """Promises of a lane's requests, for use on the event loop."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
 
     def add(self, client: str, promise: Promise, finish_by: float = math.inf) -> None:
-        """Add the promise of a client's request that was admitted."""
+        """Add the promise of an admitted request."""
         self._open.append(_Open(client, promise, finish_by))
 
     @property
     def tokens(self) -> int:
         """Number of tokens of all promises."""
-        return sum(each.promise.tokens for each in self._open)
+        return sum(request.promise.tokens for request in self._open)
 
     def before(self, client: str, tokens: int) -> int:
-        """Return the tokens reserved by other requests that are scheduled before this one's last.
+        """Return the promised tokens of other requests that are computed before this request ends.
 
-        In fair shares: a request of the same client has its turn as often, and another client as
-        often as this one, as long as it has something to come.
+        Clients with promised work get equal shares, and so do the requests of one client.
 
         Args:
-            client: who asks.
-            tokens: tokens of the request.
+            client: client of the request.
+            tokens: number of tokens of the request.
 
         """
-        self._open = [each for each in self._open if each.promise.tokens]
-        left = [(each.client, each.promise.tokens) for each in self._open]
+        self._open = [request for request in self._open if request.promise.tokens]
+        left = [(request.client, request.promise.tokens) for request in self._open]
         return round(_before(left, client, tokens))
 
     def seconds_until_room(
@@ -82,12 +80,14 @@ class Promises:
     ) -> int:
         """Return the whole seconds until a request that is refused now would be admitted.
 
-        Until then the promised work is computed in fair shares, and ends at its deadlines.
+        Until then the promised work is computed in fair shares, and requests end at their
+        deadlines.
 
         Args:
-            client: who asks.
-            tokens: tokens of the request.
-            most: number of tokens, with those scheduled before its last, that it has time for.
+            client: client of the request.
+            tokens: number of tokens of the request.
+            most: number of tokens, promised ones included, that can be computed before the
+                request's deadline.
             tokens_per_second: rate at which promised work is computed.
             now: `time.monotonic()`.
 
@@ -97,27 +97,26 @@ class Promises:
             left = self._after(seconds * tokens_per_second, now + seconds)
             return tokens + _before(left, client, tokens) <= most
 
-        total = sum(each.promise.tokens for each in self._open)
-        longest = math.ceil(total / tokens_per_second) + 1
+        longest = math.ceil(self.tokens / tokens_per_second) + 1
         return 1 + bisect.bisect_left(range(1, longest), True, key=room)
 
     def _after(self, computed: float, now: float) -> list[tuple[str, float]]:
         """Return client and remaining tokens of each promise once some tokens are computed."""
-        clients = defaultdict[str, list[_Open]](list)
-        for each in self._open:
-            clients[each.client].append(each)
-        own = [[each.promise.tokens for each in group] for group in clients.values()]
-        of_clients = fair_shares([sum(tokens) for tokens in own], computed)
+        by_client = defaultdict[str, list[_Open]](list)
+        for request in self._open:
+            by_client[request.client].append(request)
+        sizes = [[request.promise.tokens for request in group] for group in by_client.values()]
+        client_shares = fair_shares([sum(tokens) for tokens in sizes], computed)
         left: list[tuple[str, float]] = []
-        for group, tokens, share in zip(clients.values(), own, of_clients, strict=True):
-            for each, size, done in zip(group, tokens, fair_shares(tokens, share), strict=True):
-                if each.finish_by > now:
-                    left.append((each.client, size - done))
+        for group, tokens, share in zip(by_client.values(), sizes, client_shares, strict=True):
+            for request, size, done in zip(group, tokens, fair_shares(tokens, share), strict=True):
+                if request.finish_by > now:
+                    left.append((request.client, size - done))
         return left
 
 
 def fair_shares(sizes: Sequence[float], total: float) -> list[float]:
-    """Divide a total equally, and what is more than a size equally among the others."""
+    """Return shares of a total: equal ones, except that no share exceeds its size (max-min)."""
     shares = [0.0] * len(sizes)
     for rank, index in enumerate(sorted(range(len(sizes)), key=lambda index: sizes[index])):
         shares[index] = min(sizes[index], total / (len(sizes) - rank))
@@ -126,10 +125,12 @@ def fair_shares(sizes: Sequence[float], total: float) -> list[float]:
 
 
 def _before(left: Sequence[tuple[str, float]], client: str, tokens: int) -> float:
-    own, of_others = 0.0, defaultdict[str, float](float)
-    for whose, size in left:
-        if whose == client:
-            own += min(tokens, size)
+    """Return the promised tokens that are computed before a client's request with `tokens` ends."""
+    same_client, other_clients = 0.0, defaultdict[str, float](float)
+    for name, size in left:
+        if name == client:
+            same_client += min(tokens, size)
         else:
-            of_others[whose] += size
-    return own + sum(min(tokens + own, each) for each in of_others.values())
+            other_clients[name] += size
+    share = tokens + same_client
+    return same_client + sum(min(share, size) for size in other_clients.values())

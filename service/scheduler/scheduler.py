@@ -1,7 +1,7 @@
-"""The scheduler as its callers see it: admission, queues, answers, deadlines, withdrawal.
+"""Scheduler of an engine: admission, queues, results, deadlines and cancellation.
 
-One bounded queue a lane. A text alone never waits for company, and batches form only where there is
-a queue: see `dispatch`.
+Each lane has a bounded queue. An idle engine computes a single text at once, and batches form only
+from texts that wait: see `dispatch`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import overload
 
-from service.engines.contract import Engine, LayerTask, MapsTask, Task, TextTask
+from service.engines.contract import Engine, LayerTask, MapsTask, Output, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
     BatchLimits,
@@ -29,15 +30,15 @@ from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.observer import Observer
 from service.scheduler.promises import Promise
-from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult
+from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult, Value
 
 _log = logging.getLogger("headscope")
 
 
 class Scheduler:
-    """Feeds one engine from its lanes.
+    """Lanes and dispatcher of one engine.
 
-    Requests are answered, and the observer is told, on the event loop.
+    Requests are answered, and the observer is called, on the event loop.
     """
 
     def __init__(
@@ -52,27 +53,26 @@ class Scheduler:
         self.lanes = self._dispatcher.lanes
         for lane in self.lanes.values():
             lane.expect(engine.measured, engine.measured_maps or engine.measured)
-        self._lock = self._dispatcher.lock
         self._limits = limits
         self._observer = observer
         self._closed = ""
-        """The reason for which nothing is admitted any more."""
+        """Reason why all requests are refused; empty while the scheduler is open."""
         self._numbers = itertools.count()
         self._map_numbers = itertools.count(-(2**62))
 
     @property
     def last_success(self) -> float:
-        """`time.monotonic()` of the last batch that was computed."""
+        """`time.monotonic()` of the last computed batch."""
         return self._dispatcher.last_success
 
     @property
     def failed_in_a_row(self) -> int:
-        """Batches that failed since the last of which something was computed."""
+        """Number of failed batches, or parts of batches, since the last computed one."""
         return self._dispatcher.failed_in_a_row
 
     @property
     def failure(self) -> str:
-        """The reason for which nothing will be computed any more; empty while that is not known."""
+        """Reason why the engine computes nothing any more; empty while it works."""
         name = self.engine.name
         if self._dispatcher.crash:
             return f"the scheduler of the {name} engine failed: {self._dispatcher.crash}"
@@ -83,7 +83,7 @@ class Scheduler:
         return ""
 
     def hold_place(self, lane_name: LaneName, demand: Demand) -> Caller:
-        """Admit texts that are yet to be tokenised, and return their caller with a place for them.
+        """Admit texts before they are tokenised; return their caller with a place in the queue.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
@@ -98,27 +98,39 @@ class Scheduler:
         caller.reservation.on_release(place.end)
         return replace(caller, place=place)
 
+    @overload
+    async def submit(
+        self, lane_name: LaneName, tasks: Sequence[Task], caller: Caller = ...
+    ) -> list[TaskResult[Output]]: ...
+    @overload
+    async def submit(
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        caller: Caller,
+        reduce: Sequence[Reduce[Value]],
+    ) -> list[TaskResult[Value]]: ...
     async def submit(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
         caller: Caller = ANYBODY,
-        reduce: Sequence[Reduce] | None = None,
-    ) -> list[TaskResult]:
-        """Compute the tasks of one request, all or none.
+        reduce: Sequence[Reduce[Value]] | None = None,
+    ) -> list[TaskResult[Value]]:
+        """Admit and compute the first tasks of a request, all or none.
 
-        Cancelling the call drops whatever of it still waits.
+        Cancelling the call drops the tasks that still wait.
 
         Args:
-            lane_name: the queue to wait in.
-            tasks: at least one.
-            caller: who asks; the rest of what it promises is to follow with `resume`.
+            lane_name: lane of the request.
+            tasks: at least one task.
+            caller: client and deadline; the remaining promised work is submitted by `resume`.
             reduce: as for `resume`.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
-            Overloaded: the queue has no room for it now, or it would wait, or did, for too long.
-            EngineTimeout: the deadline came while something of it was computed.
+            Overloaded: the queue has no room, or the predicted or actual wait is too long.
+            EngineTimeout: the deadline passed after some of the tasks had begun.
             ServiceError: the engine failed.
 
         """
@@ -141,31 +153,43 @@ class Scheduler:
         caller.submitted_to(self.engine.name)
         try:
             results = await self._answered(lane, submission)
-        except EngineTimeout:  # it would have taken longer still
+        except EngineTimeout:  # account for the seconds so far, though it needed more
             lane.margin.account(submission.predicted_seconds, submission.seconds)
             raise
         self._observer.waited(lane_name, min(result.queue_seconds for result in results))
         lane.margin.account(submission.predicted_seconds, submission.seconds)
         return results
 
+    @overload
+    async def resume(
+        self, lane_name: LaneName, tasks: Sequence[Task], *, caller: Caller = ...
+    ) -> list[TaskResult[Output]]: ...
+    @overload
     async def resume(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
-        reduce: Sequence[Reduce] | None = None,
+        reduce: Sequence[Reduce[Value]],
+        caller: Caller = ...,
+    ) -> list[TaskResult[Value]]: ...
+    async def resume(
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        reduce: Sequence[Reduce[Value]] | None = None,
         caller: Caller = ANYBODY,
-    ) -> list[TaskResult]:
-        """Compute more of a request that was admitted: texts in turn, maps and layers before texts.
+    ) -> list[TaskResult[Value]]:
+        """Compute further tasks of an admitted request; maps and layers go before all texts.
 
         Args:
-            lane_name: its lane.
-            tasks: what more, all of one kind; a decomposition waits its turn as texts do.
-            reduce: for each, what becomes of its output, in the worker's thread; it stays as it
-                is when None.
-            caller: who asks.
+            lane_name: lane of the request.
+            tasks: tasks of one kind; decompositions are queued in fair order, as texts are.
+            reduce: reduction of each task's output, called in the worker's thread; None keeps the
+                outputs.
+            caller: client and deadline.
 
         Raises:
-            EngineTimeout: the deadline came.
+            EngineTimeout: the deadline passed.
             ServiceError: the engine failed.
 
         """
@@ -177,7 +201,7 @@ class Scheduler:
         tokens = sum(task.tokens for task in tasks)
         if caller.place and not continues:
             caller.place.keep(tokens)
-        with self._lock:
+        with self._dispatcher.lock:
             if self._closed:
                 raise self._stopped()
             self._dispatcher.push(lane, submission)
@@ -187,45 +211,48 @@ class Scheduler:
         return results
 
     def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
-        """Return the forecast of the seconds that a request takes while nothing else is computed.
+        """Return the predicted seconds of a request on an idle engine.
 
         Args:
-            lane_name: its lane.
-            tokens: tokens of its texts.
-            map_tokens: tokens of all layers whose maps it asks for.
+            lane_name: lane of the request.
+            tokens: number of tokens of its texts.
+            map_tokens: number of tokens of all layers whose maps it requests.
 
         """
         lane, most = self.lanes[lane_name], self._limits.max_batch_tokens
-        with self._lock:
+        with self._dispatcher.lock:
             seconds = lane.text_pace.predict(tokens, most)
             seconds += lane.map_pace.predict(map_tokens, most)
         return seconds / self._dispatcher.workers.threads
 
     def fail_overdue(self) -> None:
-        """Answer those whose batch hangs."""
-        for running in self._dispatcher.overdue():
-            for entry in running.entries:
+        """Fail the requests whose batch takes longer than `batch_seconds`."""
+        for batch in self._dispatcher.overdue():
+            for entry in batch.entries:
                 entry.submission.fail(EngineTimeout(self._late()))
 
     def close(self, why: str = "the service is stopping") -> bool:
-        """Refuse what waits, let running batches finish, then release the engine.
+        """Fail all waiting requests, let running batches finish, then release the engine.
+
+        Args:
+            why: error message of waiting and later requests.
 
         Returns:
-            Whether they have finished; a call that hangs keeps its engine and its thread.
+            Whether all batches have finished. A hanging call keeps its engine and its thread.
 
         """
-        with self._lock:
+        with self._dispatcher.lock:
             self._closed = why
             waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
         for entry in waiting:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 entry.submission.loop.call_soon_threadsafe(entry.submission.fail, self._stopped())
         finished = self._dispatcher.close()
         if finished:
             self.engine.close()
         return finished
 
-    async def _answered(self, lane: Lane, submission: Submission) -> list[TaskResult]:
+    async def _answered(self, lane: Lane, submission: Submission[Value]) -> list[TaskResult[Value]]:
         self._keep_time(lane, submission)
         try:
             return await submission.future
@@ -233,8 +260,8 @@ class Scheduler:
             self._dropped(lane, self._withdraw(lane, submission))
             submission.release()
 
-    def _keep_time(self, lane: Lane, submission: Submission) -> None:
-        """Give the submission up once it is due."""
+    def _keep_time(self, lane: Lane, submission: Submission[object]) -> None:
+        """Fail the submission if it is due, else set a timer for it."""
         left = submission.due - time.monotonic()
         if left == math.inf:
             return
@@ -245,12 +272,12 @@ class Scheduler:
         elif not submission.future.done():
             self._observer.refused(lane.name, "deadline")
             self._observer.waited(lane.name, time.monotonic() - submission.queued_at)
-            with self._lock:
+            with self._dispatcher.lock:
                 wait = self._forecast(lane, Demand(submission.caller, 0, 0)).wait
             submission.fail(deadline_passed(retry_after(wait)))
 
     def _admit(self, lane: Lane, demand: Demand, push: Callable[[Forecast], None]) -> None:
-        with self._lock:
+        with self._dispatcher.lock:
             if self._closed:
                 raise self._stopped()
             expected = self._forecast(lane, demand)
@@ -271,9 +298,9 @@ class Scheduler:
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"
 
-    def _withdraw(self, lane: Lane, submission: Submission) -> int:
-        """Take what waits of a submission out of its queue; returns how many texts are dropped."""
-        with self._lock:
+    def _withdraw(self, lane: Lane, submission: Submission[object]) -> int:
+        """Remove a submission's waiting entries from the queue; return the number of texts."""
+        with self._dispatcher.lock:
             waiting = [entry for entry in submission.entries if entry.waiting]
             for entry in waiting:
                 lane.remove(entry)
@@ -284,25 +311,24 @@ class Scheduler:
             self._observer.dropped(lane.name)
 
     def _finished(self, part: Part) -> None:
-        """In a worker's thread."""
+        """Pass a part to the event loop. Runs in a worker's thread."""
         dropped = 0
-        if isinstance(part.found, ServiceError):
+        if isinstance(part.outcome, ServiceError):
             dropped = sum(self._withdraw(part.lane, entry.submission) for entry in part.entries)
         loop = part.entries[0].submission.loop
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
             loop.call_soon_threadsafe(self._answer, part, dropped)
 
     def _answer(self, part: Part, dropped: int) -> None:
-        lane, entries, found, began, seconds = part
-        if isinstance(found, ServiceError):
-            _log.error("a batch of the %s lane failed", lane.name, exc_info=found)
+        lane, entries, outcome, began, seconds = part
+        if isinstance(outcome, ServiceError):
+            _log.error("a batch of the %s lane failed", lane.name, exc_info=outcome)
             for entry in entries:
-                entry.submission.fail(found)
+                entry.submission.fail(outcome)
             self._observer.batch_failed(lane.name)
             self._dropped(lane, dropped)
             return
-        waits = [began - entry.submission.queued_at for entry in entries]
-        for entry, output, wait in zip(entries, found, waits, strict=True):
-            entry.submission.answer(entry.index, TaskResult(output, wait, seconds))
+        for reduced in outcome:
+            reduced.answer(began, seconds)
         tasks = [entry.task for entry in entries]
         self._observer.batch_finished(lane.name, tasks, seconds)

@@ -1,4 +1,4 @@
-"""What waits for an engine: the tasks of one caller, and their results."""
+"""Submissions to an engine: tasks of one caller, and their results."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from service.engines.contract import Output, Task
 from service.errors import ServiceError
 from service.scheduler.promises import Promise
 from service.system.budget import Reservation
 
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
+Reduce = Callable[[Output], Value]
+"""Function from a task's output to its value, called in the worker's thread."""
+
 
 @dataclass(frozen=True)
-class TaskResult:
-    """A text's output and what it took."""
+class TaskResult(Generic[Value_co]):
+    """Result of a task, and its times."""
 
-    output: Any
-    """An `Output`, or what the submission reduced it to."""
+    value: Value_co
+    """The task's `Output`, or the reduction of it."""
     queue_seconds: float
     inference_seconds: float
-
-
-Reduce = Callable[[Output], Any]
 
 
 def _ignore(_: str) -> None:
@@ -35,23 +37,23 @@ def _ignore(_: str) -> None:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and until when an answer is of use."""
+    """Client and deadline of a request, and its reserved tokens and memory."""
 
     client: str = ""
-    """Whoever shares one rate of service: a key, or an address."""
+    """Name of the client for fair shares: an API key, or an address."""
     finish_by: float = math.inf
     """`time.monotonic()` of the request's deadline."""
     promise: Promise | None = None
-    """All that the request will submit, for which there has to be time."""
+    """All work that the request will submit, for which its deadline has to leave time."""
     submitted_to: Callable[[str], None] = field(default=_ignore, compare=False, repr=False)
-    """Called with the name of the engine whose queue takes tasks of the request."""
+    """Function that is called with the engine's name when tasks of the request are queued."""
     place: Promise | None = None
-    """Tokens of its texts that were admitted before they were tokenised; see `hold_place`."""
+    """Tokens of the request's texts, admitted before tokenisation; see `Scheduler.hold_place`."""
     reservation: Reservation | None = None
-    """Memory of the request; None where nothing is bounded, as for the service's own texts."""
+    """Memory of the request; None without a bound, as for the service's own texts."""
 
     def correct_place(self, tokens: int) -> None:
-        """Give back what was held for more tokens than the texts turned out to have."""
+        """Release the held tokens beyond the actual number of tokens."""
         if self.place and self.place.tokens > tokens:
             self.place.keep(self.place.tokens - tokens)
 
@@ -59,86 +61,108 @@ class Caller:
 ANYBODY = Caller()
 
 
-class Submission:
-    """The tasks of one caller, answered or failed together, on the event loop that made it."""
+class Submission(Generic[Value_co]):
+    """Tasks of one caller, which are answered or fail together, on the event loop of the caller."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         numbers: Iterator[int],
         caller: Caller,
-        reduce: Sequence[Reduce] | None = None,
+        reduce: Sequence[Reduce[Value_co]] | None = None,
         *,
         wait_seconds: float = math.inf,
     ) -> None:
         """Number the tasks.
 
         Args:
-            tasks: at least one.
-            numbers: the lane's next ones.
-            caller: who asks.
-            reduce: for each task, what becomes of its output in the worker's thread.
-            wait_seconds: until something of it must have begun.
+            tasks: at least one task.
+            numbers: iterator of the next sequence numbers.
+            caller: client and deadline.
+            reduce: reduction of each task's output, called in the worker's thread. None keeps the
+                outputs, and `Value` is `Output`.
+            wait_seconds: maximum seconds until the first task begins.
 
         """
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[list[TaskResult]] = self.loop.create_future()
+        self.future: asyncio.Future[list[TaskResult[Value_co]]] = self.loop.create_future()
         self.caller = caller
         self.queued_at = time.monotonic()
         self.start_by = min(self.queued_at + wait_seconds, caller.finish_by)
         self.begun = False
-        """Something of it is being computed, or was."""
+        """Whether a task is being computed or was computed."""
         self.predicted_seconds = 0.0
-        """Time to its end that was predicted when it was admitted."""
+        """Predicted seconds until the end, at admission."""
         self.timer: asyncio.TimerHandle | None = None
         self.entries = [Entry(self, i, task, next(numbers)) for i, task in enumerate(tasks)]
         self.reduce = reduce
-        self._done: dict[int, TaskResult] = {}
-        """Results by index, as they come."""
+        self._done: dict[int, TaskResult[Value_co]] = {}
+        """Results so far, by index."""
 
     @property
     def due(self) -> float:
-        """`time.monotonic()` at which it is given up."""
+        """`time.monotonic()` at which the submission is cancelled."""
         return self.caller.finish_by if self.begun else self.start_by
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was queued."""
+        """Seconds since the submission was queued."""
         return time.monotonic() - self.queued_at
 
-    def answer(self, index: int, done: TaskResult) -> None:
-        """One of the texts is computed."""
-        self._done[index] = done
+    def answer(self, index: int, result: TaskResult[Value_co]) -> None:
+        """Set the result of a task; resolve the future with the last one."""
+        self._done[index] = result
         if len(self._done) == len(self.entries) and not self.future.done():
             self.future.set_result([self._done[entry.index] for entry in self.entries])
 
     def release(self) -> None:
-        """Nobody waits any more: entries and their submission no longer hold each other."""
+        """Cancel the timer, and break the reference cycle of the submission and its entries."""
         self.entries = []
         if self.timer:
             self.timer.cancel()
 
     def fail(self, error: ServiceError) -> None:
-        """One of the texts cannot be computed."""
+        """Fail the submission with a copy of an error, unless it is done."""
         if not self.future.done():
             self.future.set_exception(copy.copy(error))
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
-    """A task in a queue."""
+class Entry(Generic[Value_co]):
+    """Task in a queue."""
 
-    submission: Submission
+    submission: Submission[Value_co]
     index: int
-    """Index among its submission's tasks."""
+    """Index of the task in its submission."""
     task: Task
     number: int
-    """Sequence number: the smaller, the older; negative for maps of a text that was computed."""
+    """Sequence number, in the order of arrival; negative for maps and layers of computed texts."""
     start: float = 0.0
-    """Virtual time of its start, in the fair order."""
+    """Virtual time of its start in fair queueing."""
     waiting: bool = True
 
-    def reduced(self, output: Output) -> Any:
-        """What the submission wants of an output."""
+    def reduced(self, output: Output) -> Reduced[Value_co]:
+        """Reduce an output as the submission requests. Runs in the worker's thread."""
         reduce = self.submission.reduce
-        return output if reduce is None else reduce[self.index](output)
+        if reduce is None:
+            return Reduced(self, cast(Value_co, output))  # see `Submission.__init__`
+        return Reduced(self, reduce[self.index](output))
+
+
+class Reduced(NamedTuple, Generic[Value_co]):
+    """Computed entry, and its value."""
+
+    entry: Entry[Value_co]
+    value: Value_co
+
+    def answer(self, began: float, seconds: float) -> None:
+        """Set the result of the entry's task.
+
+        Args:
+            began: `time.monotonic()` when the computation of the entry's batch began.
+            seconds: seconds of its computation.
+
+        """
+        submission = self.entry.submission
+        wait = began - submission.queued_at
+        submission.answer(self.entry.index, TaskResult(self.value, wait, seconds))

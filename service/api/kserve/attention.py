@@ -11,6 +11,7 @@ import numpy as np
 from service.api.kserve.outputs import Output, head, tails, value_pieces
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.safetensors import as_bytes
+from service.engines.contract import Floats
 from service.inference.attention.maps import LayerMaps, TextSummary
 
 
@@ -39,9 +40,9 @@ class MapsWriter:
         self.media_type = OCTETS if binary else JSON
         self._begun = False
 
-    def dump(self, array: Any) -> Any:
-        """Return the memory of an array for binary data, or the array for JSON in turns."""
-        return as_bytes(np.ascontiguousarray(array)) if self._maps.binary else array
+    def dump(self, weights: Floats) -> Floats:
+        """Return the weights, contiguous for binary data."""
+        return np.ascontiguousarray(weights) if self._maps.binary else weights
 
     def start(self) -> Sequence[Part | Unwritten]:
         """Return all parts before the maps."""
@@ -59,7 +60,7 @@ class MapsWriter:
         if maps.weights is None:
             return []
         if self._maps.binary:
-            return [maps.weights]
+            return [as_bytes(maps.weights)]
         separator = [b","] if self._begun else []
         self._begun = True
         return [chain(separator, value_pieces(maps.weights))]

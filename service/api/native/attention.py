@@ -72,7 +72,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     if not writer.length:
         size += text_bytes([*texts.texts, *texts.targets])
     request.state.predicted_bytes = size
-    stream = inference.attention(prepared, selection, writer.dump, writer.dump_norms)
+    stream = inference.attention(prepared, selection, writer.dump)
     return PartsResponse(await stream_reply(state.replies, stream, writer, size))
 
 

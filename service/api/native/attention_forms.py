@@ -22,7 +22,7 @@ from service.api.wire.json_pieces import array_pieces, arrays_pieces, as_json, m
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
 from service.engines.contract import Floats
-from service.inference.attention.maps import LayerMaps, TextSummary
+from service.inference.attention.maps import LayerMaps, TextSummary, Weights
 from service.inference.attention.selection import AttentionSelection
 
 
@@ -35,8 +35,8 @@ class Writer(Protocol):
     keeps_back: bool
     """Whether parts wait for later parts, so that the whole reply may be in memory."""
 
-    def dump(self, array: Any) -> Any:
-        """Convert weights or indices for `layer`; called in the thread that computed them."""
+    def dump(self, weights: Floats) -> Weights:
+        """Convert weights for `layer`; called in the thread that computed them."""
 
     def start(self) -> Sequence[Part | Unwritten]:
         """Return the parts before the first text."""
@@ -93,15 +93,9 @@ class BinaryWriter:
         self._ready: dict[str, deque[Part]] = defaultdict(deque)
         self._shifts: dict[str, list[float]] = defaultdict(list)
 
-    def dump(self, array: Any) -> Part:
-        """Return an array's memory, with weights rounded to float16 if requested."""
-        if self._half and array.dtype == np.float32:
-            array = float16_weights(array)
-        return _memory(array)
-
-    def dump_norms(self, array: Any) -> Part:
-        """Return an array's memory; norms stay float32."""
-        return _memory(array)
+    def dump(self, weights: Floats) -> Weights:
+        """Return contiguous weights, rounded to float16 if requested."""
+        return np.ascontiguousarray(float16_weights(weights) if self._half else weights)
 
     def start(self) -> list[Part]:
         """Return the header and the tensors of the texts."""
@@ -113,12 +107,12 @@ class BinaryWriter:
         """Return the parts of a layer's maps."""
         own = f"{PREFIXES[maps.kind]}attention.{maps.text}"
         if maps.weights is not None:
-            self._ready[own].append(maps.weights)
+            self._ready[own].append(_memory(maps.weights))
         if maps.top is not None:
             for name, part in zip(("indices", "values"), maps.top, strict=True):
-                self._ready[f"{own}.{name}"].append(part)
+                self._ready[f"{own}.{name}"].append(_memory(part))
         if maps.norms is not None:
-            self._ready[f"{PREFIXES[maps.kind]}norms.{maps.text}"].append(maps.norms)
+            self._ready[f"{PREFIXES[maps.kind]}norms.{maps.text}"].append(_memory(maps.norms))
         return [*self._in_order()]
 
     def text(self, summary: TextSummary) -> list[Part]:
@@ -171,14 +165,12 @@ class JsonWriter:
         self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
         """Kind of the maps written last for the text; None before the first."""
-        self._values: list[Floats] = []
+        self._values: list[Weights] = []
         self._norms: dict[MapKind, list[Floats]] = {}
 
-    def dump(self, array: Any) -> Any:
-        """Return the array itself, which is written in turn."""
-        return array
-
-    dump_norms = dump
+    def dump(self, weights: Floats) -> Floats:
+        """Return the weights themselves, which are written in turn."""
+        return weights
 
     def start(self) -> list[Part]:
         """Return the reply up to the list of results."""
@@ -188,8 +180,8 @@ class JsonWriter:
         """Return the weights of a layer of the text."""
         if maps.norms is not None:
             self._norms.setdefault(maps.kind, []).append(maps.norms)
-        weights = maps.weights if maps.top is None else maps.top[0]
-        if weights is None:
+        array = maps.weights if maps.top is None else maps.top[0]
+        if array is None:
             return []
         if maps.kind == self._kind:
             before: Iterable[Part] = [b","]
@@ -198,7 +190,7 @@ class JsonWriter:
         if maps.top is not None:
             self._values.append(maps.top[1])
         self._kind = maps.kind
-        return [chain(before, array_pieces(weights))]
+        return [chain(before, array_pieces(array))]
 
     def text(self, summary: TextSummary) -> list[Unwritten]:
         """Return the text's remaining members."""

@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from service.inference.attention.maps import LayerMaps
 from service.inference.attention.selection import AttentionSelection, TargetSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
+from service.scheduler.outputs import requested
+
+_ZERO: Floats = np.zeros((), np.float32)
 
 
 @dataclass(frozen=True)
@@ -110,16 +112,16 @@ class CrossAlignment:
 
         """
         alignments: list[WordAlignment] = []
-        total: Any = 0
+        total = _ZERO
         async with contextlib.aclosing(self._stream.results()) as results:
             async for result in results:
                 if isinstance(result, LayerMaps):
-                    total = total + result.weights
+                    total = total + np.asarray(requested(result.weights), np.float32)
                     continue
                 mean = total / np.float32(self._layers)
                 pair = self._pairs[result.text]
                 alignments.append(await asyncio.to_thread(_of_weights, pair, mean))
-                total = 0
+                total = _ZERO
         return alignments
 
 

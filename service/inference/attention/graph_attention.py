@@ -13,6 +13,7 @@ from service.errors import ReplyTooLarge
 from service.inference.attention.layer_passes import layer_passes
 from service.inference.attention.maps import LayerMaps, LayerResults, TextSummary
 from service.inference.attention.stream import LAYER_BYTES, AttentionStream
+from service.scheduler.outputs import requested
 
 
 class GraphAttentionStream(AttentionStream):
@@ -67,8 +68,7 @@ class GraphAttentionStream(AttentionStream):
         else:
             done = await self.scheduler.resume("attention", [task], caller=self.caller)
         self.timings.add(done)
-        maps: Floats = done[0].output.scores
-        return maps
+        return requested(done[0].value.scores)
 
     def _taken(self, index: int, maps: Floats) -> list[LayerMaps]:
         """Reduce the maps of a text to the requested parts of each pass."""

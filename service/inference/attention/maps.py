@@ -10,9 +10,10 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.engines.contract import Floats, Output
@@ -22,18 +23,21 @@ from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.statistics import (
     CROSS_STATISTICS,
     STATISTICS,
+    Indices,
     rollout_step,
     statistics,
     top_k,
 )
+from service.scheduler.outputs import requested
 
 STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
     "encoder": STATISTICS,
     "decoder": STATISTICS,
     "cross": CROSS_STATISTICS,
 }
-Convert = Callable[[Any], Any]
-"""Function of an array of weights or indices, which runs in the computing thread."""
+Weights: TypeAlias = NDArray[np.float32 | np.float16]
+Convert = Callable[[Floats], Weights]
+"""Function of an array of weights, which runs in the computing thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +46,17 @@ class LayerMaps:
 
     text: int
     """Index of the text in the request."""
-    weights: Any | None
+    weights: Weights | None
     """Converted weights `[heads, T, S]`, or the requested part of them, as for other arrays."""
-    top: tuple[Any, Any] | None
-    """Converted indices and values of the largest weights, `[heads, T, k]` each."""
+    top: tuple[Indices, Weights] | None
+    """Indices and converted values of the largest weights, `[heads, T, k]` each."""
     statistics: dict[str, Floats] | None
     """Name → statistic `[heads]`."""
     mean: Floats | None
     """Mean over all heads, `[T, S]`."""
     kind: MapKind = "encoder"
-    norms: Any | None = None
-    """Converted norms `[heads, T, S]`."""
+    norms: Floats | None = None
+    """Norms `[heads, T, S]`."""
     shares: Floats | None = None
     """Shares by `norm_shares` of all heads, `[S, S]`."""
 
@@ -115,13 +119,10 @@ class MapsReduction:
     text: int
     separators: Sequence[int]
     convert: Convert
-    convert_norms: Convert | None = None
-    """Conversion of norms; None for `convert`."""
 
     def __call__(self, output: Output) -> LayerMaps:
         """Reduce the maps, in the computing thread."""
-        maps = output.maps
-        assert maps is not None  # noqa: S101 - the scheduler has checked every output
+        maps = requested(output.maps)
         wanted, selected, kind = self.selection, self.layer_pass.selected, self.layer_pass.kind
         weights, top = None, None
         if selected and wanted.weights:
@@ -129,7 +130,7 @@ class MapsReduction:
                 weights = self.convert(wanted.part.of(maps))
             else:
                 indices, values = top_k(wanted.part.rows(maps), wanted.top_k)
-                top = self.convert(indices), self.convert(values)
+                top = indices, self.convert(values)
         return LayerMaps(
             self.text,
             weights,
@@ -152,13 +153,13 @@ class MapsReduction:
         of_all_heads = (layer_pass.rollout + layer_pass.norm_rollout) * queries * keys
         return 4 * (len(layer_pass.heads) * of_map + of_all_heads)
 
-    def _of_values(self, output: Output) -> tuple[Any | None, Floats | None]:
+    def _of_values(self, output: Output) -> tuple[Floats | None, Floats | None]:
         """Return the norms, and the shares of all heads."""
         maps, products = output.maps, output.value_products
         if maps is None or products is None:
             return None, None
-        convert, part = self.convert_norms or self.convert, self.selection.part
+        of_heads = self.layer_pass.norms
         return (
-            convert(part.of(head_norms(maps, products))) if self.layer_pass.norms else None,
+            self.selection.part.of(head_norms(maps, products)) if of_heads else None,
             norm_shares(maps, products) if self.layer_pass.norm_rollout else None,
         )

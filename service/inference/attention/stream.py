@@ -11,7 +11,6 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -47,8 +46,8 @@ Job = tuple[MapsTask, MapsReduction]
 """Task of maps, and the reduction of its output."""
 
 
-def _unchanged(array: Any) -> Any:
-    return array
+def _unchanged(weights: Floats) -> Floats:
+    return weights
 
 
 @dataclass
@@ -64,8 +63,6 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Client, and the deadline of the next computation."""
     convert: Convert = _unchanged
-    convert_norms: Convert | None = None
-    """Conversion of norms; None for `convert`."""
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
     passes: list[LayerPass] = field(init=False)
@@ -128,7 +125,7 @@ class AttentionStream:
         else:
             done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
-        outputs: list[Output] = [item.output for item in done]
+        outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
         states = [self.layers.states(output) for output in ablated]
         shifts: Sequence[float | None] = [None] * len(texts)
@@ -178,17 +175,17 @@ class AttentionStream:
     def reduction(self, index: int, layer_pass: LayerPass) -> MapsReduction:
         """Return the reduction of a pass's maps of the text with an index."""
         separators = self.texts[index].separators_of(layer_pass.kind)
-        convert = self.convert, self.convert_norms
-        return MapsReduction(self.selection, layer_pass, index, separators, *convert)
+        return MapsReduction(self.selection, layer_pass, index, separators, self.convert)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """Yield the result of each job, computing a group while the previous one is consumed."""
         groups = deque(_groups(jobs))
 
-        def begin() -> asyncio.Task[list[TaskResult]] | None:
+        def begin() -> asyncio.Task[list[TaskResult[LayerMaps]]] | None:
             if not groups:
                 return None
-            tasks, reduce = zip(*groups.popleft(), strict=True)
+            group = groups.popleft()
+            tasks, reduce = [task for task, _ in group], [reduction for _, reduction in group]
             return asyncio.create_task(
                 self.scheduler.resume("attention", tasks, reduce, self.caller)
             )
@@ -200,7 +197,7 @@ class AttentionStream:
                 self.timings.add(done)
                 running = begin()
                 while done:
-                    yield done.pop(0).output
+                    yield done.pop(0).value
         finally:
             if running:
                 running.cancel()

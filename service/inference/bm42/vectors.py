@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import numpy as np
+
 from service.engines.contract import Floats
 from service.errors import NoTaskHead
 from service.inference.attention.maps import LayerMaps
@@ -64,7 +66,7 @@ async def bm42_vectors(
     special = inference.tokenizer.special_tokens
     async with contextlib.aclosing(stream.results()) as results:
         rows = [
-            (prepared.texts[maps.text].tokens, maps.weights)
+            (prepared.texts[maps.text].tokens, np.asarray(maps.weights, np.float32))
             async for maps in results
             if isinstance(maps, LayerMaps) and maps.weights is not None
         ]

@@ -24,6 +24,7 @@ from service.engines.contract import DecomposeTask, Floats, Output, Pooling, Tex
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller
 
@@ -134,7 +135,7 @@ class TextDecomposition:
         task = TextTask(ids, segments, hidden_layers=(0,))
         (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
         self.timings.add([done])
-        states: Floats = done.output.hidden[0]
+        states = done.value.hidden[0]
         self._parts = await asyncio.to_thread(_own_shares, states, states)
         if not self.pooling.layer:
             return
@@ -142,7 +143,7 @@ class TextDecomposition:
         task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
         results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
         self.timings.add(results)
-        values: Floats = results[0].output.decomposed.values
+        values = requested(requested(results[0].value.decomposed).values)
         of_states, of_shares = values[:, :, 0], values[:, :, 1]
         self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
 
@@ -191,8 +192,7 @@ class _Placement:
 
     def __call__(self, output: Output) -> None:
         """Copy the rows; called in the thread that computed them."""
-        decomposed = output.decomposed
-        assert decomposed is not None  # noqa: S101 - the scheduler has checked every output
+        decomposed = requested(output.decomposed)
         self.parts[self.rows.start : self.rows.stop] = decomposed.parts
         if decomposed.values is not None:
             self.values[:, self.rows.start : self.rows.stop] = decomposed.values

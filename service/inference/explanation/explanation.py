@@ -38,6 +38,7 @@ from service.inference.explanation.part_cost import part_cost
 from service.inference.explanation.shares import most_promising, shares_in_means
 from service.inference.explanation.spans import spans_of
 from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
 
 WRITING_SHARE, MOST_WRITING_SECONDS = 0.1, 1.0
@@ -142,14 +143,14 @@ class Explainer:
             else:
                 done = await scheduler.submit("attention", tasks, caller)
             self.prepared.timings.add(done)
-            outputs = [result.output for result in done]
+            outputs = [result.value for result in done]
             await asyncio.to_thread(self._take, part, outputs)
 
     def _take(self, works: Sequence[PairWork], outputs: Sequence[Output]) -> None:
         """Store the outputs of both texts of some pairs."""
         for n, work in enumerate(works):
             pair = outputs[2 * n : 2 * n + 2]
-            vectors = [self._finish(_pooled(output)) for output in pair]
+            vectors = [self._finish(requested(output.pooled)) for output in pair]
             work.similarity = cosine(*vectors)
             first = [text.first_pooled(self.inference.sentence) for text in work.texts]
             if self.options.pairs:
@@ -226,7 +227,7 @@ class Explainer:
         parts = []
         for output, start in zip(outputs, first, strict=True):
             rows = output.hidden[0][start:]
-            parts.append(self._of_vector(_pooled(output), rows / np.float32(len(rows))))
+            parts.append(self._of_vector(requested(output.pooled), rows / np.float32(len(rows))))
         return np.pad(pair_shares(*parts), [(start, 0) for start in first])
 
     def _of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
@@ -234,8 +235,3 @@ class Explainer:
         vectors, pooling = self.inference.vectors, self.options.pooling
         (vector,) = vectors.finish([pooled], pooling, normalize=False)
         return DecomposedText(vector, vectors.shares(shares, pooling))
-
-
-def _pooled(output: Output) -> Floats:
-    assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
-    return output.pooled

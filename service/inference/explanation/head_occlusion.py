@@ -17,6 +17,7 @@ from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.occlusion import Finish, Job, cosine
 from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.outputs import requested
 
 Head = tuple[int, int]
 """Layer and head."""
@@ -59,8 +60,7 @@ class _Placement:
 
     def __call__(self, output: Output) -> None:
         """Store the vector; called in the thread that computed the output."""
-        assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
-        self.occlusion.take(self.head, self.occlusion.finish(output.pooled))
+        self.occlusion.take(self.head, self.occlusion.finish(requested(output.pooled)))
 
 
 def head_occlusion_bytes(width: int, config: EncoderConfig) -> int:

@@ -22,6 +22,7 @@ from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.spans import Span
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller, TaskResult
 
@@ -81,8 +82,7 @@ class _Placement:
 
     def __call__(self, output: Output) -> None:
         """Store the similarity; called in the thread that computed the output."""
-        assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
-        vector = self.occlusion.finish(output.pooled)
+        vector = self.occlusion.finish(requested(output.pooled))
         self.occlusion.without[self.number] = cosine(vector, self.occlusion.other)
 
 
@@ -115,12 +115,12 @@ async def occlude(
         ServiceError: the engine failed.
 
     """
-    running: deque[asyncio.Task[list[TaskResult]]] = deque()
+    running: deque[asyncio.Task[list[TaskResult[None]]]] = deque()
     try:
         for part in _slices(jobs):
             if len(running) == SLICES:
                 timings.add(await running.popleft())
-            tasks, placements = zip(*part, strict=True)
+            tasks, placements = [task for task, _ in part], [placement for _, placement in part]
             running.append(
                 asyncio.create_task(scheduler.resume("attention", tasks, placements, caller))
             )

@@ -74,7 +74,7 @@ class SparseMatcher:
         ]
         done = await prepared.scheduler.submit("attention", tasks, prepared.caller)
         prepared.timings.add(done)
-        outputs = [result.output for result in done]
+        outputs = [result.value for result in done]
         return await asyncio.to_thread(self._matches, outputs)
 
     def _matches(self, outputs: Sequence[Output]) -> list[PairMatches]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.scheduler.outputs import requested
 from service.scheduler.submission import Caller
 
 
@@ -45,7 +46,7 @@ class PairMatches:
     mean: bool = False
     """Whether the similarity is the mean of the products instead of their sum."""
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """Return the fields of a reply, with |sum of the products − similarity|."""
         total = sum(match.score for match in self.matches)
         if self.mean:
@@ -58,7 +59,7 @@ class PairMatches:
         }
 
 
-def _named(match: TokenMatch) -> dict[str, Any]:
+def _named(match: TokenMatch) -> dict[str, object]:
     return {name: value for name, value in match._asdict().items() if value is not None}
 
 
@@ -130,7 +131,7 @@ class LateMatcher:
         tasks = [task for ranking in rankings for task in ranking.tasks()]
         done = await self.queries.scheduler.submit("attention", tasks, self.queries.caller)
         self.queries.timings.add(done)
-        vectors = [result.output.scores for result in done]
+        vectors = [requested(result.value.scores) for result in done]
         return await asyncio.to_thread(self._matches, rankings, vectors)
 
     def _matches(

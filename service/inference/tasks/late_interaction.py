@@ -17,6 +17,7 @@ from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
+from service.scheduler.outputs import requested
 from service.scheduler.submission import Caller
 
 
@@ -141,5 +142,5 @@ async def rank(ranking: PreparedRanking, timings: Timings) -> list[Floats]:
     scheduler, caller = ranking.documents.scheduler, ranking.documents.caller
     results = await scheduler.submit("encode", ranking.tasks(), caller)
     timings.add(results)
-    vectors = [result.output.scores for result in results]
+    vectors = [requested(result.value.scores) for result in results]
     return await asyncio.to_thread(ranking.scores, vectors)

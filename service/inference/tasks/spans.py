@@ -9,7 +9,7 @@ Notation: S tokens of one text, C labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ IGNORED = frozenset({"O"})
 class Span(NamedTuple):
     """Labelled characters of a text."""
 
-    score: np.floating[Any]
+    score: np.floating
     label: str
     start: int
     end: int

@@ -16,6 +16,7 @@ from model.artifact.task import TaskConfig, TaskKind
 from service.engines.contract import Floats, Ids, TextTask
 from service.errors import NoTaskHead
 from service.inference.encoding import PreparedTexts
+from service.scheduler.outputs import requested
 
 _NAMES: Mapping[TaskKind, str] = {
     "sequence_classification": "texts and pairs",
@@ -70,7 +71,7 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
     ]
     results = await prepared.scheduler.submit("encode", tasks, prepared.caller)
     prepared.timings.add(results)
-    return [result.output.scores for result in results]
+    return [requested(result.value.scores) for result in results]
 
 
 def probabilities(logits: Floats) -> Floats:

@@ -1,1 +1,1 @@
-"""Text to token ids and offsets, within limits and in slices under a deadline."""
+"""Tokenisation of texts, pairs and token ids within limits of size, memory and time."""

@@ -1,4 +1,4 @@
-"""The requests that wait for the tokenizer, its threads, and forecasts of how long they take."""
+"""Backlog of the tokenizer: waiting requests, threads, and predicted times."""
 
 from __future__ import annotations
 
@@ -12,149 +12,159 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
-from service.inference.tokenization.turns import Turns
+from service.inference.tokenization.order import SojournOrder
 from service.scheduler.admission import retry_after
 from service.scheduler.submission import Caller
 from service.system.resources import lower_priority, release_memory
 
 SLICE_CHARACTERS = 2**14
-"""Characters that are tokenised between two looks at the deadline, some 20 ms; one input alone may
-have more."""
+"""Number of characters of a slice, which takes some 20 ms; a single input may have more. The
+deadline is checked before each slice."""
 LARGE_CHARACTERS = 2**17
-"""Characters of a slice for which the tokenizer takes so much memory (some 75 MB) that it goes back
-to the system at once."""
+"""Number of characters of a slice for which the tokenizer takes some 75 MB of memory. Memory of
+larger slices is returned to the system at once."""
 MAX_REQUESTS = 1024
-"""Maximum number of requests that wait."""
+"""Maximum number of waiting requests."""
 WEIGHT, LARGEST_RATIO = 0.1, 3.0
-"""Weight of the last slice in the mean seconds of a character, and the most that it counts for as a
-multiple of the mean."""
+"""Weight of the last slice in the mean seconds of a character, and the largest ratio of the slice's
+seconds to the mean, to which larger ratios are clipped."""
 Kind = Literal["texts", "pieces"]
-"""Work of the tokenizer, by what a character costs: ids alone, or tokens and their places."""
+"""Kind of work: token ids alone, or tokens with their offsets, which take longer."""
 
 
 Given = TypeVar("Given")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class TokenizerWork(Generic[Given, Found]):
-    """What a request asks of the tokenizer."""
+class TokenizerWork(Generic[Given, Result]):
+    """Inputs of a request, and the function that tokenises them."""
 
     caller: Caller
     inputs: Sequence[Given]
     sizes: Sequence[int]
     """Number of characters of each input that are tokenised."""
-    work: Callable[[Sequence[Given], int], list[Found]]
-    """Some of the inputs and the index of the first → the result for each of them."""
+    tokenize: Callable[[Sequence[Given], int], list[Result]]
+    """Function of some inputs and the index of the first, which returns a result for each."""
     kind: Kind = "texts"
 
 
 @dataclass(eq=False)
-class _Job:
-    """A request whose inputs are tokenised slice by slice."""
+class _Job(Generic[Given, Result]):
+    """Request whose inputs are tokenised slice by slice."""
 
-    asked: TokenizerWork[Any, Any]
+    work: TokenizerWork[Given, Result]
     pace: float
     """Seconds of a character."""
-    future: asyncio.Future[list[Any]]
+    future: asyncio.Future[list[Result]]
     client: str = field(init=False)
     left: float = field(init=False)
     """Seconds of the slices that no thread has taken yet."""
     slices: list[slice] = field(init=False)
-    """Slices that no thread has taken yet, the last of them first."""
+    """Slices that no thread has taken yet, last one first."""
     done: int = 0
     """Number of inputs that are tokenised."""
-    results: dict[int, list[Any]] = field(default_factory=dict)
+    results: dict[int, list[Result]] = field(default_factory=dict)
     """Results of each slice, by the index of its first input."""
 
     def __post_init__(self) -> None:
-        self.client = self.asked.caller.client
-        self.left = self.pace * sum(self.asked.sizes)
-        self.slices = [*_slices(self.asked.sizes)][::-1]
+        self.client = self.work.caller.client
+        self.left = self.pace * sum(self.work.sizes)
+        self.slices = [*_slices(self.work.sizes)][::-1]
 
-    def take(self, part: slice, found: list[Any]) -> None:
-        """Keep the results of a slice; those of all slices end the job."""
-        self.results[part.start] = found
-        self.done += len(found)
-        if self.done == len(self.asked.inputs) and not self.future.done():
-            self.future.set_result(
-                [one for _, some in sorted(self.results.items()) for one in some]
-            )
+    def run(self, part: slice) -> tuple[list[Result], float]:
+        """Return the results of a slice and its seconds. Runs in a thread."""
+        began = time.monotonic()
+        results = self.work.tokenize(self.work.inputs[part], part.start)
+        seconds = time.monotonic() - began
+        if sum(self.work.sizes[part]) > LARGE_CHARACTERS:
+            release_memory()  # otherwise each thread keeps the tokenizer's memory
+        return results, seconds
+
+    def add(self, part: slice, results: list[Result]) -> None:
+        """Add the results of a slice; the last one resolves the future."""
+        self.results[part.start] = results
+        self.done += len(results)
+        if self.done == len(self.work.inputs) and not self.future.done():
+            slices = sorted(self.results.items())
+            self.future.set_result([result for _, of_slice in slices for result in of_slice])
 
     def fail(self, error: BaseException) -> None:
-        """End the job."""
+        """End the job with an error."""
         self.slices.clear()
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class Backlog:
-    """Tokenises the inputs of requests, one request after another. To be used on the event loop."""
+    """Waiting requests and threads of the tokenizer, for use on the event loop."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(self.threads, "tokenizer", lower_priority)
         self._pace: dict[Kind, float] = dict.fromkeys(("texts", "pieces"), 1e-6)
-        """Seconds of a character in one thread; about right before they are measured."""
-        self._turns: Turns[_Job] = Turns()
+        """Mean seconds of a character in one thread; an estimate before they are measured."""
+        self._order: SojournOrder[_Job[Any, Any]] = SojournOrder()
         self._waiting = 0
         self._idle = self.threads
         self._closed = False
 
     def expect(self, kind: Kind, characters: int, seconds: float) -> None:
-        """Take the time of work that was measured beforehand."""
+        """Initialise the mean by measured characters and seconds."""
         self._pace[kind] = seconds / characters
 
     def account(self, kind: Kind, characters: int, seconds: float) -> None:
-        """Take the time of a slice into the mean; one that was interrupted counts as slow."""
+        """Update the mean by a slice; an interrupted slice counts as a slow one."""
         if characters:
-            pace = self._pace[kind]
-            found = min(seconds / characters, LARGEST_RATIO * pace)
-            self._pace[kind] += WEIGHT * (found - pace)
+            mean = self._pace[kind]
+            pace = min(seconds / characters, LARGEST_RATIO * mean)
+            self._pace[kind] += WEIGHT * (pace - mean)
 
     def seconds(self, client: str, characters: int, kind: Kind = "texts") -> float:
-        """Return the seconds until a client's request is tokenised, were it to come now."""
+        """Return the predicted seconds until a request that arrives now is tokenised."""
         own = self._pace[kind] * characters
-        return (self._turns.before(client, own) + own) / self.threads
+        return (self._order.before(client, own) + own) / self.threads
 
-    async def run(self, asked: TokenizerWork[Any, Found]) -> list[Found]:
-        """Return the result of the tokenizer's work for each input of a request.
+    async def run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
+        """Return the tokenizer's result for each input of a request.
 
-        Cancelling the call ends it after the slices that run.
+        Cancelling the call ends it after the running slices.
 
         Raises:
             Overloaded: too many requests wait, or the work would end after the deadline.
-            DeadlinePassed: the deadline came before all were done.
+            DeadlinePassed: the deadline passed before all inputs were tokenised.
             EngineUnavailable: the service is stopping.
 
         """
-        self._check(asked)
-        job = _Job(asked, self._pace[asked.kind], asyncio.get_running_loop().create_future())
-        self._turns.push(job)
+        self._check(work)
+        future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        job = _Job(work, self._pace[work.kind], future)
+        self._order.push(job)
         self._waiting += 1
         try:
             self._start()
-            return await job.future
+            return await future
         finally:
             self._waiting -= 1
-            self._turns.remove(job)
+            self._order.remove(job)
 
     def close(self) -> None:
-        """Let the slices that run finish; nothing more is tokenised."""
+        """Fail all waiting requests, and wait for the running slices."""
         self._closed = True
-        for job in list(self._turns):
+        for job in list(self._order):
             job.fail(_stopping())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _check(self, asked: TokenizerWork[Any, Any]) -> None:
+    def _check(self, work: TokenizerWork[Given, Result]) -> None:
+        """Raise if a request cannot be tokenised before its deadline, or if too many wait."""
         if self._closed:
             raise _stopping()
-        caller = asked.caller
-        seconds = self.seconds(caller.client, sum(asked.sizes), asked.kind)
+        caller = work.caller
+        seconds = self.seconds(caller.client, sum(work.sizes), work.kind)
         left = caller.finish_by - time.monotonic()
         if left <= 0:
             raise DeadlinePassed(
-                f"the deadline came when 0 of {len(asked.inputs)} inputs were tokenised",
+                f"the deadline came when 0 of {len(work.inputs)} inputs were tokenised",
                 retry_after_seconds=retry_after(seconds),
             )
         if self._waiting >= MAX_REQUESTS:
@@ -166,49 +176,43 @@ class Backlog:
         raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason="tokenizer")
 
     def _start(self) -> None:
-        """Give slices of the request whose turn it is to the threads that are idle."""
-        while self._idle and not self._closed and (job := self._turns.first()):
+        """Start slices of the first request in order, one for each idle thread."""
+        while self._idle and not self._closed and (job := self._order.first()):
             if job.future.done():
-                self._turns.remove(job)
+                self._order.remove(job)
                 continue
-            if time.monotonic() >= job.asked.caller.finish_by:
+            if time.monotonic() >= job.work.caller.finish_by:
                 job.fail(_late(job))
                 continue
             part = job.slices.pop()
-            self._turns.account(job, job.pace * sum(job.asked.sizes[part]))
+            self._order.account(job, job.pace * sum(job.work.sizes[part]))
             if not job.slices:
-                self._turns.remove(job)
+                self._order.remove(job)
             self._idle -= 1
-            running = job.future.get_loop().run_in_executor(self._pool, _timed, job.asked, part)
+            running = job.future.get_loop().run_in_executor(self._pool, job.run, part)
             running.add_done_callback(functools.partial(self._ended, job, part))
 
     def _ended(
-        self, job: _Job, part: slice, running: asyncio.Future[tuple[list[Any], float]]
+        self,
+        job: _Job[Given, Result],
+        part: slice,
+        running: asyncio.Future[tuple[list[Result], float]],
     ) -> None:
+        """Pass the outcome of a slice to its job, and start the next slices."""
         self._idle += 1
         if running.cancelled():
             job.fail(_stopping())
         elif error := running.exception():
             job.fail(error)
         else:
-            found, seconds = running.result()
-            self.account(job.asked.kind, sum(job.asked.sizes[part]), seconds)
-            job.take(part, found)
+            results, seconds = running.result()
+            self.account(job.work.kind, sum(job.work.sizes[part]), seconds)
+            job.add(part, results)
         self._start()
 
 
-def _timed(asked: TokenizerWork[Any, Found], part: slice) -> tuple[list[Found], float]:
-    """Return the results of a slice and its seconds. In a thread."""
-    began = time.monotonic()
-    results = asked.work(asked.inputs[part], part.start)
-    seconds = time.monotonic() - began
-    if sum(asked.sizes[part]) > LARGE_CHARACTERS:
-        release_memory()  # else each thread keeps what the tokenizer took for the text
-    return results, seconds
-
-
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Yield neighbours that have at most `SLICE_CHARACTERS` together."""
+    """Yield slices of consecutive inputs with at most `SLICE_CHARACTERS` characters together."""
     start = size = 0
     for index, own in enumerate(sizes):
         if index > start and size + own > SLICE_CHARACTERS:
@@ -218,9 +222,9 @@ def _slices(sizes: Sequence[int]) -> Iterator[slice]:
     yield slice(start, len(sizes))
 
 
-def _late(job: _Job) -> ServiceError:
+def _late(job: _Job[Given, Result]) -> ServiceError:
     return DeadlinePassed(
-        f"the deadline came when {job.done} of {len(job.asked.inputs)} inputs were tokenised",
+        f"the deadline came when {job.done} of {len(job.work.inputs)} inputs were tokenised",
         retry_after_seconds=1,
     )
 

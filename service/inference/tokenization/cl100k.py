@@ -1,4 +1,4 @@
-"""OpenAI's vocabulary cl100k_base, by the optional package tiktoken."""
+"""OpenAI's vocabulary cl100k_base, read by the optional package tiktoken."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NAME = "cl100k_base"
 
 
 class Cl100k:
-    """Texts of cl100k_base's token ids."""
+    """Decoder of token ids of cl100k_base."""
 
     def __init__(self) -> None:
-        """Load the vocabulary, which tiktoken downloads unless it has it in its cache.
+        """Load the vocabulary, which tiktoken downloads unless its cache has it.
 
         Raises:
-            ValueError: tiktoken is not installed, or the vocabulary cannot be had.
+            ValueError: tiktoken is not installed, or cannot load the vocabulary.
 
         """
         require("--token-ids cl100k", "tiktoken")
@@ -33,14 +33,15 @@ class Cl100k:
             ) from error
 
     def decode(self, name: str, ids: Sequence[int]) -> str:
-        """Return the text of some ids.
+        """Return the text of token ids.
 
         Args:
-            name: of the ids in a refusal.
-            ids: of the vocabulary.
+            name: name of the ids in error messages.
+            ids: token ids of the vocabulary.
 
         Raises:
-            Unprocessable: an id that no token has, or ids that end within a character.
+            Unprocessable: an id is not in the vocabulary, or the ids begin or end within a
+                character.
 
         """
         try:

@@ -1,4 +1,4 @@
-"""One side's tokenizer, as its file holds it, and texts that it cuts to a number of tokens."""
+"""Tokenizer of a file, and texts that it truncates to a number of tokens."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from service.inference.tokenization.tokenized import SharedNames
 
 
 class CuttingTokenizer:
-    """The tokenizer of an artifact's inputs, or of its targets."""
+    """Tokenizer of an artifact's inputs, or of its targets."""
 
     def __init__(self, path: Path) -> None:
         """Read `tokenizer.json` or `target_tokenizer.json`.
 
         Raises:
-            ArtifactError: it cannot be read.
+            ArtifactError: the file cannot be read.
 
         """
         with reading(path):
             self.whole: Tokenizer = read_tokenizer(path)
         beyond = self.whole.token_to_id(BEYOND)
         self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
-        """Ids that the model knows: all below."""
+        """Number of ids that the model knows, which are 0 … size − 1."""
         self.names = SharedNames(self.whole.get_vocab_size())
         self.unknown_ids = unknown_ids(self.whole)
         self._unknown = np.array(sorted(self.unknown_ids), np.int64)
@@ -42,15 +42,20 @@ class CuttingTokenizer:
         self._lock = threading.Lock()
 
     def ids(self, encoding: Encoding) -> list[int]:
-        """A text's ids as the model is given them."""
+        """Return the model's input ids of a text."""
         return model_ids(self.whole, encoding)
 
     def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
-        """Return, for each of the ids `[S]`, whether it is of the unknown token."""
+        """Return for each id of `[S]` whether it belongs to the unknown token."""
         return np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
 
     def whole_texts(self, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
-        """Texts as they are, each with whether special tokens are put around it."""
+        """Tokenise texts without truncation.
+
+        Args:
+            texts: texts or pairs, each with whether to add special tokens.
+
+        """
         if all(special for _, special in texts):
             return list(map(Excerpt, self.whole.encode_batch([text for text, _ in texts])))
         encode = self.whole.encode
@@ -63,16 +68,16 @@ class CuttingTokenizer:
         max_tokens: int,
         names: Sequence[str],
     ) -> list[Excerpt]:
-        """Return the tokens of texts, each cut to a number of tokens.
+        """Tokenise texts, each truncated to a number of tokens.
 
         Args:
-            texts: each with whether special tokens are put around it.
-            direction: side that is cut.
-            max_tokens: special tokens included.
-            names: name of each text in a refusal.
+            texts: texts or pairs, each with whether to add special tokens.
+            direction: side of the text that is truncated.
+            max_tokens: maximum number of tokens, special tokens included.
+            names: name of each text in error messages.
 
         Raises:
-            InputTooLong: a text has too few words to find where it is cut.
+            InputTooLong: a text has too few words to find its truncation point.
 
         """
         cut = self._cutter(direction, max_tokens)

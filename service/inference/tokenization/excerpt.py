@@ -1,7 +1,7 @@
-"""The part of a text that its tokens come from, where it is cut to a number of tokens.
+"""Truncation of texts to a number of tokens, without tokenising long texts whole.
 
-A text that is far too long is not tokenised whole: its first characters are, or its last, and more
-only if they give too few words. The cost follows the limit, not the length of the text.
+Of a text that is far too long, only the first or last characters are tokenised, and more of them
+only if they have too few words. The cost therefore depends on the limit, not on the text's length.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ Direction = Literal["right", "left"]
 Offset = tuple[int, int]
 
 CHARACTERS_PER_TOKEN = 8
-"""Characters of a text that are tokenised at first for each token that fits: enough for prose."""
+"""Number of characters per allowed token in the first excerpt of a text: enough for prose."""
 UNSETTLED_WORDS = 8
-"""Words at the end of an excerpt that more of the text could change: the last may go on, and some
-together may be the beginning of one special token."""
+"""Number of words at the end of an excerpt that the following text could change: the last word may
+continue, and several words may be the beginning of a special token."""
 MOST_CHARACTERS = 2**18
-"""Maximum number of characters of a text that are tokenised to find where it is cut."""
+"""Maximum number of characters that are tokenised to find a text's truncation point."""
 MOST_CHARACTERS_PER_TOKEN = 64
-"""The same maximum for each token that fits, for models that take very long texts."""
+"""Maximum number of these characters per allowed token, if larger, for models of long texts."""
 
 
 class NotCut(Exception):
-    """A text gives too few words within the characters that may be tokenised; says which limit."""
+    """Error for a text with too few words in the maximum number of characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A text's encoding, cut where it had to be."""
+    """Encoding of a text, truncated if too long."""
 
     encoding: Encoding
     truncated: bool = False
     skipped: tuple[int, int] = (0, 0)
-    """Characters before the tokenised part of a text, and of the second text of a pair."""
+    """Number of characters before the excerpt of a text, and of the second text of a pair."""
 
     @property
     def offsets(self) -> list[Offset]:
-        """Code points in the whole text, or in a token's own segment of a pair."""
+        """Start and end of each token in code points of the text, or of its own text of a pair."""
         offsets: list[Offset] = self.encoding.offsets
         if not any(self.skipped):
             return offsets
-        skipped = (*self.skipped, 0)  # the last for special tokens
+        skipped = (*self.skipped, 0)  # 0 for special tokens
         sequences = [2 if sequence is None else sequence for sequence in self.encoding.sequence_ids]
         return [
             (start + skipped[sequence], end + skipped[sequence])
@@ -56,7 +56,7 @@ class Excerpt:
 
 
 class Cutter:
-    """A tokenizer that cuts texts to a number of tokens, on one side."""
+    """Tokenizer that truncates texts to a number of tokens, on one side."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, direction: Direction) -> None:
         self._tokenizer = copy_tokenizer(tokenizer)
@@ -68,14 +68,14 @@ class Cutter:
         self._right = direction == "right"
 
     def encode(self, text: Text, *, special_tokens: bool = True) -> Excerpt:
-        """Return the tokens of a text or pair that fit: those of the whole text, cut.
+        """Return the encoding of the whole text or pair, truncated to the number of tokens.
 
         Args:
             text: a text or pair.
-            special_tokens: whether the tokenizer puts its special tokens around it.
+            special_tokens: whether to add special tokens.
 
         Raises:
-            NotCut: the cut cannot be found within the characters that may be tokenised.
+            NotCut: the truncation point is not found within the maximum number of characters.
 
         """
         if not isinstance(text, str):
@@ -84,15 +84,16 @@ class Cutter:
         while size < len(text):
             part = self._part(text, size)
             encoding = self._tokenizer.encode(part, add_special_tokens=special_tokens)
-            if self._settled(encoding):
+            if self._is_final(encoding):
                 return self._excerpt(encoding, len(text) - size)
             size = self._larger(size)
         return self._excerpt(self._tokenizer.encode(text, add_special_tokens=special_tokens))
 
     def _encode_pair(self, first: str, second: str, *, special_tokens: bool) -> Excerpt:
-        """Return the tokens of a pair, of which at most one text may be an excerpt.
+        """Return the truncated encoding of a pair, of which at most one text may be an excerpt.
 
-        The longer text gives way first, and how far depends on the exact length of the shorter one.
+        The longer text is truncated first, to a length that depends on the shorter text's exact
+        number of tokens. The shorter text is therefore tokenised whole.
         """
         lengths = len(first), len(second)
         if sum(lengths) > self._most:
@@ -102,14 +103,14 @@ class Cutter:
                     f"may have more than {self._most // 2}: shorten the other"
                 )
             if lengths[0] > lengths[1]:
-                first = self._longer(first, second)
+                first = self._excerpt_of_longer(first, second)
             else:
-                second = self._longer(second, first)
+                second = self._excerpt_of_longer(second, first)
         encoding = self._tokenizer.encode(first, second, add_special_tokens=special_tokens)
         return self._excerpt(encoding, lengths[0] - len(first), lengths[1] - len(second))
 
-    def _longer(self, text: str, other: str) -> str:
-        """Return a part of a text that has more words than fit, and more than the other text."""
+    def _excerpt_of_longer(self, text: str, other: str) -> str:
+        """Return an excerpt with more words than the limit and than the other text's tokens."""
         fewest = max(self._max_tokens, len(self._whole.encode(other, add_special_tokens=False)))
         size = self._characters
         while size < len(text):
@@ -124,10 +125,10 @@ class Cutter:
         return text[:size] if self._right else text[-size:]
 
     def _larger(self, size: int) -> int:
-        """Return the size of the next part to try.
+        """Return the size of the next excerpt to try.
 
         Raises:
-            NotCut: the part was the largest already.
+            NotCut: the excerpt has the maximum size.
 
         """
         if size >= self._most:
@@ -138,12 +139,12 @@ class Cutter:
         return min(4 * size, self._most)
 
     def _excerpt(self, encoding: Encoding, first: int = 0, second: int = 0) -> Excerpt:
-        """Return an encoding with the characters of each text that were left out of it."""
+        """Return an encoding as an excerpt, with the number of characters skipped of each text."""
         skipped = (0, 0) if self._right else (first, second)
         return Excerpt(encoding, bool(encoding.overflowing), skipped)
 
-    def _settled(self, encoding: Encoding) -> bool:
-        """Whether the tokens that fit are the same whatever the rest of the text holds."""
+    def _is_final(self, encoding: Encoding) -> bool:
+        """Return whether more of the text cannot change the tokens before the truncation point."""
         kept = _words(encoding)
         cut = [word for other in encoding.overflowing for word in _words(other)]
         if not kept or not cut:
@@ -158,7 +159,7 @@ def _words(encoding: Encoding) -> list[int]:
 
 
 def closing_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the special tokens that it puts after a text, whether or not one is before."""
+    """Return the ids of the special tokens that a tokenizer adds after a text."""
     encoding = tokenizer.encode("a")
     of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
     ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]

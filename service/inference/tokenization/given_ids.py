@@ -1,7 +1,7 @@
-"""Token ids that a client sends in place of a text, decoded or computed as they are.
+"""Token ids that a client sends in place of a text, decoded or used as model inputs.
 
-Computed as they are, ids that begin and end with the special tokens that the tokenizer puts around
-a text are taken as they are; ids without any of them get them; ids with some of them are refused.
+Used as model inputs, ids with all special tokens at their beginning and end are left unchanged. Ids
+without any of these tokens get them added. Ids with some of them are rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from service.inference.tokenization.tokenized import TokenizedText
 
 
 class IdReader:
-    """A tokenizer's ids as texts, and with the special tokens that it puts around a text."""
+    """Decoder of token ids, which also adds the tokenizer's special tokens to them."""
 
     def __init__(self, tokenizer: CuttingTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -34,15 +34,15 @@ class IdReader:
         self._segment: int = segments[of_text[0]] if of_text else 0
 
     def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of some ids.
+        """Return the text of token ids.
 
         Args:
-            name: of the ids in a refusal.
-            ids: of the vocabulary.
-            skip_special_tokens: whether special tokens are left out.
+            name: name of the ids in error messages.
+            ids: token ids.
+            skip_special_tokens: whether to leave out special tokens.
 
         Raises:
-            Unprocessable: an id that no token has.
+            Unprocessable: an id is not in the vocabulary.
 
         """
         size = self._tokenizer.size
@@ -53,10 +53,10 @@ class IdReader:
         return text
 
     def check_encoded_again(self, name: str, ids: Sequence[int], text: str) -> None:
-        """Refuse ids whose text has other ids; special tokens that the text lacks do not count.
+        """Raise if the tokens of a decoded text differ from its ids, with or without special ones.
 
         Raises:
-            Unprocessable: the ids are others.
+            Unprocessable: the ids differ.
 
         """
         again = self._tokenizer.ids(self._tokenizer.whole.encode(text, add_special_tokens=False))
@@ -68,42 +68,49 @@ class IdReader:
     def complete(
         self, name: str, given: Sequence[int], most: int | None, direction: Direction
     ) -> TokenizedText:
-        """Return a client's ids with the special tokens of the model around them.
+        """Return a client's ids as a tokenised text with all special tokens.
 
         Args:
-            name: of the ids in a refusal.
-            given: the ids.
-            most: tokens to which the ids are truncated, special ones included; None truncates
-                nothing.
-            direction: which side is truncated.
+            name: name of the ids in error messages.
+            given: token ids.
+            most: maximum number of tokens, special ones included, to which the ids are truncated;
+                None for no truncation.
+            direction: side that is truncated.
 
         Raises:
-            Unprocessable: an id that no token has, or some of the special tokens and not all.
+            Unprocessable: an id is not in the vocabulary, or some but not all of the special
+                tokens are given.
 
         """
         self.decode(name, given, skip_special_tokens=False)
-        own = self._without_frame(name, list(given))
+        own = self._without_special(name, list(given))
         room = None if most is None else most - len(self._opening) - len(self._closing)
         truncated = room is not None and len(own) > room
         if room is not None and truncated:
             own = own[:room] if direction == "right" else own[len(own) - room :]
         opening, closing = self._opening, self._closing
-        found = [*opening, *own, *closing]
-        input_ids = np.array(found, np.int64)
-        names = [self._tokenizer.whole.id_to_token(token) or "" for token in found]
+        ids = [*opening, *own, *closing]
+        input_ids = np.array(ids, np.int64)
+        names = [self._tokenizer.whole.id_to_token(token) or "" for token in ids]
         segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
         return TokenizedText(
             tokens=self._tokenizer.names.share(names),
             input_ids=input_ids,
             segment_ids=np.array(segments, np.int64),
-            places=np.zeros((len(found), 2), np.int32),
+            places=np.zeros((len(ids), 2), np.int32),
             truncated=truncated,
             prompt_tokens=0,
             special_tokens_mask=bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]),
             unknown=self._tokenizer.is_unknown(input_ids),
         )
 
-    def _without_frame(self, name: str, given: list[int]) -> list[int]:
+    def _without_special(self, name: str, given: list[int]) -> list[int]:
+        """Return ids without the special tokens at their beginning and end.
+
+        Raises:
+            Unprocessable: some but not all of the special tokens are given.
+
+        """
         opening, closing = self._opening, self._closing
         end = len(given) - len(closing)
         if end >= len(opening) and given[: len(opening)] == opening and given[end:] == closing:

@@ -1,4 +1,4 @@
-"""What is tokenised: texts, pairs of texts, and texts by their token ids."""
+"""Inputs of the tokenizer: texts, pairs of texts, and token ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TokenIds:
-    """A text by the ids of its tokens, special ones included."""
+    """Token ids of a text, special tokens included."""
 
     ids: tuple[int, ...]
 
@@ -18,7 +18,7 @@ Input = Text | TokenIds
 
 
 def characters(inputs: Sequence[Input]) -> int:
-    """Return the number of characters of all inputs; an id counts as one."""
+    """Return the number of characters of all inputs; an id counts as a character."""
     return sum(map(size_of, inputs))
 
 

@@ -1,4 +1,4 @@
-"""The tokens of a text as text-embeddings-inference tells them, with offsets in UTF-8 bytes."""
+"""Tokens of a text in the form of text-embeddings-inference, with offsets in UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from service.engines.contract import Ids
 from service.inference.tokenization.tokenized import Places, places_of
 
 LONG_TOKENS = 2**14
-"""Number of tokens from which a text is long."""
+"""Maximum number of tokens whose offsets are read as one list."""
 _FIRST_OF_LENGTH = (0x80, 0x800, 0x10000)
-"""The first code points that take 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
+"""First code points of 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A token, and where it is in the text."""
+    """Token and its offsets in the text."""
 
     id: int
     text: str
-    """The characters that it stands for; the token itself where it is special."""
+    """Characters of the token in the text; name of a special token."""
     special: bool
-    """Whether the tokenizer put it around the text."""
+    """Whether the tokenizer added the token."""
     start: int | None
-    """Bytes of the text before it; None for a special token."""
+    """Start of the token in bytes; None for a special token."""
     stop: int | None
+    """End of the token in bytes; None for a special token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A text after its prompt, and its S tokens as arrays: lists take ten times the memory."""
+    """Text with its prompt, and its S tokens as arrays: lists take ten times the memory."""
 
     text: str
+    """Prompt and text."""
     ids: Ids
     """`[S]`."""
     places: Places
     """`[S, 2]`: start and end of each token in code points."""
     special: Mapping[int, str]
-    """Names of the tokens that the tokenizer put around the text, by their index."""
+    """Names of the special tokens that the tokenizer added, by their index."""
 
     @classmethod
     def of(cls, text: str, encoding: Encoding, ids: Sequence[int]) -> Spelling:
-        """Return the spelling of a text, which keeps nothing of its encoding."""
+        """Return the spelling of a text, without a reference to its encoding."""
         tokens: Sequence[str] = ()
-        special = [n for n, put in enumerate(encoding.special_tokens_mask) if put]
+        special = [n for n, is_special in enumerate(encoding.special_tokens_mask) if is_special]
         if special:
             tokens = encoding.tokens
         names = {index: tokens[index] for index in special}
@@ -56,7 +58,7 @@ class Spelling:
 
     @property
     def characters(self) -> int:
-        """Number of characters of all pieces: some may stand for the same ones."""
+        """Number of characters of all pieces, which may overlap."""
         return int((self.places[:, 1] - self.places[:, 0]).sum())
 
     def steps(self, size: int) -> Iterator[list[Piece]]:
@@ -78,17 +80,17 @@ class Spelling:
 def _places(encoding: Encoding) -> Places:
     """Return the offsets `[S, 2]` of a text's tokens.
 
-    The tokenizer makes a list of all offsets under Python's global lock, 40 ms for 500,000 tokens,
-    for which the event loop would wait. Those of a long text are therefore read one by one.
+    The tokenizer makes a list of all offsets while it holds Python's global lock: 40 ms for 500,000
+    tokens, which would block the event loop. Offsets of a long text are therefore read one by one.
     """
     if len(encoding) <= LONG_TOKENS:
         return places_of(encoding.offsets)
-    each = (encoding.token_to_chars(index) or (0, 0) for index in range(len(encoding)))
-    return np.fromiter(each, np.dtype((np.int32, 2)), len(encoding))
+    offsets = (encoding.token_to_chars(index) or (0, 0) for index in range(len(encoding)))
+    return np.fromiter(offsets, np.dtype((np.int32, 2)), len(encoding))
 
 
 def _byte_offsets(text: str) -> NDArray[np.int64]:
-    """Bytes of UTF-8 before each character, and of all."""
+    """Return the number of UTF-8 bytes before each character, and of the whole text."""
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     lengths = np.ones(len(points), np.int64)
     for first in _FIRST_OF_LENGTH:

@@ -1,4 +1,4 @@
-"""A prompt before a text: its tokens, and offsets without it."""
+"""Prompts before texts: their number of tokens, and offsets without a prompt."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from service.inference.tokenization.inputs import Text
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prefix of texts."""
+    """Prefix of texts."""
 
     text: str
     tokens: int
-    """Of the prompt alone, special tokens at its beginning included."""
+    """Number of tokens of the prompt, special tokens at its beginning included."""
 
 
 NO_PROMPT = Prompt("", 0)
 
 
 class Prompts:
-    """The prompts that a checkpoint names."""
+    """Prompts of a checkpoint by name."""
 
     def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
         self._sentence = sentence
@@ -36,10 +36,10 @@ class Prompts:
         }
 
     def named(self, name: str | None) -> Prompt:
-        """Return the prompt of a name, or the default when None; an empty name is for no prompt.
+        """Return the prompt of a name, or the default prompt if None; no prompt for an empty name.
 
         Raises:
-            Unprocessable: the checkpoint names no such prompt, or none at all.
+            Unprocessable: the checkpoint does not have a prompt of this name, or any prompt.
 
         """
         if name is None:
@@ -53,9 +53,10 @@ class Prompts:
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
 
     def lacking(self, name: str | None) -> bool:
-        """Return whether a request that names this prompt, or None, is likely to lack one.
+        """Return whether a request probably lacks a prompt.
 
-        A default of the checkpoint is a prompt, and an empty name asks for none on purpose.
+        It does if it names no prompt, and the checkpoint has prompts without a default. An empty
+        name requests no prompt on purpose.
         """
         if name is not None or self._sentence.default_prompt_name is not None:
             return False
@@ -63,26 +64,36 @@ class Prompts:
 
 
 def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
-    """Return the tokens of a prompt without a special one at its end, as sentence-transformers."""
+    """Return the number of tokens of a prompt, without a special token at its end.
+
+    As sentence-transformers counts them.
+    """
     special = tokenizer.encode(prompt).special_tokens_mask if prompt else []
     return len(special) - bool(special and special[-1])
 
 
 def with_prompt(prompt: str, text: Text) -> Text:
-    """A text, or the first of a pair, after a prompt."""
+    """Return a text or pair with a prompt before it."""
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
 def without_prompt(
     encoding: Encoding, offsets: Sequence[Offset], prompt_length: int
 ) -> tuple[list[Offset], int]:
-    """Offsets in the caller's string, and the number of tokens up to the prompt's last."""
-    found, prompt_tokens = [], 0
+    """Return offsets in the caller's string, and the number of tokens up to the prompt's last.
+
+    Args:
+        encoding: encoding of prompt and text.
+        offsets: offsets in prompt and text.
+        prompt_length: number of characters of the prompt.
+
+    """
+    shifted, prompt_tokens = [], 0
     for index, (start, end) in enumerate(offsets):
         if encoding.sequence_ids[index] == 0:
             if end <= prompt_length:
                 prompt_tokens = index + 1
-            found.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
+            shifted.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
         else:
-            found.append((start, end))
-    return found, prompt_tokens
+            shifted.append((start, end))
+    return shifted, prompt_tokens

@@ -1,6 +1,7 @@
-"""Tokenised texts cut to fewer tokens than fit the model, as a caller asks.
+"""Truncation of tokenised texts to a length that a client requests.
 
-A tokenizer that cuts to another length is a copy of it: of a caller's lengths there are too many.
+The tokenizer needs a copy of itself for each length to which it truncates. Clients may request any
+length, so that their texts are truncated after tokenisation.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 
 def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> TokenizedText:
-    """A text or pair with at most so many tokens, special ones included, which all stay.
+    """Return a text or pair truncated to `max_tokens` tokens; all special tokens remain.
 
-    Of a pair the longer text gives way first (transformers' `longest_first`).
+    Of a pair, the longer text is truncated first (transformers' `longest_first`).
 
     Args:
-        text: whole, or cut on the same side.
-        max_tokens: at least one more than special tokens.
-        direction: which side is cut.
+        text: a whole text, or one truncated on the same side.
+        max_tokens: maximum number of tokens; larger than the number of special tokens.
+        direction: side that is truncated.
 
     Raises:
-        InputTooLong: as many special tokens leave no room for one of the text.
+        InputTooLong: `max_tokens` is not larger than the number of special tokens.
 
     """
     excess = len(text.input_ids) - max_tokens
@@ -57,10 +58,10 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
 
 
 async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direction) -> None:
-    """Cut each of some texts as `shortened` does, in a thread; they take the place of the whole.
+    """Replace each text of a list by `shortened`, which runs in a thread.
 
     Raises:
-        InputTooLong: as `shortened`.
+        InputTooLong: as for `shortened`.
 
     """
 
@@ -71,7 +72,10 @@ async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direct
 
 
 def _parts(special: np.ndarray) -> list[Ids]:
-    """The places of a text's own tokens; of both texts of a pair, which special ones part."""
+    """Return the indices of a text's own tokens, or of each text of a pair.
+
+    Special tokens separate the texts of a pair.
+    """
     own = np.flatnonzero(~special)
     gaps = np.flatnonzero(np.diff(own) > 1)
     if not len(gaps):
@@ -80,7 +84,13 @@ def _parts(special: np.ndarray) -> list[Ids]:
 
 
 def _lengths(sizes: Sequence[int], excess: int) -> list[int]:
-    """How many tokens of each text stay when so many of all go."""
+    """Return how many tokens of each text remain if `excess` tokens are removed.
+
+    Args:
+        sizes: number of tokens of a text, or of both texts of a pair.
+        excess: number of tokens to remove.
+
+    """
     if len(sizes) == 1:
         return [sizes[0] - excess]
     room = sum(sizes) - excess

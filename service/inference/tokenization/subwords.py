@@ -1,4 +1,4 @@
-"""Tokens that continue a word, as transformers' TokenClassificationPipeline tells them."""
+"""Tokens that continue a word, by the rules of transformers' TokenClassificationPipeline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from service.inference.tokenization.excerpt import Offset
 
 
 class Subwords:
-    """The words of a text by its tokens.
+    """Detector of tokens that continue a word.
 
-    Where the vocabulary marks pieces that continue a word, as WordPiece does with ##, a token
-    continues one if it is not as long as the characters that it stands for; elsewhere if no space
-    parts it from the character before. The unknown token begins a word.
+    If the vocabulary marks such tokens, as WordPiece does with ##, a token continues a word if its
+    name is longer or shorter than its characters in the text. Otherwise it does if there is no
+    space between it and the previous character. The unknown token always begins a word.
     """
 
     def __init__(self, tokenizer: Tokenizer, unknown_ids: frozenset[int]) -> None:
@@ -25,12 +25,12 @@ class Subwords:
         self._marked = bool(getattr(tokenizer.model, "continuing_subword_prefix", None))
 
     def continuing(self, text: str, ids: Ids, offsets: Sequence[Offset]) -> Iterator[bool]:
-        """Whether each token continues the word of the one before.
+        """Yield for each token whether it continues the previous token's word.
 
         Args:
-            text: the caller's.
-            ids: `[S]`, its tokens.
-            offsets: characters that each token stands for.
+            text: text of the client.
+            ids: token ids `[S]`.
+            offsets: start and end of each token in the text.
 
         """
         for index, (start, end) in zip(ids.tolist(), offsets, strict=True):

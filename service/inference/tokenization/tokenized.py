@@ -13,19 +13,19 @@ from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Ids
 
 TOKEN_BYTES, TEXT_BYTES = 40, 1024
-"""Bytes of memory of a tokenised text: of each token, and of the objects around them."""
+"""Bytes of memory of each token of a tokenised text, and of the text's other objects."""
 UNKNOWN_SHARE = 10
-"""A text is mostly unknown once more than one token in this many is the unknown token."""
+"""Number of tokens per unknown token below which a text is mostly unknown."""
 
 
 Places = NDArray[np.int32]
 
 
 class SharedNames:
-    """Names of tokens, one string for all texts in which a token occurs.
+    """Names of tokens, as one string object for all texts.
 
-    A name that is new when as many are known as the vocabulary has is left as it is: some models
-    name an unknown token by its characters.
+    The number of shared names is limited to the size of the vocabulary, since some models name an
+    unknown token by its characters.
     """
 
     def __init__(self, size: int) -> None:
@@ -33,7 +33,7 @@ class SharedNames:
         self._known: dict[str, str] = {}
 
     def share(self, names: Sequence[str]) -> list[str]:
-        """Return equal names, each one string with those returned before."""
+        """Return equal names, as the string objects of earlier calls."""
         known = self._known
         if len(known) < self._size:
             return [known.setdefault(name, name) for name in names]
@@ -48,7 +48,7 @@ def places_of(offsets: Sequence[tuple[int, int]]) -> Places:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """One text as the encoder sees it, and how it maps back to the caller's string."""
+    """Model inputs of a text, and offsets of its tokens in the client's string."""
 
     tokens: list[str]
     """Names of the tokens, which all texts share; see `SharedNames`."""
@@ -60,11 +60,11 @@ class TokenizedText:
     """`[S, 2]`: `offsets` as an array."""
     truncated: bool
     prompt_tokens: int
-    """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
+    """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
     special_tokens_mask: Sequence[int]
-    """1 for the tokens that the tokenizer put around the text, and for those of a prompt."""
+    """1 for each special token that the tokenizer added, and for each token of a prompt."""
     unknown: NDArray[np.bool_]
-    """`[S]`: whether a token of the text itself, not of its prompt, is the unknown token."""
+    """`[S]`: whether a token is the unknown token; false for tokens of a prompt."""
 
     @property
     def mostly_unknown(self) -> bool:
@@ -76,9 +76,9 @@ class TokenizedText:
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Start and end of each token in code points of its own segment of the caller's string.
+        """Start and end of each token in code points of the client's text, or its text of a pair.
 
-        (0, 0) for special tokens and for the tokens of a prompt.
+        (0, 0) for special tokens and tokens of a prompt.
         """
         return list(zip(*self.places.T.tolist(), strict=True))
 
@@ -88,7 +88,7 @@ class TokenizedText:
         return TEXT_BYTES + TOKEN_BYTES * len(self.input_ids)
 
     def first_pooled(self, sentence: SentenceConfig) -> int:
-        """The first token that pooling counts: those of a prompt may not."""
+        """Return the index of the first pooled token, which follows an excluded prompt."""
         if sentence.include_prompt:
             return 0
         return min(self.prompt_tokens, len(self.input_ids) - 1)

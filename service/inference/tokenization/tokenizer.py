@@ -1,4 +1,4 @@
-"""Text to token ids and offsets, within limits. Stateless; safe from several threads."""
+"""Tokenisation of texts within limits. Stateless, and safe to use from several threads."""
 
 from __future__ import annotations
 
@@ -25,44 +25,45 @@ from service.inference.tokenization.prompts import (
 )
 from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenized import (
-    TokenizedText as TokenizedText,  # noqa: PLC0414 - its users read it here
+    TokenizedText as TokenizedText,  # noqa: PLC0414 - re-exported
 )
 from service.inference.tokenization.tokenized import places_of
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one input may hold."""
+    """Limits of a single input."""
 
     max_tokens: int
-    """Special tokens included."""
+    """Maximum number of tokens, special tokens included."""
     max_characters: int
-    """Characters of both segments; a longer input is refused unread, unless it is to be cut."""
+    """Maximum number of characters, of both texts of a pair together. A longer input is rejected
+    before tokenisation, unless it is to be truncated."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How texts are to be tokenised."""
+    """Options of tokenisation."""
 
     truncate: bool = False
     direction: Direction = "right"
     prompt_name: str | None = None
-    """The checkpoint's default when None; the empty name is for no prompt where it names some."""
+    """Name of the prompt; the checkpoint's default if None, no prompt if empty."""
     max_tokens: int | None = None
-    """The most tokens of an input; the service's limit when None."""
+    """Maximum number of tokens of an input; the service's limit if None."""
     naming: str = "inputs[{}]"
-    """What an input is called in a refusal, by its number."""
+    """Format of an input's name in error messages, with its index."""
     ids_as_given: bool = False
-    """Whether token ids are computed as they are, without any prompt; otherwise ids are decoded and
-    encoded again, as text-embeddings-inference does, and refused where that changes them."""
+    """Whether token ids are used unchanged and without a prompt. Otherwise they are decoded and
+    encoded again, as text-embeddings-inference does, and rejected if that changes them."""
 
     def name(self, index: int) -> str:
-        """An input of that number in a refusal."""
+        """Return the name of an input in error messages."""
         return self.naming.format(index)
 
 
 class TextTokenizer:
-    """The artifact's tokenizers, with the service's limits."""
+    """Tokenizers of an artifact, with the service's limits."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class TextTokenizer:
         limits: Limits,
         target: Path | None = None,
     ) -> None:
-        """Read `tokenizer.json`.
+        """Read the tokenizers' files.
 
         Args:
-            path: of it.
+            path: path of `tokenizer.json`.
             sentence: the checkpoint's prompts.
-            limits: of one input.
-            target: `target_tokenizer.json`; None where targets are tokenised as inputs are.
+            limits: limits of a single input.
+            target: path of `target_tokenizer.json`; None if inputs and targets share a tokenizer.
 
         """
         self.limits = limits
@@ -86,60 +87,58 @@ class TextTokenizer:
         whole = self._source.whole
         self._ids = IdReader(self._source)
         self.separator_ids = frozenset(closing_ids(whole))
-        """Ids of the special tokens that end a text, as [SEP] and </s> do."""
+        """Ids of the special tokens that end a text, such as [SEP] and </s>."""
         self.target_separator_ids = frozenset(closing_ids(self._target.whole))
         added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
-        """Whether its tokens are WordPieces, of which those that continue a word are marked."""
+        """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
         self.subwords = Subwords(whole, self._source.unknown_ids)
         self._prompts = Prompts(sentence, whole)
 
     def tokenize(
         self, inputs: Sequence[Input], options: Options, first: int = 0
     ) -> list[TokenizedText]:
-        """Tokenise inputs of one request.
+        """Tokenise inputs of a request.
 
         Args:
-            inputs: texts or pairs.
-            options: how.
-            first: index of the first of them in the request.
+            inputs: texts, pairs or token ids.
+            options: options of tokenisation.
+            first: index of the first input in the request.
 
         Raises:
-            Unprocessable: an unknown prompt, or nothing left of a text.
-            InputTooLong: too many characters, or too many tokens with `truncate` off.
+            Unprocessable: an unknown prompt, invalid token ids, or a text without tokens.
+            InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
         prompt = self._prompts.named(options.prompt_name)
         self._check_lengths(inputs, options, first)
+        numbered = enumerate(inputs, first)
         if options.ids_as_given and any(isinstance(given, TokenIds) for given in inputs):
-            return [self._alone(*one, options, prompt) for one in enumerate(inputs, first)]
-        read = [
-            self._read(options.name(index), text, prompt.text)
-            for index, text in enumerate(inputs, first)
-        ]
-        return self._fitting(self._source, read, options, first, prompt)
+            return [self._tokenize_alone(*item, options, prompt) for item in numbered]
+        texts = [self._text(options.name(index), given, prompt.text) for index, given in numbered]
+        return self._within_limit(self._source, texts, options, first, prompt)
 
     def tokenize_targets(
         self, targets: Sequence[str], options: Options, first: int = 0
     ) -> list[TokenizedText]:
-        """Tokenise what a decoder is to have written, without any prompt; else as `tokenize`.
+        """Tokenise targets of a decoder, without a prompt; otherwise as `tokenize`.
 
-        The ids are the labels that transformers makes of a `text_target`.
+        The ids are the labels that transformers returns for a `text_target`.
         """
         self._check_lengths(targets, options, first)
-        read = [(target, True) for target in targets]
-        return self._fitting(self._target, read, options, first, NO_PROMPT)
+        texts = [(target, True) for target in targets]
+        return self._within_limit(self._target, texts, options, first, NO_PROMPT)
 
     def spell(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
     ) -> list[Spelling]:
-        """Return all tokens of each text, after a prompt.
+        """Return all tokens of each text and its prompt, without truncation.
 
         Args:
-            texts: of one request.
+            texts: texts of a request.
             prompt_name: as in `Options`.
-            special_tokens: whether the tokenizer puts its special tokens around each.
+            special_tokens: whether to add special tokens.
 
         Raises:
             Unprocessable: an unknown prompt.
@@ -152,35 +151,35 @@ class TextTokenizer:
         return list(map(Spelling.of, whole, encodings, ids))
 
     def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
-        """The text of some ids.
+        """Return the text of token ids.
 
         Args:
-            name: of the ids in a refusal.
-            given: the ids.
-            skip_special_tokens: whether special tokens are left out.
+            name: name of the ids in error messages.
+            given: token ids.
+            skip_special_tokens: whether to leave out special tokens.
 
         Raises:
-            Unprocessable: an id that no token has.
+            Unprocessable: an id is not in the vocabulary.
 
         """
         return self._ids.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
 
     def lacks_prompt(self, options: Options) -> bool:
-        """Return whether texts get no prompt though the checkpoint names prompts."""
+        """Return whether texts get no prompt although the checkpoint has prompts."""
         return self._prompts.lacking(options.prompt_name)
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
-        """The tokens of these ids; None where the tokenizer has none."""
+        """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _read(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
-        """The text with its prompt, and whether special tokens are yet to be put around it.
+    def _text(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
+        """Return the text of an input with its prompt, and whether to add special tokens.
 
-        Ids are decoded, and encoded again as text-embeddings-inference does: with their own
+        Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
         special tokens, or after a prompt with the tokenizer's.
 
         Raises:
-            Unprocessable: an id that no token has, or ids that are others when encoded again.
+            Unprocessable: an id is not in the vocabulary, or the ids change when encoded again.
 
         """
         if not isinstance(given, TokenIds):
@@ -190,21 +189,23 @@ class TextTokenizer:
         self._ids.check_encoded_again(name, given.ids, text)
         return prompt + text, bool(prompt)
 
-    def _alone(self, index: int, given: Input, options: Options, prompt: Prompt) -> TokenizedText:
-        """Tokenise one input of a request whose token ids are computed as they are."""
+    def _tokenize_alone(
+        self, index: int, given: Input, options: Options, prompt: Prompt
+    ) -> TokenizedText:
+        """Tokenise an input of a request whose token ids are used unchanged."""
         name = options.name(index)
         if not isinstance(given, TokenIds):
-            read = [self._read(name, given, prompt.text)]
-            return self._fitting(self._source, read, options, index, prompt)[0]
+            texts = [self._text(name, given, prompt.text)]
+            return self._within_limit(self._source, texts, options, index, prompt)[0]
         if options.prompt_name:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
         limit = options.max_tokens or self.limits.max_tokens
         most = limit if options.truncate else None
-        found = self._ids.complete(name, given.ids, most, options.direction)
-        _check_length(name, len(found.input_ids), limit)
-        return found
+        tokenized = self._ids.complete(name, given.ids, most, options.direction)
+        _check_length(name, len(tokenized.input_ids), limit)
+        return tokenized
 
-    def _fitting(
+    def _within_limit(
         self,
         tokenizer: CuttingTokenizer,
         texts: Sequence[tuple[Text, bool]],
@@ -212,26 +213,39 @@ class TextTokenizer:
         first: int,
         prompt: Prompt,
     ) -> list[TokenizedText]:
-        """The tokens of texts, each of them within the limit."""
+        """Tokenise texts; truncate or reject texts with more tokens than the limit.
+
+        Args:
+            tokenizer: tokenizer of the inputs or targets.
+            texts: texts with their prompt, each with whether to add special tokens.
+            options: options of tokenisation.
+            first: index of the first text in the request.
+            prompt: prompt of the texts.
+
+        Raises:
+            Unprocessable: a text has no tokens.
+            InputTooLong: a text has too many tokens, or its truncation point is not found.
+
+        """
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
             names = [options.name(index) for index in range(first, first + len(texts))]
             excerpts = tokenizer.cut_texts(texts, options.direction, limit, names)
         else:
             excerpts = tokenizer.whole_texts(texts)
-        found = []
+        tokenized = []
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
-            # also when cut: a limit below the number of special tokens cuts nothing
+            # also if truncated: a limit below the number of special tokens truncates nothing
             _check_length(options.name(index), len(ids), limit)
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
-            found.append(_tokenized(tokenizer, excerpt, ids, prompt, cut_left=cut_left))
-        return found
+            tokenized.append(_tokenized(tokenizer, excerpt, ids, prompt, cut_left=cut_left))
+        return tokenized
 
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
-        """Refuse inputs of too many characters, other than texts that are to be cut."""
+        """Raise if an input has too many characters, unless it is a text to truncate."""
         for index, text in enumerate(inputs, first):
             if not options.truncate or isinstance(text, TokenIds):
                 self._check_characters(options.name(index), text)

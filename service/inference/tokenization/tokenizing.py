@@ -1,4 +1,4 @@
-"""Tokenising within a request's limits, memory and deadline."""
+"""Tokenisation of requests within their limits, memory and deadline."""
 
 from __future__ import annotations
 
@@ -27,35 +27,37 @@ from service.scheduler.submission import Caller
 from service.system.resources import tokenize_in_the_calling_thread
 
 INLINE_CHARACTERS = 512
-"""One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
-thread and back costs 0.1 ms of processor time. Longer ones and lists go to a thread."""
+"""Maximum number of characters of a single input that is tokenised on the event loop, which takes
+at most 0.2 ms; a thread would take 0.1 ms of processor time more. Longer inputs and lists are
+tokenised in threads."""
 CHARACTERS_PER_TOKEN = 4
-"""Maximum number of characters of a request for each token that it may have."""
+"""Maximum number of characters of a request per allowed token."""
 MOST_TOKENS_PER_CHARACTER, SPECIAL_TOKENS = 4, 8
-"""Upper bounds of a text's tokens: a character's bytes, and the tokens around the text."""
+"""Maximum number of tokens of a character, which are its bytes, and of special tokens of a text."""
 WORKING_BYTES = 600
-"""Most bytes of memory that the tokenizer takes for a character while it reads a text: measured
-with a text of exclamation marks, each of which is a token."""
+"""Maximum bytes of memory per character while a text is tokenised, measured with a text of
+exclamation marks, each of which is a token."""
 SAMPLE = ["Tokenising is measured on prose before any request, so that forecasts hold."] * 32
 """Texts of 2,400 characters in all."""
 
 Given = TypeVar("Given", bound=Input)
-Found = TypeVar("Found")
-Work = Callable[[Sequence[Given], int], list[Found]]
-"""Some inputs of a request and the index of the first → what the tokenizer makes of each."""
+Result = TypeVar("Result")
+Tokenize = Callable[[Sequence[Given], int], list[Result]]
+"""Function of some inputs of a request and the index of the first; returns a result for each."""
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What one request may hold."""
+    """Limits of a request."""
 
     max_inputs: int
+    """Maximum number of inputs."""
     max_characters: int
-    """Of all inputs together."""
+    """Maximum number of characters of all inputs together."""
 
 
 class Tokenizing:
-    """The tokenizer of an artifact as requests use it."""
+    """Tokenizer of an artifact, as requests use it."""
 
     def __init__(
         self,
@@ -64,13 +66,13 @@ class Tokenizing:
         segments: int,
         decoder: DecoderConfig | None = None,
     ) -> None:
-        """Start nothing yet.
+        """Initialise without starting a thread.
 
         Args:
-            tokenizer: of the artifact.
-            limits: of a request.
-            segments: that the model tells apart; 0 for none, and then a text may have any.
-            decoder: of the model, which has positions of its own.
+            tokenizer: the artifact's tokenizer.
+            limits: limits of a request.
+            segments: number of segments that the model distinguishes; 0 if it ignores segments.
+            decoder: configuration of the model's decoder, which limits the targets' positions.
 
         """
         tokenize_in_the_calling_thread()
@@ -82,7 +84,7 @@ class Tokenizing:
         self._tokens_per_character = 0.25
 
     def measure(self) -> None:
-        """Measure how long tokenising takes and how many tokens a text has, before any request."""
+        """Measure the time of tokenisation and the tokens per character, before any request."""
         size, tokenizer = sum(map(len, SAMPLE)), self.tokenizer
         cut = Options(truncate=True, prompt_name=None)
         tokenizer.tokenize(SAMPLE, cut)  # the first call is slower
@@ -98,9 +100,9 @@ class Tokenizing:
     def demand(
         self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
     ) -> Demand:
-        """Return what a request is expected to ask of an engine, before it is tokenised.
+        """Return the predicted demand of a request before its tokenisation.
 
-        Of one short input, which is tokenised at once, nothing is expected.
+        The demand of a single short input is zero, as it is tokenised at once.
 
         Raises:
             Unprocessable: too many inputs or characters.
@@ -110,33 +112,33 @@ class Tokenizing:
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
             return Demand(caller, 0, 0)
-        most, each = self._limit(options), self._tokens_per_character
-        tokens = round(sum(min(most, each * size + 2) for size in sizes))
-        read = sum(self._read(inputs, sizes, options))
+        limit, rate = self._limit(options), self._tokens_per_character
+        tokens = round(sum(min(limit, rate * size + 2) for size in sizes))
+        read = sum(self._read_sizes(inputs, sizes, options))
         return Demand(caller, len(sizes), tokens, self._backlog.seconds(caller.client, read))
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
     ) -> list[TokenizedText]:
-        """Tokenise a request's inputs; cancelling the call ends it after the slices that run.
+        """Tokenise a request's inputs. Cancelling the call ends it after the running slices.
 
         Args:
-            inputs: of one request.
-            options: how they are tokenised.
-            caller: who asks.
-            beside: characters that the request has beside these inputs.
+            inputs: inputs of a request.
+            options: options of tokenisation.
+            caller: client and deadline.
+            beside: number of further characters of the request, beside these inputs.
 
         Raises:
             Unprocessable: too many inputs or characters, or an input that does not fit the model.
-            Overloaded: memory or time do not suffice.
-            DeadlinePassed: before all were tokenised.
+            Overloaded: there is not enough memory or time.
+            DeadlinePassed: the deadline passed before all inputs were tokenised.
 
         """
 
-        def work(part: Sequence[Input], first: int) -> list[TokenizedText]:
+        def tokenize(part: Sequence[Input], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        texts = await self._texts(inputs, work, options, caller, beside)
+        texts = await self._tokenize(inputs, tokenize, options, caller, beside)
         for index, text in enumerate(texts):
             if 0 < self._segments <= text.segment_ids.max():
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
@@ -145,112 +147,114 @@ class Tokenizing:
     async def tokenize_targets(
         self, targets: Sequence[str], options: Options, caller: Caller, beside: int
     ) -> list[TokenizedText]:
-        """Tokenise what a decoder is to have written; as `tokenize`.
+        """Tokenise a decoder's targets, as `tokenize` does inputs.
 
         Args:
-            targets: of one request.
-            options: how they are tokenised.
-            caller: who asks.
-            beside: characters of the request's inputs.
+            targets: targets of a request.
+            options: options of tokenisation.
+            caller: client and deadline.
+            beside: number of characters of the request's inputs.
 
         """
         most = min(self.tokenizer.limits.max_tokens, self._positions)
-        fitting = dataclasses.replace(options, max_tokens=most)
+        limited = dataclasses.replace(options, max_tokens=most)
 
-        def work(part: Sequence[str], first: int) -> list[TokenizedText]:
-            return self.tokenizer.tokenize_targets(part, fitting, first)
+        def tokenize(part: Sequence[str], first: int) -> list[TokenizedText]:
+            return self.tokenizer.tokenize_targets(part, limited, first)
 
-        return await self._texts(targets, work, fitting, caller, beside)
+        return await self._tokenize(targets, tokenize, limited, caller, beside)
 
     async def run(
         self,
         inputs: Sequence[Given],
-        work: Work[Given, Found],
+        tokenize: Tokenize[Given, Result],
         caller: Caller,
         *,
         any_length: bool = False,
         kind: Kind = "texts",
-    ) -> list[Found]:
-        """Return the result of the tokenizer's work for each input of a request.
+    ) -> list[Result]:
+        """Return the result of a function of the tokenizer for each input of a request.
 
         Args:
-            inputs: of one request.
-            work: of some of them, and the index of the first.
-            caller: who asks.
-            any_length: whether only the body's limit bounds the characters.
-            kind: of the work.
+            inputs: inputs of a request.
+            tokenize: function of some inputs and the index of the first.
+            caller: client and deadline.
+            any_length: whether to skip the limit of characters, as the body's size bounds them.
+            kind: kind of work, for predicted times.
 
         Raises:
             Unprocessable: too many inputs or characters.
             Overloaded: the work would end after the deadline.
-            DeadlinePassed: before all were done.
+            DeadlinePassed: the deadline passed before all inputs were done.
 
         """
         sizes = [*map(size_of, inputs)]
         self._check(sizes, 0, any_length=any_length)
         if _is_short(sizes):
-            return work(inputs, 0)
-        return await self._run(TokenizerWork(caller, inputs, sizes, work, kind))
+            return tokenize(inputs, 0)
+        return await self._run(TokenizerWork(caller, inputs, sizes, tokenize, kind))
 
     def close(self) -> None:
-        """Let the slices that run finish; nothing more is tokenised."""
+        """Fail all waiting requests, and wait for the running slices."""
         self._backlog.close()
 
-    async def _texts(
+    async def _tokenize(
         self,
         inputs: Sequence[Given],
-        work: Work[Given, TokenizedText],
+        tokenize: Tokenize[Given, TokenizedText],
         options: Options,
         caller: Caller,
         beside: int,
     ) -> list[TokenizedText]:
+        """Tokenise inputs, and reserve the memory of the tokenised texts."""
         sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         reservation, most = caller.reservation, self.most_bytes(sizes, options)
         if reservation:
             reservation.grow(most)
         if _is_short(sizes):
-            texts = work(inputs, 0)
+            texts = tokenize(inputs, 0)
         else:
-            read = self._read(inputs, sizes, options)
-            texts = await self._run(TokenizerWork(caller, inputs, read, work))
+            read = self._read_sizes(inputs, sizes, options)
+            texts = await self._run(TokenizerWork(caller, inputs, read, tokenize))
             self._observe(sizes[0], texts[0])
         if reservation:
             reservation.shrink(most - sum(text.nbytes for text in texts))
         return texts
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
-        """Return the most tokens that the longest of some inputs may have."""
+        """Return an upper bound on the number of tokens of the longest input."""
         longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0) + SPECIAL_TOKENS
         return min(longest, self._limit(options))
 
-    async def _run(self, asked: TokenizerWork[Given, Found]) -> list[Found]:
-        """Hold the memory that slices of long inputs take, for as long as the work lasts."""
-        reservation = asked.caller.reservation
+    async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
+        """Run work in threads, and reserve the memory of its slices until it ends."""
+        reservation = work.caller.reservation
         if reservation is None:
-            return await self._backlog.run(asked)
-        slices = min(self._backlog.threads, len(asked.inputs))
-        size = WORKING_BYTES * slices * max(0, max(asked.sizes) - SLICE_CHARACTERS)
+            return await self._backlog.run(work)
+        slices = min(self._backlog.threads, len(work.inputs))
+        size = WORKING_BYTES * slices * max(0, max(work.sizes) - SLICE_CHARACTERS)
         reservation.grow(size)
-        found = await self._backlog.run(asked)
+        results = await self._backlog.run(work)
         reservation.shrink(size)
-        return found
+        return results
 
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
-        """Return the most bytes of memory that texts hold once tokenised, by their characters."""
-        most, each = self._limit(options), MOST_TOKENS_PER_CHARACTER
-        tokens = sum(min(most, each * size + SPECIAL_TOKENS) for size in sizes)
+        """Return the maximum bytes of tokenised texts, by their numbers of characters."""
+        limit, rate = self._limit(options), MOST_TOKENS_PER_CHARACTER
+        tokens = sum(min(limit, rate * size + SPECIAL_TOKENS) for size in sizes)
         return TOKEN_BYTES * tokens + TEXT_BYTES * len(sizes)
 
     def _limit(self, options: Options) -> int:
         return options.max_tokens or self.tokenizer.limits.max_tokens
 
-    def _read(
+    def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
     ) -> Sequence[int]:
-        """Return how many characters of each input the tokenizer reads: of a text its first part.
+        """Return the number of characters of each input that are tokenised.
 
-        Pairs are read whole, as far as any text is.
+        Of a text to truncate, it is the size of its first excerpt; of a pair, all characters up to
+        the maximum.
         """
         if not options.truncate:
             return sizes
@@ -261,10 +265,10 @@ class Tokenizing:
         ]
 
     def _observe(self, size: int, text: TokenizedText) -> None:
-        """Take the tokens of a whole text into the mean."""
+        """Update the mean tokens per character by a text, unless it is truncated."""
         if size and not text.truncated:
-            found = len(text.input_ids) / size
-            self._tokens_per_character += WEIGHT * (found - self._tokens_per_character)
+            rate = len(text.input_ids) / size
+            self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
 
     def _check(self, sizes: Sequence[int], beside: int, *, any_length: bool) -> None:
         if len(sizes) > self._limits.max_inputs:
@@ -280,5 +284,5 @@ class Tokenizing:
 
 
 def _is_short(sizes: Sequence[int]) -> bool:
-    """Whether a request has one input, which is tokenised on the event loop."""
+    """Return whether a request has a single short input, which is tokenised on the event loop."""
     return len(sizes) == 1 and sizes[0] <= INLINE_CHARACTERS

@@ -83,7 +83,7 @@ async def test_another_starts_at_its_first_use_and_stays() -> None:
     with backends(slow) as found:
         assert slow.calls == 0
         batcher = await found.get("torch")
-        assert (await batcher.submit("encode", [text(5)]))[0].output.pooled is not None
+        assert (await batcher.submit("encode", [text(5)]))[0].value.pooled is not None
         assert await found.get("torch") is batcher
         assert slow.calls == 1
     assert slow.started[0].closed

@@ -13,6 +13,7 @@ import pytest
 from service.engines.contract import MapsTask, Output, Pooling, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
+from service.scheduler.dispatch import Batch
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import (
     CONFIG,
@@ -53,6 +54,29 @@ async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_c
         assert batcher.close()
 
 
+async def test_a_batch_counts_as_running_before_its_thread_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = GatedEngine()
+    engine.spare_calls = 1
+    with batching(engine) as (batcher, _):
+        dispatcher = batcher._dispatcher
+        started: list[Batch] = []
+        with monkeypatch.context() as no_threads:
+            no_threads.setattr(
+                dispatcher._threads, "submit", lambda _, batch, **__: started.append(batch)
+            )
+            requests = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (300, 5)]
+            await asyncio.sleep(0)
+            assert [batch.tokens for batch in started] == [300, 5]  # the short one goes beside
+        assert dispatcher._running == {*started}
+        engine.let_through()
+        for batch, spare in zip(started, (False, True), strict=True):
+            dispatcher._threads.submit(dispatcher._work, batch, spare=spare)
+        await asyncio.gather(*requests)
+        await until(lambda: not dispatcher._running)
+
+
 @pytest.mark.parametrize(("running", "comes"), [(100, 10), (300, 65)])
 async def test_no_call_is_spared_for_what_is_not_short_beside_what_is_long(
     running: int, comes: int
@@ -91,7 +115,7 @@ async def test_a_request_larger_than_a_batch_keeps_its_order() -> None:
         done = await batcher.submit("encode", texts)
     assert len(recorder.finished) > 3
     for task, answer in zip(texts, done, strict=True):
-        assert_same(answer.output, engine.expected(task))
+        assert_same(answer.value, engine.expected(task))
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
@@ -211,7 +235,7 @@ async def test_64_submitters_get_their_own_answers() -> None:
             else:
                 done = await batcher.submit("attention" if maps else "encode", tasks)
             for task, answer in zip(tasks, done, strict=True):
-                assert_same(answer.output, engine.expected(task))
+                assert_same(answer.value, engine.expected(task))
             texts += len(tasks)
         return texts
 

@@ -81,7 +81,7 @@ async def test_a_deadline_during_the_computation_is_a_timeout(clock: FakeClock) 
         assert recorder.refusals == []
         engine.let_through()
         (done,) = await batcher.submit("encode", [text(8)])
-        assert_same(done.output, engine.expected(text(8)))
+        assert_same(done.value, engine.expected(text(8)))
 
 
 async def test_a_request_that_has_begun_may_wait_for_its_rest(clock: FakeClock) -> None:

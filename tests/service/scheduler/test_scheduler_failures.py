@@ -105,7 +105,7 @@ async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
         assert [type(error) for error in errors] == [EngineFailed, list, EngineFailed]
         assert errors[0] is not errors[2]  # each has a traceback of its own
         assert len(await plug) == 1
-        assert_same((await lucky)[0].output, engine.expected(text(60)))
+        assert_same((await lucky)[0].value, engine.expected(text(60)))
         assert batcher.lanes["encode"].queued_tokens == 0
         assert recorder.failed == ["encode"] * 2
         assert recorder.drops == ["encode"] * 5
@@ -124,7 +124,7 @@ async def test_one_failure_in_three_for_many_rounds() -> None:
             except EngineFailed:
                 failures += 1
             else:
-                assert_same(done.output, engine.expected(text(length, round_)))
+                assert_same(done.value, engine.expected(text(length, round_)))
     assert failures == 100
     assert recorder.failed == ["attention"] * 100
 
@@ -216,5 +216,5 @@ async def test_an_answer_that_cannot_be_right_reaches_nobody(
         assert batcher.last_success < 0
         engine.answer = lambda _: None
         for task, done in zip(tasks, await batcher.submit("encode", tasks), strict=True):
-            assert_same(done.output, engine.expected(task))
+            assert_same(done.value, engine.expected(task))
     assert engine.batches == 2

@@ -73,7 +73,7 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
             assert isinstance(error, EngineFailed)
             continue
         for task, done in zip(tasks, request.result(), strict=True):
-            assert_same(done.output, engine.expected(task))
+            assert_same(done.value, engine.expected(task))
         answered += len(tasks)
     return answered
 

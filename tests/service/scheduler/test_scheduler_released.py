@@ -55,5 +55,5 @@ async def test_nor_does_one_whose_texts_were_reduced() -> None:
     with batching(engine) as (batcher, _):
         tasks = [text(8, hidden_layers=(0, 1)) for _ in range(3)]
         done = await batcher.resume("attention", tasks, [lambda output: len(output.hidden)] * 3)
-        assert [item.output for item in done] == [2, 2, 2]
+        assert [item.value for item in done] == [2, 2, 2]
         await until(lambda: engine.kept() == 0, seconds=2)

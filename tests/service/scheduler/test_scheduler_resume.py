@@ -50,7 +50,7 @@ async def test_it_goes_before_whatever_waits_of_any_length_in_order() -> None:
         engine.let_through()
         for done, lengths in zip(await asyncio.gather(*more), [(15, 19), (15, 8, 13)], strict=True):
             for length, one in zip(lengths, done, strict=True):
-                assert_same(one.output, engine.expected(layer_maps(length)))
+                assert_same(one.value, engine.expected(layer_maps(length)))
         await asyncio.gather(plug, *waiting)
     assert engine.batches == [[1], [15], [19], [15], [8], [13], [8, 8], [20], [15]]
 
@@ -101,7 +101,7 @@ async def test_who_leaves_is_dropped() -> None:
         assert recorder.drops == []  # their texts have been computed already
         engine.let_through()
         await plug
-        assert_same((await stays)[0].output, engine.expected(layer_maps(9, 1)))
+        assert_same((await stays)[0].value, engine.expected(layer_maps(9, 1)))
     assert engine.batches == [[1], [9]]
 
 
@@ -136,14 +136,14 @@ async def test_outputs_are_reduced_each_in_its_way_in_a_workers_thread() -> None
     tasks = [layer_maps(n, heads=heads) for n, heads in [(5, (0, 1)), (7, (1,)), (5, (0,))]]
     with batching(FakeEngine(CONFIG, concurrency=2)) as (batcher, _):
         done = await batcher.resume("attention", tasks, [total, shape, shape])
-        assert [one.output for one in done] == [
+        assert [one.value for one in done] == [
             ("total", pytest.approx(10, rel=1e-5)),
             ("shape", (1, 7, 7)),
             ("shape", (1, 5, 5)),
         ]
         assert all(one.inference_seconds > 0 for one in done)
         (plain,) = await batcher.resume("attention", tasks[:1])
-        assert isinstance(plain.output, Output)
+        assert isinstance(plain.value, Output)
     assert threads
     assert all(name.startswith("fake-engine") for name in threads)
 
@@ -180,14 +180,14 @@ async def test_a_reduction_that_raises_fails_its_own_batch_alone(
         with pytest.raises((EngineFailed, EngineOutOfMemory)) as failed:
             await broken
         assert failed.value.detail == says
-        assert_same((await whole)[0].output, engine.expected(layer_maps(16)))
-        assert_same((await other)[0].output, engine.expected(text(8)))
+        assert_same((await whole)[0].value, engine.expected(layer_maps(16)))
+        assert_same((await other)[0].value, engine.expected(text(8)))
         await plug
         assert recorder.failed == ["attention"]
         assert recorder.drops == []  # their texts have been computed already
         assert batcher.lanes["attention"].queued_tokens == 0
         (again,) = await batcher.resume("attention", tasks[:1])
-        assert_same(again.output, engine.expected(tasks[0]))
+        assert_same(again.value, engine.expected(tasks[0]))
 
 
 async def test_an_error_of_ours_arrives_as_it_is() -> None:

@@ -22,7 +22,7 @@ async def test_results_come_in_the_order_of_the_tasks() -> None:
         assert not submission.future.done()
         submission.answer(index, TaskResult(f"output {index}", 0.0, 0.0))
     found = await submission.future
-    assert [result.output for result in found] == ["output 0", "output 1", "output 2"]
+    assert [result.value for result in found] == ["output 0", "output 1", "output 2"]
 
 
 async def test_one_failure_is_that_of_all_and_the_first() -> None:

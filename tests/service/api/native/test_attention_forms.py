@@ -114,7 +114,6 @@ def written(
             of = [AttentionText(text, separators(text), POOLING) for text in texts]
             timings = Timings(0, 0.0, 0.0)
             stream = AttentionStream(batcher, ODD, asked, of, timings, convert=writer.dump)
-            stream.convert_norms = writer.dump_norms
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))

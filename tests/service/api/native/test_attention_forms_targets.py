@@ -100,7 +100,6 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
             stream = AttentionStream(
                 batcher, ODD, asked, of, Timings(0, 0.0, 0.0), convert=writer.dump
             )
-            stream.convert_norms = writer.dump_norms
             return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))

@@ -251,11 +251,11 @@ async def test_what_was_sent_is_not_kept() -> None:
         """Writer that sends views of the engine's memory, as the binary form does."""
 
         def dump(self, array: Any) -> Part:
-            return array.data
+            return array
 
         def layer(self, maps: LayerMaps) -> list[Part]:
             assert maps.weights is not None
-            return [maps.weights]
+            return [maps.weights.data]
 
     engine = Watched()
     with batching(engine) as (batcher, _):

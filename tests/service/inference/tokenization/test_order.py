@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from service.inference.tokenization.turns import Turns
+from service.inference.tokenization.order import SojournOrder
 
 
 @dataclass(eq=False)
@@ -18,7 +18,7 @@ class Request:
     left: float
 
 
-def served(turns: Turns[Request], seconds: int = 1000) -> str:
+def served(turns: SojournOrder[Request], seconds: int = 1000) -> str:
     """The requests whose slices are done, one letter a second."""
     order = ""
     while len(order) < seconds and (request := turns.first()):
@@ -29,7 +29,7 @@ def served(turns: Turns[Request], seconds: int = 1000) -> str:
     return order
 
 
-def push(turns: Turns[Request], *requests: str) -> None:
+def push(turns: SojournOrder[Request], *requests: str) -> None:
     """Add requests, each named by its letter, client and seconds, such as `A of x: 3`."""
     for request in requests:
         name, client, seconds = request.split()
@@ -37,13 +37,13 @@ def push(turns: Turns[Request], *requests: str) -> None:
 
 
 def test_a_large_request_is_finished_before_the_next_one_of_its_client_begins() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, "A x 4", "B x 4", "C x 4")
     assert served(turns) == "AAAABBBBCCCC"
 
 
 def test_a_small_request_goes_before_large_ones_that_came_earlier() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, "A x 9", "B x 9")
     assert served(turns, 3) == "AAA"
     push(turns, "s x 1")
@@ -51,7 +51,7 @@ def test_a_small_request_goes_before_large_ones_that_came_earlier() -> None:
 
 
 def test_small_requests_that_keep_coming_do_not_hold_up_a_large_one_for_ever() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, "A x 5")
     order = ""
     for _ in range(20):
@@ -61,7 +61,7 @@ def test_small_requests_that_keep_coming_do_not_hold_up_a_large_one_for_ever() -
 
 
 def test_clients_have_equal_shares() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, *["A x 50"] * 10)
     served(turns, 20)
     push(turns, "B y 6")
@@ -71,7 +71,7 @@ def test_clients_have_equal_shares() -> None:
 
 def test_none_ends_later_than_if_all_advanced_at_once() -> None:
     sizes = [3, 9, 1, 6, 2]
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, *(f"{n} x {size}" for n, size in enumerate(sizes)))
     order = served(turns)
     for n, size in enumerate(sizes):
@@ -80,7 +80,7 @@ def test_none_ends_later_than_if_all_advanced_at_once() -> None:
 
 
 def test_the_work_before_a_request_is_known_when_it_comes() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     push(turns, "A x 4", "B x 9", "C y 2")
     served(turns, 2)  # one each
     assert turns.before("x", 1) == 1, "the other client's second"
@@ -90,7 +90,7 @@ def test_the_work_before_a_request_is_known_when_it_comes() -> None:
 
 
 def test_who_leaves_is_forgotten() -> None:
-    turns: Turns[Request] = Turns()
+    turns: SojournOrder[Request] = SojournOrder()
     gone, other = Request("A", "x", 4.0), Request("B", "x", 1.0)
     for request in (gone, other):
         turns.push(request)

@@ -1,10 +1,10 @@
-"""The order in which requests are tokenised: one is finished before the next large one begins.
+"""Order of tokenisation by the fair sojourn protocol.
 
-Clients share the threads: the client for whom the least work was done goes first. The
-requests of one client go in the order in which they would end if all of them advanced at once (fair
-sojourn protocol: E. Friedman, S. Henderson, "Fairness and efficiency in web server protocols",
-SIGMETRICS 2003). So each ends at least as soon as if all advanced at once, and a short text goes
-before long lists that came earlier.
+Clients share the threads: the client with the least work done goes first. Requests of a client are
+finished one after another, in the order in which they would end if they shared the threads equally
+(E. Friedman, S. Henderson, "Fairness and efficiency in web server protocols", SIGMETRICS 2003).
+Each request therefore ends at least as soon as with equal sharing, and a short text goes before
+earlier long lists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiting(Protocol):
-    """The slices of one request that wait to be tokenised."""
+    """Waiting slices of a request."""
 
     client: str
     left: float
@@ -29,36 +29,38 @@ Job = TypeVar("Job", bound=Waiting)
 
 @dataclass
 class _Client(Generic[Job]):
+    """Waiting requests of a client."""
+
     served: float
-    """Seconds of work done for the client, on top of its start among the others."""
+    """Seconds of work done for the client, plus the value at which the client started."""
     virtual_time: float = 0.0
-    """Seconds that each request of the client would have had if all advanced at once."""
+    """Seconds that each request of the client would have had with equal sharing."""
     jobs: list[tuple[float, int, Job]] = field(default_factory=list)
-    """Requests by the virtual time of their end, ascending."""
+    """Requests in ascending order of the virtual time of their end."""
 
     def before(self, seconds: float) -> float:
-        """Return the seconds of the requests that end before a new one."""
+        """Return the seconds of the requests that end before a new request of some seconds."""
         count = bisect.bisect(self.jobs, self.virtual_time + seconds, key=lambda item: item[0])
         return sum(job.left for _, _, job in self.jobs[:count])
 
     @property
     def left(self) -> float:
-        """Seconds of all requests that wait."""
+        """Seconds of all waiting requests."""
         return sum(job.left for _, _, job in self.jobs)
 
 
-class Turns(Generic[Job]):
-    """The requests that wait to be tokenised."""
+class SojournOrder(Generic[Job]):
+    """Waiting requests in the order of the fair sojourn protocol."""
 
     def __init__(self) -> None:
         self._clients: dict[str, _Client[Job]] = {}
-        """Clients of whom something waits."""
+        """Clients with waiting requests, by name."""
         self._served = 0.0
-        """`served` of the client who went last: where one that comes starts, without credit."""
+        """`served` of the client last served, at which a new client starts without credit."""
         self._numbers = itertools.count()
 
     def __iter__(self) -> Iterator[Job]:
-        """Yield all requests that wait."""
+        """Yield all waiting requests."""
         for client in self._clients.values():
             yield from (job for _, _, job in client.jobs)
 
@@ -68,7 +70,7 @@ class Turns(Generic[Job]):
         bisect.insort(client.jobs, (client.virtual_time + job.left, next(self._numbers), job))
 
     def remove(self, job: Job) -> None:
-        """Remove a request that is tokenised or whose caller left; unless it was removed."""
+        """Remove a request; do nothing if it was removed before."""
         client = self._clients.get(job.client)
         if client is not None:
             client.jobs = [item for item in client.jobs if item[2] is not job]
@@ -76,7 +78,7 @@ class Turns(Generic[Job]):
                 del self._clients[job.client]
 
     def first(self) -> Job | None:
-        """Return the request whose turn it is."""
+        """Return the first request in order; None if no requests wait."""
         if not self._clients:
             return None
         client = min(self._clients.values(), key=lambda client: client.served)
@@ -84,18 +86,24 @@ class Turns(Generic[Job]):
         return client.jobs[0][2]
 
     def account(self, job: Job, seconds: float) -> None:
-        """Note that a thread took a slice of a request that waits."""
+        """Account for a slice of a waiting request that a thread has taken.
+
+        Args:
+            job: the request.
+            seconds: predicted seconds of the slice.
+
+        """
         client = self._clients[job.client]
         client.served += seconds
         client.virtual_time += seconds / len(client.jobs)
         job.left -= seconds
 
     def before(self, name: str, seconds: float) -> float:
-        """Return the seconds of work that is done before the end of a request that comes now.
+        """Return the seconds of other work that is done before a request that arrives now ends.
 
         Args:
-            name: of the request's client.
-            seconds: work of the request itself.
+            name: name of the request's client.
+            seconds: seconds of the request itself.
 
         """
         own = self._clients.get(name)
