@@ -7,6 +7,7 @@ from starlette.types import Scope
 from service.errors import MisdirectedRequest
 from service.http.hosts import AllowedHosts
 from service.http.keys import ApiKeys
+from service.request_context import RequestContext
 from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
 
 
@@ -28,8 +29,8 @@ class Admission:
         self._keys = keys
         self._metrics_port = metrics_port
 
-    def client(self, scope: Scope) -> str:
-        """Whoever shares one rate of service: the owner of a key, or an address without keys.
+    def admit(self, scope: Scope, context: RequestContext[object]) -> None:
+        """Admit a request, and store the names of its client and its key in its context.
 
         Raises:
             MisdirectedRequest: the request is for another host, or for another port; its key is not
@@ -42,9 +43,7 @@ class Admission:
         if self._metrics_port and scope["server"][1] == self._metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")
-            return ""
-        if self._keys:
-            name = self._keys.check(scope)
-            scope.setdefault("state", {})["key"] = name
-            return name
-        return str(scope["client"][0]) if scope.get("client") else ""
+        elif self._keys:
+            context.client = context.key = self._keys.check(scope)
+        elif scope.get("client"):
+            context.client = str(scope["client"][0])

@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody
+from service.request_context import RequestContext
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation
-from service.telemetry.http_metrics import Exchanged, HttpMetrics
+from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
 """Path, error and request id → the error in the form of the path's dialect."""
@@ -71,9 +72,8 @@ class ExchangeMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, send)
-        logs.request_id.set(exchange.request_id)
-        scope.setdefault("state", {})["request_id"] = exchange.request_id
+        exchange = Exchange(scope, send, Reservation(self.requests))
+        logs.request_id.set(exchange.context.request_id)
         with self.metrics.track_request():
             await self._counted(exchange, receive)
 
@@ -94,14 +94,11 @@ class ExchangeMiddleware:
             self.metrics.answered(exchange.summary())
 
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
-        body = RequestBody(self.limits, self.bodies)
-        reservation = Reservation(self.requests)
-        exchange.scope["state"]["reservation"] = reservation
+        body, context = RequestBody(self.limits, self.bodies), exchange.context
         try:
-            exchange.scope["state"]["client"] = self.admission.client(exchange.scope)
+            self.admission.admit(exchange.scope, context)
             content = await body.read(exchange.scope, receive)
-            exchange.received = time.perf_counter()
-            exchange.scope["state"]["received"] = time.monotonic()
+            exchange.body_complete, context.received = True, time.monotonic()
             replayed = ReplayedBody(content)
             del content  # its reader keeps it for as long as it needs it
             answer = self.app(exchange.scope, replayed, exchange.send)
@@ -114,25 +111,25 @@ class ExchangeMiddleware:
         finally:
             exchange.received_bytes = body.size
             self.bodies.give_back(body.size)
-            reservation.release()
+            context.reservation.release()
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
         self.metrics.refused(exchange.scope, error)
-        response = self.error_response(exchange.scope["path"], error, exchange.request_id)
+        response = self.error_response(exchange.scope["path"], error, exchange.context.request_id)
         await response(exchange.scope, receive, exchange.send)
 
 
 class Exchange:
     """The state of one request and its reply."""
 
-    __slots__ = ("_began", "_send", "client_left", "complete", "received", "received_bytes",
-                 "request_id", "scope", "sent_bytes", "status")  # fmt: skip
+    __slots__ = ("_send", "body_complete", "client_left", "complete", "context",
+                 "received_bytes", "scope", "sent_bytes", "status")  # fmt: skip
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
+        self.context: RequestContext[object] = RequestContext(_request_id(scope), reservation)
+        scope["context"] = self.context
         self.scope = scope
-        self.request_id = _request_id(scope)
-        self.received: float | None = None
-        """`time.perf_counter()` when the body was complete."""
+        self.body_complete = False
         self.status = 0
         """Status of the reply; 0 until it has begun."""
         self.complete = False
@@ -140,12 +137,11 @@ class Exchange:
         self.client_left = False
         self.received_bytes = self.sent_bytes = 0
         self._send = send
-        self._began = time.perf_counter()
 
     @property
     def seconds(self) -> float:
         """Seconds since the body was complete, or since the request began."""
-        return time.perf_counter() - (self.received or self._began)
+        return time.monotonic() - self.context.received
 
     async def send(self, message: Message) -> None:
         """Send a part of the reply, its head with the request's id and time."""
@@ -157,19 +153,19 @@ class Exchange:
             self.sent_bytes += len(message.get("body", b""))
         await self._send(message)
 
-    def summary(self) -> Exchanged:
+    def summary(self) -> AnsweredRequest:
         """The request and its reply as the metrics count them."""
         sizes = self.received_bytes, self.sent_bytes
-        return Exchanged(self.scope, self.status, self.seconds, *sizes)
+        return AnsweredRequest(self.scope, self.context, self.status, self.seconds, *sizes)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         headers = [
-            (b"x-request-id", self.request_id.encode("ascii")),
+            (b"x-request-id", self.context.request_id.encode("ascii")),
             (b"x-total-time", str(round(1000 * self.seconds)).encode("ascii")),
         ]
-        if fingerprint := self.scope["state"].get("fingerprint"):
+        if fingerprint := self.context.fingerprint:
             headers.append(fingerprint)
-        if self.received is None and _has_body(self.scope):
+        if not self.body_complete and _has_body(self.scope):
             headers.append((b"connection", b"close"))
         return headers
 

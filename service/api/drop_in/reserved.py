@@ -13,7 +13,7 @@ from starlette.responses import Response
 from service.api.native.texts import check_size
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, Unwritten
-from service.api.wire.route import PartsResponse, Reply, service_of
+from service.api.wire.route import PartsResponse, Reply, context_of, service_of
 from service.inference.timings import Timings
 
 CHARACTER_BYTES = 6
@@ -34,7 +34,7 @@ def reserve(request: Request, size: int) -> contextlib.ExitStack:
     check_size(size, state.settings.max_response_bytes, "send fewer texts", binary=True)
     held = contextlib.ExitStack()
     held.enter_context(state.replies.hold(size))
-    request.state.predicted_bytes = size
+    context_of(request).predicted_bytes = size
     return held
 
 

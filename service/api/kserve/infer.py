@@ -38,6 +38,7 @@ from service.api.wire.route import (
     Reply,
     answered,
     caller_of,
+    context_of,
     model_of,
     service_of,
 )
@@ -134,7 +135,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
     if given.timeout is not None:
-        finish_by = min(caller.finish_by, request.state.received + given.timeout / 1e6)
+        finish_by = min(caller.finish_by, context_of(request).received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
@@ -191,7 +192,7 @@ async def _with_maps(
     async def compute_vectors() -> None:
         writer.outputs = await answering.filled(outputs)
 
-    request.state.predicted_bytes = size
+    context_of(request).predicted_bytes = size
     reply = await stream_reply(state.replies, stream, writer, size, compute_vectors)
     return _response(reply, writer.json_length)
 

@@ -22,6 +22,7 @@ from service.api.wire.route import (
     PartsResponse,
     Reply,
     caller_of,
+    context_of,
     model_of,
     service_of,
 )
@@ -101,7 +102,7 @@ async def align(body: AlignRequest, request: Request) -> Response:
     check_size(size, state.settings.max_response_bytes, "send fewer pairs", binary=True)
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size))
-        request.state.predicted_bytes = reply.most_bytes
+        context_of(request).predicted_bytes = reply.most_bytes
         if cross:
             alignments = await cross.results()
         else:

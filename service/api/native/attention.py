@@ -23,6 +23,7 @@ from service.api.wire.route import (
     PartsResponse,
     Reply,
     caller_of,
+    context_of,
     model_of,
     service_of,
     wants_safetensors,
@@ -71,7 +72,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     check_size(size, state.settings.max_response_bytes, less, binary=binary)
     if not writer.length:
         size += text_bytes([*texts.texts, *texts.targets])
-    request.state.predicted_bytes = size
+    context_of(request).predicted_bytes = size
     stream = inference.attention(prepared, selection, writer.dump, writer.dump_norms)
     return PartsResponse(await stream_reply(state.replies, stream, writer, size))
 

@@ -50,6 +50,7 @@ from service.api.wire.route import (
     PartsResponse,
     Reply,
     caller_of,
+    context_of,
     model_of,
     service_of,
     wants_safetensors,
@@ -134,7 +135,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     reserved += working_bytes(prepared, inference.config, options)
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(reserved))
-        request.state.predicted_bytes = reserved
+        context_of(request).predicted_bytes = reserved
         encodings = await inference.encode(prepared, options)
         layers = {"layers": [*options.layers]} if options.layers else {}
         header = Header(model.name, prepared.engine, layers, prepared.timings.notices)

@@ -38,6 +38,7 @@ from service.api.wire.route import (
     PartsResponse,
     Reply,
     caller_of,
+    context_of,
     model_of,
     service_of,
     wants_safetensors,
@@ -124,7 +125,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     size = checked_size(explainer, service_of(request).settings, binary=binary)
     with contextlib.ExitStack() as held:
         held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
-        request.state.predicted_bytes = size
+        context_of(request).predicted_bytes = size
         explanations = await explainer.explain(size)
         prepared = explainer.prepared
         header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)

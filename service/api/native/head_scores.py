@@ -38,6 +38,7 @@ from service.api.wire.route import (
     PartsResponse,
     Reply,
     caller_of,
+    context_of,
     model_of,
     service_of,
 )
@@ -127,7 +128,7 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
     }
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size + working_bytes(inference, prepared)))
-        request.state.predicted_bytes = size
+        context_of(request).predicted_bytes = size
         compared = await compare(prepared, selection)
         pieces = reply_pieces(head, prepared, selection.part, compared)
         release = held.pop_all().close

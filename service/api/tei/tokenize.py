@@ -19,7 +19,7 @@ from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, resp
 from service.api.native.texts import LenientRequest, check_size
 from service.api.tei.errors import ERRORS
 from service.api.wire.media import Part
-from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
+from service.api.wire.route import JsonRoute, caller_of, context_of, model_of, service_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
@@ -98,7 +98,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     inference, caller, began = model_of(request).inference, caller_of(request), time.monotonic()
     limit = service_of(request).settings.max_response_bytes
     most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
-    request.state.reservation.grow(most)  # until the exact size is known
+    context_of(request).reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
     def work(texts: Sequence[str], first: int) -> list[bytes]:
@@ -117,7 +117,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     parts = await inference.tokenizing.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
-    request.state.reservation.shrink(most)
+    context_of(request).reservation.shrink(most)
     with reserve(request, size) as held:
         timings = Timings(tokens, began, time.monotonic() - began)
         content: list[Part] = [b"[", *parts, b"]"]

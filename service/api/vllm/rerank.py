@@ -18,8 +18,9 @@ from service.api.vllm.errors import error_response
 from service.api.vllm.fields import VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
 from service.api.wire.notices import NoticedReply, notice_field
-from service.api.wire.route import ErrorForm, caller_of, model_of
+from service.api.wire.route import caller_of, model_of
 from service.inference.core import Inference
+from service.request_context import ErrorForm
 
 RANK_BYTES = 88
 """Predicted bytes of a result in JSON, without its document."""

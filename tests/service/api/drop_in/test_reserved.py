@@ -11,7 +11,7 @@ from model.artifact.manifest import Artifact
 from service.api.drop_in.reserved import reserve, respond
 from service.inference.timings import Timings
 from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
-from tests.service.harness import reserved_replies, state_of
+from tests.service.harness import request_context, reserved_replies, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> N
 
     async with serving_task(artifact, RANKS) as client:
         replies = state_of(client.app).replies
-        scope: Any = {"type": "http", "app": client.app, "state": {}}
+        scope: Any = {"type": "http", "app": client.app, "context": request_context()}
         with reserve(Request(scope), 1000) as held:
             assert replies.held == 1000
             response = await respond(held, 1000, lambda: [1], Timings(0, 0.0, 0.0))
