@@ -1,4 +1,4 @@
-"""The application: its parts, put together, and their lifespan."""
+"""Assembly of the application from its parts, and their lifespan."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def create_app(
     engines: Sequence[Engine] = (),
     peers: Peers | None = None,
 ) -> FastAPI:
-    """The service over some artifacts.
+    """Return the application that serves artifacts.
 
     Args:
-        settings: every choice.
-        artifacts: what is served, the default first; then those of the setting `heads_from`.
+        settings: settings of the service.
+        artifacts: served artifacts, the default first; then the artifacts of `heads_from`.
         engines: engine of each artifact; the engines of the settings if empty.
-        peers: the other workers of a service of several processes.
+        peers: other workers of a service of several processes.
 
     Raises:
-        ModelError: an artifact cannot be loaded, the device is not there, or an engine
+        ModelError: an artifact cannot be loaded, the device does not exist, or an engine
             disagrees with PyTorch.
         ServiceError: an engine cannot be started.
-        ValueError: two models have the same name, a limit is not theirs, `heads_from` is of no
-            use, or what decodes token ids cannot be loaded.
+        ValueError: two models have the same name, a limit exceeds a model's, `heads_from` is
+            useless, or the decoder of token ids cannot be loaded.
 
     """
     observers = request_observers(settings)
@@ -109,7 +109,7 @@ def create_app(
 
 
 def introduce(settings: Settings, models: Models) -> None:
-    """Log what is served, and what is lost by the precision of a model."""
+    """Log the served models, and a warning for each precision that is slow on this processor."""
     for line in banner(settings, models):
         _log.info("%s", line)
     for model in models:
@@ -123,7 +123,7 @@ def build_state(
     engines: Sequence[Engine],
     peers: Peers | None,
 ) -> ServiceState:
-    """The parts of the service; see `create_app`."""
+    """Return the state of the service; see `create_app`."""
     count = len(artifacts) - len(settings.heads_from)
     names = names_of(artifacts[:count], settings.served_model_name)
     aliases = aliases_of(settings.alias, names)
@@ -138,10 +138,8 @@ def build_state(
     metrics = Metrics(peers.folder if peers else None)
     metrics.service.limited(settings)
 
-    def give_up(why: str) -> None:
-        state.give_up(why)
-
-    shared = Shared(settings, metrics, give_up, len(names) > 1, torch_hosts(settings))
+    failures: list[str] = []
+    shared = Shared(settings, metrics, failures.append, len(names) > 1, torch_hosts(settings))
     with contextlib.ExitStack() as started:
         served = []
         for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):
@@ -149,7 +147,7 @@ def build_state(
             served.append(start_model(name, artifact, shared, engine))
             started.callback(served[-1].inference.close)
         started.pop_all()
-    state = ServiceState(
+    return ServiceState(
         settings=settings,
         models=Models(served, aliases, twins.of_models),
         readiness=Readiness({model.name: model.readiness for model in served}, peers),
@@ -157,10 +155,9 @@ def build_state(
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
         replies=ByteBudget(settings.max_bytes_in_flight),
         peers=peers,
-        give_up=_log.critical,
+        failures=failures,
         cl100k=cl100k,
     )
-    return state
 
 
 def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
@@ -175,7 +172,7 @@ def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
 
 
 def request_observers(settings: Settings) -> list[RequestObserver]:
-    """The observers of every request.
+    """Return the observers of every request.
 
     Raises:
         ValueError: traces are configured, and their packages are not installed.

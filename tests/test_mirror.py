@@ -24,6 +24,7 @@ WITHOUT_TESTS = {
     "service/inference/tokenization/tokenized.py": "declarations; the tokenizer's tests hold them",
     "service/files/encoder.py": "declarations; the tests of both encoders hold them",
     "service/files/rows.py": "declarations; the tests of each source hold them",
+    "service/request_context.py": "declarations; the tests of exchange and routes hold them",
     "service/telemetry/buckets.py": "numbers; the tests of http_metrics hold what they are for",
     "service/errors.py": "names of errors; the tests of problems hold their form",
 }

@@ -35,8 +35,9 @@ from service.api.openai import errors as openai_errors
 from service.api.tei import errors as tei_errors
 from service.api.vllm import errors as vllm_errors
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import ErrorForm, service_of
+from service.api.wire.route import context_of, service_of
 from service.errors import ServiceError, Unprocessable
+from service.request_context import ErrorForm
 from service.settings import Settings
 
 
@@ -104,10 +105,10 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 def _reply(request: Request, error: ServiceError) -> Response:
     service_of(request).metrics.http.refused(request.scope, error)
-    request_id = str(request.state.request_id)
-    form: ErrorForm | None = getattr(request.state, "error_form", None)
-    if form is not None:
-        return form(error, request_id)
+    context = context_of(request)
+    request_id = context.request_id
+    if context.error_form is not None:
+        return context.error_form(error, request_id)
     for route, dialect in _routes():
         if route is request.scope.get("route"):
             return dialect.error_response(error, request_id)
@@ -137,7 +138,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
     path, failure = request.scope["path"], _Http(phrase)
     service_of(request).metrics.http.refused(request.scope, failure)
-    response = error_response(path, failure, str(request.state.request_id))
+    response = error_response(path, failure, context_of(request).request_id)
     response.headers.update(error.headers or {})
     if code == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette lists the methods of one route only
         methods = {method for route, _ in _owners(path) for method in route.methods or ()}

@@ -1,1 +1,1 @@
-"""What a request meets before its route: connection, key, body, time, count."""
+"""Layers between a connection and the routes: connection, host, key, body, time and metrics."""

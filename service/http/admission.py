@@ -1,4 +1,4 @@
-"""Whether a request is let in, by its head alone, and who shares a rate of service with it."""
+"""Admission of a request by its head, and the client to which it counts."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from starlette.types import Scope
 from service.errors import MisdirectedRequest
 from service.http.hosts import AllowedHosts
 from service.http.keys import ApiKeys
+from service.request_context import RequestContext
 from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
 
 
 class Admission:
-    """The host that a request must be for, and the key that it must have."""
+    """Checks of the host and the API key of a request, before its body is read."""
 
     def __init__(
         self, hosts: AllowedHosts | None, keys: ApiKeys | None, metrics_port: int | None = None
     ) -> None:
-        """Ask for what is given; None admits everybody.
+        """Configure the checks.
 
         Args:
-            hosts: that requests may be for.
-            keys: one of which a request must have.
-            metrics_port: at which metrics and health are answered, without a key, and no more.
+            hosts: hosts that requests may name; None admits any host.
+            keys: keys of which a request must have one; None admits requests without a key.
+            metrics_port: port that answers only metrics and health routes, without a key.
 
         """
         self._hosts = hosts
         self._keys = keys
         self._metrics_port = metrics_port
 
-    def client(self, scope: Scope) -> str:
-        """Whoever shares one rate of service: the owner of a key, or an address without keys.
+    def admit(self, scope: Scope, context: RequestContext[object]) -> None:
+        """Admit a request, and store the names of its client and its key in its context.
 
         Raises:
-            MisdirectedRequest: the request is for another host, or for another port; its key is not
-                looked at.
-            Unauthorized: the path needs a key, and the request has none that is known.
+            MisdirectedRequest: the request names another host, or the metrics port does not answer
+                its path; its key is not checked.
+            Unauthorized: the path needs a key, and the request has no known key.
 
         """
         if self._hosts:
@@ -42,9 +43,7 @@ class Admission:
         if self._metrics_port and scope["server"][1] == self._metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")
-            return ""
-        if self._keys:
-            name = self._keys.check(scope)
-            scope.setdefault("state", {})["key"] = name
-            return name
-        return str(scope["client"][0]) if scope.get("client") else ""
+        elif self._keys:
+            context.client = context.key = self._keys.check(scope)
+        elif scope.get("client"):
+            context.client = str(scope["client"][0])

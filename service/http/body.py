@@ -1,4 +1,4 @@
-"""A request's body, read whole before anything else."""
+"""Reading of a request's whole body, within limits, before the request is parsed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from service.system.budget import ByteBudget
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """Bounds on one request's body."""
+    """Limits of the body of one request."""
 
     max_bytes: int
     seconds: float
-    """Time for a client to send one body."""
+    """Maximum time in which a client sends a body."""
 
 
 class ClientLeft(Exception):
@@ -26,22 +26,22 @@ class ClientLeft(Exception):
 
 
 class RequestBody:
-    """The part of one body that has arrived."""
+    """Body of one request, and its share of the byte budget."""
 
     def __init__(self, limits: BodyLimits, budget: ByteBudget) -> None:
         self.size = 0
-        """Bytes taken from the budget; whoever reads the body gives them back."""
+        """Bytes taken from the budget; the caller of `read` gives them back."""
         self._limits = limits
         self._budget = budget
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body.
+        """Read the whole body.
 
         Raises:
-            ClientLeft: nobody waits for a reply any more.
+            ClientLeft: the client closed the connection.
             BodyTooLarge: the body exceeds its limit.
-            Overloaded: all bodies in flight exceed theirs.
-            RequestTimeout: the client is too slow.
+            Overloaded: all bodies in flight exceed their limit.
+            RequestTimeout: the body was not complete in time.
 
         """
         for name, value in scope["headers"]:
@@ -77,13 +77,13 @@ class RequestBody:
 
 
 class ReplayedBody:
-    """A `receive` that gives the body once, then waits for ever."""
+    """ASGI `receive` that returns the body once, then waits forever."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     async def __call__(self) -> Message:
-        """The body as one message."""
+        """Return the body as one message; wait forever from the second call on."""
         if self._body is None:
             await asyncio.Event().wait()
         body, self._body = self._body, None

@@ -1,10 +1,11 @@
-"""HTTP/1.1 on one connection: uvicorn's protocol, held against clients that are wrong or slow.
+"""HTTP/1.1 on one connection: uvicorn's protocol with limits for invalid and slow clients.
 
-    head      within the client's time, from its first byte on, or from the connection's start: 408
-    body      bounded by `body.py`; the rest of one that is refused is read and dropped
-    reply     a client that does not take TAKEN_BYTES of it in its time is cut off
+    head      complete within the timeout, from its first byte or from the connection's start: 408
+    body      bounded by `body.py`; the rest of a rejected body is read and dropped
+    reply     the connection is reset if the client takes less than TAKEN_BYTES within the timeout
 
-What is wrong with a request is its reply, in its turn, and ends the connection.
+An invalid request is answered with an error, after the replies to earlier requests; then the
+connection ends.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from service.http.reader import StrictReader
 from service.http.until_close import until_close
 
 PIPELINED = 64
-"""Requests that may wait on one connection for the reply to an earlier one."""
+"""Maximum number of requests that wait on one connection for the reply to an earlier request."""
 TAKEN_BYTES = 2**20
-"""What a client must take of a reply in its time."""
+"""Minimum bytes of a reply that a client must take within each timeout."""
 LINGER_SECONDS = 5.0
-"""How long a client that is refused may go on sending before it has read why."""
+"""Maximum time for which a rejected client may send before it has read the error."""
 
 
 class HttpProtocol(StrictReader):
-    """One connection; see the module."""
+    """Protocol of one connection; see the module."""
 
     def __init__(
         self,
@@ -48,47 +49,47 @@ class HttpProtocol(StrictReader):
         count_refusal: Callable[[str, ServiceError], None],
         **kwargs: Any,
     ) -> None:
-        """Speak to one client.
+        """Set up the protocol of one connection.
 
         Args:
-            *args: uvicorn's own.
-            client_timeout_seconds: what a client has for each step.
-            error_response: the form of an error.
-            count_refusal: hears the path and error of each request that is refused here.
-            **kwargs: uvicorn's own.
+            *args: arguments of uvicorn's protocol.
+            client_timeout_seconds: timeout of each step of a client.
+            error_response: function that formats an error.
+            count_refusal: function called with the path and error of each request rejected here.
+            **kwargs: arguments of uvicorn's protocol.
 
         """
         super().__init__(*args, **kwargs)
         self._error_response = error_response
         self._count_refusal = count_refusal
-        self.access_log = False  # uvicorn's line would hold the target as the caller wrote it
+        self.access_log = False  # uvicorn would log the raw target
         self._timeout = client_timeout_seconds
         self._answering = 0
-        """Requests whose reply is not complete."""
+        """Number of requests whose reply is not complete."""
         self._final_error: ServiceError | None = None
-        """The error that ends the connection, once earlier requests are answered."""
+        """Error that ends the connection, once earlier requests are answered."""
         self._closing = False
         self._began = self.loop.time()
-        """When the request that is being read began."""
+        """Time at which the request that is being read began."""
         self._head_deadline: float | None = None
         self._write_deadline: float | None = None
         self._last_untaken_bytes = 0
-        """When that deadline was set."""
+        """Bytes that the client had not taken when the write deadline was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there; its first head is due."""
+        """Start the timeout of the first head on a new connection."""
         self._connection = transport
         super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
         self._head_deadline = self.loop.time() + self._timeout
         self._timer = self.loop.call_at(self._head_deadline, self._watch)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: whoever works for it is told."""
+        """Cancel the requests of a closed connection."""
         self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of requests."""
+        """Parse received bytes; reject a request that cannot be parsed."""
         self._unset_keepalive_if_required()
         if self._final_error or self._closing:
             return
@@ -107,18 +108,18 @@ class HttpProtocol(StrictReader):
             self._refuse(cause)
 
     def on_message_begin(self) -> None:
-        """The first byte of a request: the rest of its head is due."""
+        """Start the timeout of a head at its first byte."""
         super().on_message_begin()
         self._began = self.loop.time()
         if self._head_deadline is None:
             self._head_deadline = self._began + self._timeout
 
     def on_headers_complete(self) -> None:
-        """A whole head: its request starts, or waits for its turn.
+        """Start the request of a complete head, or enqueue it after earlier requests.
 
         Raises:
-            InvalidRequest: it can be read in more than one way, or in none.
-            HeaderFieldsTooLarge: it is too long.
+            InvalidRequest: the head is invalid or ambiguous, or too many requests wait.
+            HeaderFieldsTooLarge: the head is too long.
 
         """
         if len(self.pipeline) >= PIPELINED:
@@ -135,7 +136,7 @@ class HttpProtocol(StrictReader):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """The last byte of a reply: on to what comes next on this connection, if anything may."""
+        """Continue with the next request of the connection, or end the connection."""
         self._answering -= 1
         super().on_response_complete()
         if self._answering:
@@ -146,7 +147,7 @@ class HttpProtocol(StrictReader):
             self.close()
 
     def _refuse(self, error: ServiceError) -> None:
-        """Read no more, and answer the request that is being read with an error, in its turn."""
+        """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
         if not self._in_head:
@@ -182,14 +183,14 @@ class HttpProtocol(StrictReader):
         self.close()
 
     def is_closing(self) -> bool:
-        """Whether nothing more is written."""
+        """Return whether the connection is closing, so that nothing more is written."""
         return self._closing or self._connection.is_closing()
 
     def close(self) -> None:
-        """End the connection once all is written, however slow the client is.
+        """End the connection once the client has taken all that is written.
 
-        A client that still sends would see a reset instead of its reply if the socket were closed:
-        its bytes are dropped until it has seen the end, for as long as LINGER_SECONDS.
+        If the socket were closed while the client still sends, the client would get a reset instead
+        of its reply. Its bytes are therefore dropped until it closes, for at most LINGER_SECONDS.
         """
         if self.is_closing():
             return
@@ -201,11 +202,11 @@ class HttpProtocol(StrictReader):
         self.flow.resume_reading()
         try:
             self._connection.write_eof()
-        except (OSError, RuntimeError):  # it has left just now
+        except (OSError, RuntimeError):  # the client has just left
             self._cut_off()
 
     def eof_received(self) -> None:
-        """The client sends no more: it is taken to have left."""
+        """End the connection, since a client that sends no more has left."""
         self._end(self._timeout)
         self._connection.close()
 
@@ -220,33 +221,33 @@ class HttpProtocol(StrictReader):
             self._last_untaken_bytes = self._untaken_bytes()
 
     def _untaken_bytes(self) -> int:
-        """What was written and the client has not taken, here and in the system."""
-        here = self._connection.get_write_buffer_size()
+        """Return the bytes that the client has not taken, in the transport and in the kernel."""
+        buffered = self._connection.get_write_buffer_size()
         with contextlib.suppress(OSError):
             queued = fcntl.ioctl(self._connection.get_extra_info("socket"), TIOCOUTQ, bytes(4))
-            return here + int.from_bytes(queued, sys.byteorder)
-        return here
+            return buffered + int.from_bytes(queued, sys.byteorder)
+        return buffered
 
     def _cut_off(self) -> None:
-        """Drop what was not taken, also what the system still holds."""
-        now = struct.pack("ii", 1, 0)
+        """Reset the connection, and drop all bytes that were not taken, also in the kernel."""
+        no_linger = struct.pack("ii", 1, 0)
         with contextlib.suppress(OSError):
-            self._connection.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, now)
+            self._connection.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, no_linger)
         self._connection.abort()
 
     def pause_writing(self) -> None:
-        """More is waiting for the client than the transport likes to hold."""
+        """Start the write deadline when the transport's buffer is full."""
         super().pause_writing()
         self._expect_taken(self._timeout)
 
     def resume_writing(self) -> None:
-        """The client has taken nearly all of it."""
+        """Clear the write deadline when the transport's buffer has emptied."""
         super().resume_writing()
         if not self._closing:
             self._write_deadline = None
 
     def _watch(self) -> None:
-        """Look whether the client is late."""
+        """Check the deadlines of the head and of the reply."""
         now = self.loop.time()
         if self._write_deadline is not None and self._write_deadline <= now:
             left = self._untaken_bytes()
@@ -259,7 +260,7 @@ class HttpProtocol(StrictReader):
         self._schedule()
 
     def _schedule(self) -> None:
-        """Look again at the next deadline; or when one that is set from now on is not over yet."""
+        """Schedule the next check at the next deadline, or before any deadline set from now on."""
         soonest = self.loop.time() + self._timeout
         deadlines = (self._write_deadline, self._head_deadline, soonest)
         self._timer.cancel()
@@ -277,7 +278,7 @@ class HttpProtocol(StrictReader):
 
 
 class _Transport:
-    """The transport as uvicorn sees it: closing is its protocol's."""
+    """Transport for uvicorn, which `HttpProtocol` closes in place of the real transport."""
 
     def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
         self.write = transport.write

@@ -1,4 +1,4 @@
-"""One request and its reply, in pure ASGI: id, admission, body, timing, count, the unforeseen."""
+"""ASGI middleware that gives each request its context, and reads, times and counts it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody
+from service.request_context import RequestContext
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation
-from service.telemetry.http_metrics import Exchanged, HttpMetrics
+from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
-"""Path, error and request id → the error in the form of the path's dialect."""
+"""Function from a path, an error and a request id to the reply in the path's dialect."""
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
-"""What ends a request, and is no failure of it."""
+"""Exceptions that end a request without being an error."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = {b"content-length", b"transfer-encoding"}
 
 
 def new_request_id() -> str:
-    """The id of a request that did not bring one."""
+    """Return a random id for a request without one."""
     return f"{random.getrandbits(128):032x}"
 
 
 class ExchangeMiddleware:
-    """Gives each request an id, admits it, reads the body, times and counts the exchange.
+    """Middleware that admits a request, reads its body, and times and counts the exchange.
 
-    A client that leaves cancels all work below. An exception that nobody foresaw is answered as an
-    internal error; so is a panic of a library in Rust, which is no `Exception` in Python.
+    If the client leaves, all work for the request is cancelled. An unexpected exception is answered
+    as an internal error; so is a panic of a Rust library, which is not an `Exception` in Python.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class ExchangeMiddleware:
         admission: Admission,
         error_response: ErrorResponse,
     ) -> None:
-        """Stand around an application.
+        """Wrap an application.
 
         Args:
-            app: answers requests whose body is complete.
-            metrics: of requests, refusals and clients that left.
-            limits: bounds on one body.
-            budgets: bytes of all bodies in flight, and bytes of all requests and replies.
-            admission: lets requests in before their bodies are read.
-            error_response: the form of an error.
+            app: application that answers requests with a complete body.
+            metrics: metrics of requests, rejections and disconnects.
+            limits: limits of one body.
+            budgets: byte budgets of all bodies in flight, and of all requests and replies.
+            admission: checks before the body is read.
+            error_response: function that formats an error.
 
         """
         self.app = app
@@ -71,9 +72,8 @@ class ExchangeMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, send)
-        logs.request_id.set(exchange.request_id)
-        scope.setdefault("state", {})["request_id"] = exchange.request_id
+        exchange = Exchange(scope, send, Reservation(self.requests))
+        logs.request_id.set(exchange.context.request_id)
         with self.metrics.track_request():
             await self._counted(exchange, receive)
 
@@ -94,16 +94,13 @@ class ExchangeMiddleware:
             self.metrics.answered(exchange.summary())
 
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
-        body = RequestBody(self.limits, self.bodies)
-        reservation = Reservation(self.requests)
-        exchange.scope["state"]["reservation"] = reservation
+        body, context = RequestBody(self.limits, self.bodies), exchange.context
         try:
-            exchange.scope["state"]["client"] = self.admission.client(exchange.scope)
+            self.admission.admit(exchange.scope, context)
             content = await body.read(exchange.scope, receive)
-            exchange.received = time.perf_counter()
-            exchange.scope["state"]["received"] = time.monotonic()
+            exchange.body_complete, context.received = True, time.monotonic()
             replayed = ReplayedBody(content)
-            del content  # its reader keeps it for as long as it needs it
+            del content  # so that its reader can free it
             answer = self.app(exchange.scope, replayed, exchange.send)
             ended = await _until_disconnect(answer, receive, lambda: exchange.complete)
             exchange.client_left = not ended
@@ -114,41 +111,41 @@ class ExchangeMiddleware:
         finally:
             exchange.received_bytes = body.size
             self.bodies.give_back(body.size)
-            reservation.release()
+            context.reservation.release()
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
         self.metrics.refused(exchange.scope, error)
-        response = self.error_response(exchange.scope["path"], error, exchange.request_id)
+        response = self.error_response(exchange.scope["path"], error, exchange.context.request_id)
         await response(exchange.scope, receive, exchange.send)
 
 
 class Exchange:
-    """The state of one request and its reply."""
+    """Request and reply, with the context that routes and telemetry share."""
 
-    __slots__ = ("_began", "_send", "client_left", "complete", "received", "received_bytes",
-                 "request_id", "scope", "sent_bytes", "status")  # fmt: skip
+    __slots__ = ("_send", "body_complete", "client_left", "complete", "context",
+                 "received_bytes", "scope", "sent_bytes", "status")  # fmt: skip
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
+        self.context: RequestContext[object] = RequestContext(_request_id(scope), reservation)
+        scope["context"] = self.context
         self.scope = scope
-        self.request_id = _request_id(scope)
-        self.received: float | None = None
-        """`time.perf_counter()` when the body was complete."""
+        self.body_complete = False
+        """Whether the last byte of the body was received."""
         self.status = 0
-        """Status of the reply; 0 until it has begun."""
+        """Status of the reply; 0 until the reply has begun."""
         self.complete = False
         """Whether the last byte of the reply was sent."""
         self.client_left = False
         self.received_bytes = self.sent_bytes = 0
         self._send = send
-        self._began = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the body was complete, or since the request began."""
-        return time.perf_counter() - (self.received or self._began)
+        """Seconds since the body was complete; until then, since the head was complete."""
+        return time.monotonic() - self.context.received
 
     async def send(self, message: Message) -> None:
-        """Send a part of the reply, its head with the request's id and time."""
+        """Send a part of the reply; add the request's id and time to its head."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", []), *self._headers()]
@@ -157,19 +154,19 @@ class Exchange:
             self.sent_bytes += len(message.get("body", b""))
         await self._send(message)
 
-    def summary(self) -> Exchanged:
-        """The request and its reply as the metrics count them."""
+    def summary(self) -> AnsweredRequest:
+        """Return the request and its reply as the metrics count them."""
         sizes = self.received_bytes, self.sent_bytes
-        return Exchanged(self.scope, self.status, self.seconds, *sizes)
+        return AnsweredRequest(self.scope, self.context, self.status, self.seconds, *sizes)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         headers = [
-            (b"x-request-id", self.request_id.encode("ascii")),
+            (b"x-request-id", self.context.request_id.encode("ascii")),
             (b"x-total-time", str(round(1000 * self.seconds)).encode("ascii")),
         ]
-        if fingerprint := self.scope["state"].get("fingerprint"):
+        if fingerprint := self.context.fingerprint:
             headers.append(fingerprint)
-        if self.received is None and _has_body(self.scope):
+        if not self.body_complete and _has_body(self.scope):
             headers.append((b"connection", b"close"))
         return headers
 
@@ -177,16 +174,16 @@ class Exchange:
 async def _until_disconnect(
     answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
 ) -> bool:
-    """Run the application; cancel it when the client leaves before its reply is complete.
+    """Run the application; cancel it if the client leaves before its reply is complete.
 
     Args:
         answer: the application's run.
-        receive: tells of the client's departure; servers say "disconnect" after a complete reply
-            as well.
-        complete: whether the reply is complete.
+        receive: ASGI `receive`, which returns "disconnect" when the client has left, and also after
+            a complete reply.
+        complete: function that returns whether the reply is complete.
 
     Returns:
-        Whether the application ended by itself.
+        Whether the application ended without being cancelled for a disconnect.
 
     """
     running = asyncio.current_task()

@@ -1,7 +1,7 @@
-"""The hosts that requests may be for.
+"""Hosts that requests may name in their `Host` header.
 
-A page of a stranger can have the name that it came from lead to this machine (DNS rebinding): its
-requests then count as of the service's own origin. What betrays them is their `Host`.
+A malicious page can let its own domain name resolve to this machine (DNS rebinding). Browsers then
+treat the page and the service as one origin, but the `Host` header still has the page's name.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from starlette.types import Scope
 from service.errors import MisdirectedRequest
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Hosts that lead to the client's own machine, whoever resolves them."""
+"""Hosts that resolve to the client's own machine on every machine."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
 class AllowedHosts:
-    """The hosts that requests may name, and always this machine's own."""
+    """Set of the hosts that requests may name; it always contains the loopback hosts."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
-        """Keep names and addresses; of IPv6 in brackets."""
+        """Store names and addresses; IPv6 addresses are in brackets."""
         self._hosts = {_canonical(host) for host in (*LOOPBACK, *hosts)}
 
     def check(self, scope: Scope) -> None:
-        """Refuse a request for another host, before its key is looked at.
+        """Reject a request that names another host.
 
-        One without `Host`, which HTTP/1.0 allows and no browser sends, is for whoever gets it.
+        A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
 
         Raises:
             MisdirectedRequest: the request is for a host that is not allowed.
@@ -44,36 +44,37 @@ class AllowedHosts:
                 )
 
     def _admits(self, value: str) -> bool:
-        found = _HOST.fullmatch(value.strip())
-        return found is not None and _canonical(found[1]) in self._hosts
+        host = _HOST.fullmatch(value.strip())
+        return host is not None and _canonical(host[1]) in self._hosts
 
 
 def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
-    """The hosts that requests may be for; None where that is any.
+    """Return the hosts that requests may name; None for any host.
 
     Args:
-        setting: hosts, separated by commas, or `*`; None asks for what suits the address.
-        host: what the service listens on.
+        setting: hosts, separated by commas, or `*` for any host; None allows the loopback hosts
+            and `host` if only this machine can reach `host`, and else any host.
+        host: host name or address on which the service listens.
 
     Raises:
-        OSError: the service cannot listen there, as the name is unknown.
+        OSError: the name of the host cannot be resolved.
 
     """
     if setting is None:
         return AllowedHosts([f"[{host}]" if ":" in host else host]) if is_loopback(host) else None
-    hosts = [one.strip() for one in setting.split(",")]
+    hosts = [name.strip() for name in setting.split(",")]
     return None if "*" in hosts else AllowedHosts(hosts)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on a host; empty is every address."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    addresses = [ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+    """Return whether only this machine can reach a host; an empty host is every address."""
+    resolved = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    addresses = [ip_address(str(address[0]).partition("%")[0]) for *_, address in resolved]
     return bool(addresses) and all(address.is_loopback for address in addresses)
 
 
 def _canonical(host: str) -> str:
-    """One spelling of a host: case, a final dot and IPv6's zeros do not count."""
+    """Return a host in lower case, without a final dot, and with IPv6 compressed."""
     if host.startswith("["):
         try:
             return f"[{IPv6Address(host[1:-1]).compressed}]"

@@ -1,6 +1,6 @@
-"""Named keys from a file, which may change while the service runs.
+"""Named API keys from a file, which may change while the service runs.
 
-A line a key, `name:key`; empty lines and those that begin with `#` say nothing.
+Each line has one key, `name:key`; empty lines and lines that begin with `#` are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
 LOOK_SECONDS = 1.0
 """Seconds between two checks of whether the file has changed."""
 PAUSE_LINES, PAUSE_SECONDS = 500, 0.0005
-"""Lines between two pauses of the parser, which leave the interpreter's lock to the event loop."""
+"""Lines between two pauses of the parser, in which the event loop gets the GIL."""
 _SECRET = secrets.token_bytes(32)
 """Key of this process's digests: callers cannot compute the digest of a key that they send."""
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("headscope")
 
 
 def digest_of(key: bytes) -> bytes:
-    """Return the digest by which this process knows a key."""
+    """Return the digest under which this process stores a key."""
     return hashlib.blake2b(key, digest_size=32, key=_SECRET).digest()
 
 
@@ -34,8 +34,8 @@ def read_names(path: Path) -> dict[bytes, str]:
     """Return the name of each key in a file, by the key's digest.
 
     Raises:
-        ValueError: the file cannot be read, has no key, or has one that cannot be used; the message
-            names its line and does not repeat the key.
+        ValueError: the file cannot be read, has no key, or has an invalid key; the message names
+            the line and does not contain the key.
 
     """
     names: dict[bytes, str] = {}
@@ -72,16 +72,16 @@ def _parsed(line: str, where: str) -> tuple[str, bytes]:
 
 
 class KeyFile:
-    """A file of keys, which a thread reads again when it has changed.
+    """File of keys, which a thread reads again when it has changed.
 
-    The keys hold until all new ones are read, and stay where the new file is damaged.
+    The old keys are valid until all new keys are read, and remain valid if the new file is invalid.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file.
 
         Raises:
-            ValueError: as `read_names`.
+            ValueError: as for `read_names`.
 
         """
         self._path = path
@@ -106,16 +106,16 @@ class KeyFile:
             _log.info("keys file %s was read again: %d keys", self._path, len(self.names))
 
     def _stamped(self) -> tuple[int, ...]:
-        """Return what differs once the file is another; empty without a file."""
+        """Return inode, size and time of change of the file; empty without a file."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return ()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _watch(reference: weakref.ref[KeyFile]) -> None:
-    """Refresh a file of keys for as long as it is in use."""
+    """Refresh a file of keys every `LOOK_SECONDS` until it is garbage-collected."""
     while True:
         time.sleep(LOOK_SECONDS)
         file = reference()

@@ -1,4 +1,4 @@
-"""API keys: looked up by a keyed digest, so that the time of a look-up says nothing of a key."""
+"""API keys, looked up by a keyed digest, so that the time of a look-up reveals nothing of a key."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from service.telemetry.probe_paths import PROBE_PATHS
 
 PAGE_FOLDER = "/dashboard/"
 MAX_HEADER_BYTES = 4096
-"""Bytes of an Authorization header that is looked at."""
+"""Maximum bytes of an Authorization header; a longer one has no key."""
 
 
 class ApiKeys:
-    """The keys that requests must have, kept as digests."""
+    """Valid keys, stored as digests."""
 
     def __init__(self, keys: str | None, file: KeyFile | None = None) -> None:
-        """Keep a digest of each key.
+        """Store a digest of each key.
 
         Args:
-            keys: separated by commas; they are called `key 0`, `key 1` and so on.
-            file: of further ones, which have names.
+            keys: keys, separated by commas, with the names `key 0`, `key 1` and so on.
+            file: file of further keys, which have names.
 
         """
         given = [] if keys is None else keys.split(",")
@@ -33,10 +33,10 @@ class ApiKeys:
         self._file = file
 
     def check(self, scope: Scope) -> str:
-        """The name of a request's key; refuses one without a key, before its body is read.
+        """Return the name of a request's key; empty for paths that need no key.
 
         Raises:
-            Unauthorized: the path needs a key, and the request has none that is known.
+            Unauthorized: the path needs a key, and the request has no known key.
 
         """
         name = self._name(scope)
@@ -46,23 +46,23 @@ class ApiKeys:
         return name
 
     def _name(self, scope: Scope) -> str:
-        """A name that tells keys apart and nothing of them; empty without a known key."""
-        found = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(found) != 1 or len(found[0]) > MAX_HEADER_BYTES:
+        """Return the name of a request's key, which reveals nothing of it; empty without a key."""
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(values) != 1 or len(values[0]) > MAX_HEADER_BYTES:
             return ""
-        digest = digest_of(_key(found[0]))
+        digest = digest_of(_key(values[0]))
         named = self._file.names if self._file else {}
         return self._given.get(digest) or named.get(digest, "")
 
 
 def _is_page(scope: Scope) -> bool:
-    """Whether a file of the dashboard is asked for: a page that asks for the key itself."""
+    """Return whether a request is for a file of the dashboard, which asks for the key itself."""
     path = scope["path"]
     return scope.get("method") in {"GET", "HEAD"} and (path == "/" or path.startswith(PAGE_FOLDER))
 
 
 def _key(authorization: bytes) -> bytes:
-    """The key of a header; empty, which no key is, if it has none."""
+    """Return the key in a header; empty, which is never a valid key, if there is none."""
     scheme, _, credentials = authorization.partition(b" ")
     if scheme.lower() == b"bearer":
         return credentials.strip(b" ")

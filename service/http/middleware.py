@@ -1,4 +1,4 @@
-"""The layers between the server and the routes, the outermost last."""
+"""Installation of the middleware around the routes, the outermost last."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def install(
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
 ) -> None:
-    """Stand around an application's routes; preflight requests of other origins need no key.
+    """Add the middleware to an application; preflight requests of other origins need no key.
 
     Args:
-        app: the application.
-        settings: of the service.
-        metrics: of requests.
-        budgets: bytes of all bodies in flight, and of all requests and replies.
-        observers: of every request.
-        error_response: the form of an error.
+        app: application with its routes.
+        settings: settings of the service.
+        metrics: metrics of requests.
+        budgets: byte budgets of all bodies in flight, and of all requests and replies.
+        observers: observers of every request.
+        error_response: function that formats an error.
 
     """
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)

@@ -1,9 +1,9 @@
-"""The requests of a connection, read by uvicorn and llhttp, and more strictly than they do.
+"""Parser of a connection's requests, stricter than uvicorn and llhttp.
 
-Refused here where llhttp lets it pass: other transfer codings than chunked, HTTP versions but 1.0
-and 1.1, no Host or several, a target that is no path, and heads of any size. The host of a target
-that names one replaces the header's (RFC 9112, 3.2.2). Trailers are dropped: uvicorn puts them
-among the headers. A request to upgrade is read as the plain one that it also is.
+llhttp accepts the following, which is rejected here: transfer codings other than chunked, HTTP
+versions other than 1.0 and 1.1, no Host or several, a target that is not a path, and heads of any
+size. A host in the target replaces the Host header (RFC 9112, 3.2.2). Trailers are dropped, since
+uvicorn would add them to the headers. An upgrade request is read as a plain request.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.errors import HeaderFieldsTooLarge, InvalidRequest
 
 HEAD_BYTES = 32 * 2**10
-"""Most of a request line and its headers; and of what surrounds the chunks of a body."""
+"""Maximum bytes of a request line and its headers, and of the framing between chunks of a body."""
 HEADERS = 100
+"""Maximum number of headers of a request."""
 
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
-_OF_UPGRADES = {b"upgrade", b"http2-settings"}
+_UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
 
 
 class StrictReader(HttpToolsProtocol):
-    """The half of the protocol that reads."""
+    """Reading half of the protocol."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.url = b""
         self._in_head = True
         self._uncounted_bytes = 0
-        """Received since a head began, or since the last byte of a body."""
+        """Bytes received since a head began, or since the last byte of a body."""
         self._hosts = 0
         self._upgrading = False
 
     def feed(self, data: bytes) -> None:
-        """Read some bytes.
+        """Parse received bytes.
 
         Raises:
-            httptools.HttpParserError: no HTTP; its context may be a `ServiceError`.
-            HeaderFieldsTooLarge: there is no end to a head.
+            httptools.HttpParserError: the bytes are not HTTP; its context may be a `ServiceError`.
+            HeaderFieldsTooLarge: a head is too long.
 
         """
         self._uncounted_bytes += len(data)
@@ -57,17 +58,17 @@ class StrictReader(HttpToolsProtocol):
         self._check_size()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Start a request at its first byte."""
         super().on_message_begin()
         self._hosts = 0
         self._uncounted_bytes = self._uncounted_bytes or 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or a trailer, which is dropped.
+        """Store a header; drop a trailer.
 
         Raises:
-            InvalidRequest: it makes the request ambiguous.
-            HeaderFieldsTooLarge: it is one too many.
+            InvalidRequest: the header makes the request ambiguous.
+            HeaderFieldsTooLarge: there are too many headers.
 
         """
         if not self._in_head:
@@ -86,11 +87,11 @@ class StrictReader(HttpToolsProtocol):
             raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
 
     def on_headers_complete(self) -> None:
-        """A whole head: its request starts, or waits for its turn.
+        """Check a complete head, and start its request.
 
         Raises:
-            InvalidRequest: it can be read in more than one way, or in none.
-            HeaderFieldsTooLarge: it is too long.
+            InvalidRequest: the head is invalid or ambiguous.
+            HeaderFieldsTooLarge: the head is too long.
 
         """
         version = self.parser.get_http_version()
@@ -115,12 +116,12 @@ class StrictReader(HttpToolsProtocol):
         self._uncounted_bytes = 0
 
     def on_body(self, body: bytes) -> None:
-        """Some of a body."""
+        """Pass on a part of a body."""
         self._uncounted_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The last byte of a request."""
+        """Finish a request at its last byte."""
         if self._upgrading:
             self._upgrading = False
             return
@@ -138,9 +139,10 @@ class StrictReader(HttpToolsProtocol):
         lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
         for name, value in self.headers:
             if name == b"connection":
-                kept = [t for t in value.split(b",") if t.strip().lower() not in _OF_UPGRADES]
-                lines.append(name + b": " + b",".join(kept))
-            elif name not in _OF_UPGRADES:
+                options = value.split(b",")
+                options = [o for o in options if o.strip().lower() not in _UPGRADE_HEADERS]
+                lines.append(name + b": " + b",".join(options))
+            elif name not in _UPGRADE_HEADERS:
                 lines.append(name + b": " + value)
         return b"\r\n".join([*lines, b"", b""])
 

@@ -45,7 +45,6 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self._state = state_of(app)
-        self._state.give_up = self.give_up
         http: Any = partial(
             HttpProtocol,
             client_timeout_seconds=settings.client_timeout_seconds,
@@ -66,8 +65,6 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._state.connections = self.server_state.connections
-        self.failure = ""
-        """Reason for which the service ended itself; or empty."""
         self._settings = settings
         self._scrapes = ServerState()
         """Connections at the metrics port, which stays open during the drain."""
@@ -84,6 +81,11 @@ class Server(uvicorn.Server):
         super().run(sockets)
 
     @property
+    def failed(self) -> bool:
+        """Whether the service has failed, so that it cannot answer."""
+        return bool(self._state.failures)
+
+    @property
     def hangs(self) -> bool:
         """Whether an engine call still runs although the application has ended."""
         return self._state.hangs
@@ -95,11 +97,6 @@ class Server(uvicorn.Server):
         self.config.encoded_headers.append(close)  # source of the defaults each second
         for state in (self.server_state, self._scrapes):
             state.default_headers = [*state.default_headers, close]
-
-    def give_up(self, why: str) -> None:
-        """Stop with exit code 1, as the service can no longer answer."""
-        self.failure = why
-        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, and accept connections.
@@ -122,7 +119,9 @@ class Server(uvicorn.Server):
             _log.info("%s", address_line(self._settings, host, port))
 
     async def on_tick(self, counter: int) -> bool:
-        """Update the default headers like uvicorn, also for connections at the metrics port."""
+        """Stop after a failure; update default headers like uvicorn, also at the metrics port."""
+        if self.failed:
+            self.should_exit = True
         ended = await super().on_tick(counter)
         self._scrapes.default_headers = self.server_state.default_headers
         return ended
@@ -172,7 +171,7 @@ class Server(uvicorn.Server):
         """
         loop = asyncio.get_running_loop()
         delay = self._settings.drain_delay_seconds
-        end = loop.time() + (min(delay, FAILED_SECONDS) if self.failure else delay)
+        end = loop.time() + (min(delay, FAILED_SECONDS) if self.failed else delay)
         while (left := end - loop.time()) > 0 and not self.force_exit:
             await asyncio.sleep(min(left, 0.1))
 
@@ -244,7 +243,7 @@ def end(server: Server) -> int:
     The process ends here if the service has failed, or if an engine call hangs, which would keep
     the interpreter from ending.
     """
-    if server.failure or server.hangs:
+    if server.failed or server.hangs:
         logging.shutdown()
         sys.stderr.flush()
         os._exit(1)

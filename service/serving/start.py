@@ -39,7 +39,7 @@ class Shared:
     settings: Settings
     metrics: Metrics
     give_up: Callable[[str], None]
-    """Function that ends the process, with the reason."""
+    """Function that records a failure after which the service cannot answer."""
     several: bool
     """Whether there are several models, so that log lines name theirs."""
     torch: TorchHosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI
@@ -31,8 +31,8 @@ class ServiceState:
     """Budget of replies in flight, in bytes."""
     peers: Peers | None
     """Other workers of a service of several processes."""
-    give_up: Callable[[str], None]
-    """Function that ends the process, with the reason; set by the runner of the application."""
+    failures: list[str]
+    """Failures after which the service cannot answer; its server stops at the first."""
     cl100k: Cl100k | None = None
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
     turns: Turns = field(default_factory=Turns)

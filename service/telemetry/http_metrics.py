@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import Scope
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
+from service.request_context import RequestContext
 from service.telemetry.buckets import PREDICTION, SECONDS
 from service.telemetry.routes import RouteTemplates
 from service.telemetry.trace_ids import trace_id
@@ -22,10 +23,11 @@ MAX_EXEMPLAR_ID = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
+class AnsweredRequest:
     """Request whose reply was sent."""
 
     scope: Scope
+    context: RequestContext[object]
     status: int
     seconds: float
     received_bytes: int
@@ -98,17 +100,16 @@ class HttpMetrics:
         tracked: AbstractContextManager[None] = self.in_flight.track_inprogress()
         return tracked
 
-    def answered(self, exchanged: Exchanged) -> None:
+    def answered(self, request: AnsweredRequest) -> None:
         """Record a reply; an interrupted reply counts with the bytes that were sent."""
-        scope = exchanged.scope
-        route = self.route_of(scope)
-        self.requests.labels(route, str(exchanged.status)).inc()
-        self.request_seconds.labels(route).observe(exchanged.seconds, _exemplar(scope))
-        self.request_bytes.labels(route).inc(exchanged.received_bytes)
-        self.reply_bytes.labels(route).inc(exchanged.sent_bytes)
-        predicted = scope.get("state", {}).get("predicted_bytes")
-        if predicted and exchanged.status == 200:
-            ratio = exchanged.sent_bytes / (predicted + FRAME_BYTES)
+        route = self.route_of(request.scope)
+        self.requests.labels(route, str(request.status)).inc()
+        self.request_seconds.labels(route).observe(request.seconds, _exemplar(request))
+        self.request_bytes.labels(route).inc(request.received_bytes)
+        self.reply_bytes.labels(route).inc(request.sent_bytes)
+        predicted = request.context.predicted_bytes
+        if predicted and request.status == 200:
+            ratio = request.sent_bytes / (predicted + FRAME_BYTES)
             self.reply_prediction.labels(route).observe(ratio)
 
     def refused(self, scope: Scope, error: ServiceError) -> None:
@@ -122,9 +123,9 @@ class HttpMetrics:
         self.refused({"path": path}, error)
 
 
-def _exemplar(scope: Scope) -> dict[str, str] | None:
+def _exemplar(request: AnsweredRequest) -> dict[str, str] | None:
     """Return the labels of an exemplar: the caller's trace id, or else the request id."""
-    if trace := trace_id(scope.get("headers", ())):
+    if trace := trace_id(request.scope.get("headers", ())):
         return {"trace_id": trace}
-    request_id = scope.get("state", {}).get("request_id", "")
+    request_id = request.context.request_id
     return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None

@@ -10,6 +10,7 @@ from typing import Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.inference.timings import Timings
+from service.request_context import RequestContext
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
 """Known methods; others are reported as `_OTHER`, as in OpenTelemetry's conventions."""
@@ -77,7 +78,6 @@ class ObservationMiddleware:
             await self.app(scope, receive, send)
             return
         began_ns, began = time.time_ns(), time.monotonic()
-        state = scope.setdefault("state", {})
         status: int | None = None
         replied, sent_bytes = None, 0
 
@@ -93,10 +93,11 @@ class ObservationMiddleware:
             await self.app(scope, receive, watched_send)
         finally:
             ended = time.monotonic()
+            context: RequestContext[object] | None = scope.get("context")  # None of a preflight
             summary = RequestSummary(
                 method=scope["method"] if scope["method"] in METHODS else "_OTHER",
                 route=self.route_of(scope),
-                request_id=state.get("request_id", ""),
+                request_id=context.request_id if context else "",
                 traceparent=_traceparent(scope),
                 status=status,
                 sent_bytes=sent_bytes,
@@ -104,8 +105,8 @@ class ObservationMiddleware:
                 began=began,
                 replied=replied or ended,
                 ended=ended,
-                timings=state.get("timings"),
-                key=state.get("key", ""),
+                timings=context.timings if context else None,
+                key=context.key if context else "",
             )
             for observer in self.observers:
                 observer.observe(summary)

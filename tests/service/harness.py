@@ -31,14 +31,17 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.fake import FakeEngine
+from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText, places_of
 from service.process.listener import bound
 from service.process.server import Server
+from service.request_context import RequestContext
 from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
 from service.serving.state import state_of
 from service.settings import Settings
+from service.system.budget import ByteBudget, Reservation
 
 CONFIG = parse_config(
     {
@@ -219,6 +222,11 @@ def batching(
         if isinstance(engine, GatedEngine):
             engine.let_through()
         batcher.close()
+
+
+def request_context(request_id: str = "id", timings: Timings | None = None) -> RequestContext[Any]:
+    """Return the context of a request without a client, with a budget of its own."""
+    return RequestContext(request_id, Reservation(ByteBudget(2**20)), timings=timings)
 
 
 def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:

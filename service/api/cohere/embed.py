@@ -21,9 +21,9 @@ from service.api.cohere.meta import Meta, embedded, new_id
 from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, EmbeddingType
 from service.api.drop_in.embedding import Embedding, check_embedder, prepare_embedding
 from service.api.drop_in.prompts import prompt_for
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond_pieces
 from service.api.native.texts import LenientRequest
-from service.api.wire.media import Unwritten
+from service.api.wire.media import JSON, Unwritten
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
@@ -233,10 +233,10 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
     prepared.texts.recount()
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
     size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         vectors = await prepared.vectors()
         timings = prepared.timings
-        return respond_pieces(held, reply_pieces(form, body, vectors, timings), timings)
+        return reply.response([reply_pieces(form, body, vectors, timings)], JSON, timings)
 
 
 def reply_pieces(

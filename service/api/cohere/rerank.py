@@ -13,10 +13,10 @@ from service.api.cohere.errors import ERRORS
 from service.api.cohere.meta import Meta, new_id, searched
 from service.api.drop_in.documents import NAMING, Documents, shortened
 from service.api.drop_in.ranking import Ranking, ranked, ranker
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.native.texts import LenientRequest
 from service.api.vllm import rerank as vllm
 from service.api.vllm.errors import with_vllm_errors
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -109,7 +109,7 @@ async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -
         return await vllm.rerank(body, request)
     body.check_model(model_of(request).inference)
     size = body.reply_bytes(documents=False)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         ranking = await body.ranking(request)
 
         def content() -> Any:
@@ -117,4 +117,4 @@ async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -
             meta = searched("2", len(body.documents), ranking.timings)
             return {"id": new_id(), "results": results, "meta": meta}
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)

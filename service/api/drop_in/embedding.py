@@ -16,8 +16,8 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.drop_in.reserved import reserve, respond_pieces
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
+from service.api.wire.reserved import reserve
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
@@ -226,7 +226,7 @@ async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) 
     """
     size = round(form.float_bytes * prepared.floats)
     size += form.item_bytes * len(prepared.texts.texts)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         vectors = await prepared.vectors()
         timings = prepared.timings
-        return respond_pieces(held, form.pieces(vectors, timings), timings)
+        return reply.response([form.pieces(vectors, timings)], JSON, timings)

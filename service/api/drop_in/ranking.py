@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import Request
 
 from model.artifact.task import TaskConfig, TaskKind
-from service.api.drop_in.reserved import reserve
+from service.api.wire.reserved import hold
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import NoTaskHead
@@ -106,5 +106,5 @@ async def ranked(
     if any(cut):
         ranking.documents.mark_truncated(cut)
     timings = ranking.timings
-    with reserve(request, ranking.vector_bytes):
+    with hold(request, ranking.vector_bytes):
         return Ranking(await rank(ranking, timings), logits=False, timings=timings)

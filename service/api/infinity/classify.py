@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
-from service.api.drop_in.reserved import reserve, respond
 from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import InfinityReply, InfinityRequest, Texts, envelope
 from service.api.tei.predict import PREDICTION_BYTES, predictions
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task, task_scores
@@ -63,11 +63,11 @@ async def classify(body: ClassifyRequest, request: Request) -> Response:
     task = body.check_model(model.inference)
     prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
     size = len(body.input) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         logits = await task_scores(prepared, task)
 
         def content() -> Any:
             data = [predictions(row, task.labels, raw=False) for row in logits]
             return envelope("classify", model.name, prepared.timings) | {"data": data}
 
-        return await respond(held, size, content, prepared.timings)
+        return await reply.json(content, prepared.timings)

@@ -12,8 +12,8 @@ from pydantic_core import PydanticKnownError
 from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
 from service.api.wire.notices import NoticedReply, notice_field
-from service.api.wire.route import ErrorForm
 from service.inference.timings import Timings
+from service.request_context import ErrorForm
 
 MAX_CHARACTERS = 8192 * 15
 """Maximum characters of a text as it is sent, before it is stripped and truncated."""

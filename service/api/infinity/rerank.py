@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
 from service.api.drop_in.ranking import Ranking, ranked, ranker
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.infinity.fields import InfinityReply, InfinityRequest, Text, Texts, envelope
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -66,14 +66,14 @@ async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
     size = RANK_BYTES * len(body.documents)
     if body.return_documents:
         size += CHARACTER_BYTES * sum(map(len, body.documents))
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         ranking = await ranked(request, body.query, body.documents, _CUT)
 
         def content() -> Any:
             outer = envelope("rerank", model.name, ranking.timings)
             return outer | {"results": ranks(body, ranking)}
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)
 
 
 def ranks(body: InfinityRerankRequest, ranking: Ranking) -> list[dict[str, Any]]:

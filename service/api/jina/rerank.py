@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from service.api.cohere.meta import Meta, new_id, searched
 from service.api.cohere.rerank import RankRequest
-from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
 from service.api.vllm.errors import with_vllm_errors
 from service.api.voyage import rerank as voyage
 from service.api.wire.notices import NoticedReply, notice_field
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
@@ -85,7 +85,7 @@ async def rerank(
     model = model_of(request)
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         ranking = await body.ranking(request)
         tokens = ranking.timings.tokens
 
@@ -99,4 +99,4 @@ async def rerank(
                 **notice_field(ranking.timings.notices),
             }
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)

@@ -12,7 +12,6 @@ import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.drop_in.reserved import INLINE_BYTES, reserve
 from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
@@ -30,14 +29,14 @@ from service.api.native.attention import (
     FEWER_MAPS,
     stream_reply,
 )
-from service.api.native.texts import check_size
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import with_reply_headers
+from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
     PartsResponse,
-    Reply,
     answered,
     caller_of,
+    context_of,
     model_of,
     service_of,
 )
@@ -134,7 +133,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
     if given.timeout is not None:
-        finish_by = min(caller.finish_by, request.state.received + given.timeout / 1e6)
+        finish_by = min(caller.finish_by, context_of(request).received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
@@ -160,17 +159,16 @@ async def _without_maps(
     request: Request, answering: Answering, outputs: Sequence[Output]
 ) -> Response:
     size = total(outputs)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reserved:
         filled = await answering.filled(outputs)
         pieces, length = head(answering.names, filled), None
         body: list[Part | Unwritten] = [pieces]
         if binary := any(output.binary for output in filled):
             json = [part async for part in service_of(request).turns.written(pieces)]
             body, length = [*json, *tails(filled)], sum(map(len, json))
-        release = held.pop_all().close
-    media_type = OCTETS if binary else JSON
-    reply = Reply(body, media_type, answering.prepared.timings, release=release)
-    return _response(reply, length)
+        timings = answering.prepared.timings
+        response = reserved.response(body, OCTETS if binary else JSON, timings)
+    return _with_json_length(response, length)
 
 
 async def _with_maps(
@@ -182,22 +180,19 @@ async def _with_maps(
 ) -> Response:
     if not maps.binary and any(output.binary for output in outputs):
         raise Unprocessable("attention is requested in JSON: other outputs cannot be binary then")
-    state = service_of(request)
     size = total([*outputs, maps])
-    check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=True)
+    check_size(size, service_of(request).settings.max_response_bytes, FEWER_MAPS, binary=True)
     writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.options is not None)
     stream = answering.inference.attention(answering.prepared, selection, writer.dump)
 
     async def compute_vectors() -> None:
         writer.outputs = await answering.filled(outputs)
 
-    request.state.predicted_bytes = size
-    reply = await stream_reply(state.replies, stream, writer, size, compute_vectors)
-    return _response(reply, writer.json_length)
+    reply = await stream_reply(request, stream, writer, size, compute_vectors)
+    return _with_json_length(PartsResponse(reply), writer.json_length)
 
 
-def _response(reply: Reply, json_length: int | None) -> Response:
-    response = PartsResponse(reply)
+def _with_json_length(response: Response, json_length: int | None) -> Response:
     if json_length is not None:
         response.headers[LENGTH_HEADER] = str(json_length)
     return response

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from service.api.kserve.outputs import INPUT
 from service.api.kserve.schema import InferRequest, InputTensor
-from service.api.wire.route import body_of
+from service.api.wire.route import body_of, context_of
 from service.api.wire.strict_json import INLINE_BYTES, VALUE_BYTES, WIDEST_BYTES, read_json
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 from service.inference.tokenization.inputs import Input
@@ -57,7 +57,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     check_media_type(request)
     body = await body_of(request)
     length = json_length(request.headers.get(LENGTH_HEADER), len(body))
-    content = await read_json(body[:length], request.state.reservation)
+    content = await read_json(body[:length], context_of(request).reservation)
     try:
         asked = InferRequest.model_validate(content)
     except ValidationError as error:
@@ -69,7 +69,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     if tensor.shape[0] > max_rows:
         raise Unprocessable(f"{tensor.shape[0]} texts in one request; at most {max_rows} are taken")
     elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * math.prod(tensor.shape)
-    request.state.reservation.grow(elements_bytes)
+    context_of(request).reservation.grow(elements_bytes)
     if len(body) <= INLINE_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))
     return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))

@@ -16,10 +16,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.api.drop_in.reserved import CHARACTER_BYTES
 from service.api.native.texts import text_tensors
 from service.api.wire.json_pieces import ITEMS, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
+from service.api.wire.reserved import CHARACTER_BYTES
 from service.api.wire.safetensors import as_bytes
 from service.inference.tokenization.tokenizer import TokenizedText
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -13,14 +12,13 @@ from service.api.native.alignment_reply import AlignmentReply
 from service.api.native.indices import Indices, selected_indices
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import AlignReply
-from service.api.native.texts import BackendName, StrictRequest, check_size
+from service.api.native.texts import BackendName, StrictRequest
 from service.api.wire.media import JSON
 from service.api.wire.problems import PROBLEMS
+from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
     ModelRequest,
-    PartsResponse,
-    Reply,
     caller_of,
     model_of,
     service_of,
@@ -91,24 +89,21 @@ async def align(body: AlignRequest, request: Request) -> Response:
     prepared = await prepare_pairs(
         inference, body.inputs, options, body.tokenization, caller, body.backend
     )
-    reply = AlignmentReply(model.name, prepared, options.method, matrix=body.matrix)
+    form = AlignmentReply(model.name, prepared, options.method, matrix=body.matrix)
     if options.method == "cross":
         cross = CrossAlignment(inference, prepared, options)
         computing = cross.hidden_bytes
     else:
         cross, computing = None, 4 * inference.config.hidden_size * prepared.tokens
-    state, size = service_of(request), reply.most_bytes + computing + prepared.working_bytes
-    check_size(size, state.settings.max_response_bytes, "send fewer pairs", binary=True)
-    with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(size))
-        request.state.predicted_bytes = reply.most_bytes
+    held = form.most_bytes + computing + prepared.working_bytes
+    limit = service_of(request).settings.max_response_bytes
+    check_size(held, limit, "send fewer pairs", binary=True)
+    with reserve(request, form.most_bytes, held=held, advice=None) as reply:
         if cross:
             alignments = await cross.results()
         else:
             alignments = await align_vectors(inference, prepared, options)
-        release = held.pop_all().close
-    timings = prepared.texts.timings
-    return PartsResponse(Reply([reply.pieces(alignments)], JSON, timings, release=release))
+        return reply.response([form.pieces(alignments)], JSON, prepared.texts.timings)
 
 
 def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:

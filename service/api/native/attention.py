@@ -16,8 +16,9 @@ from service.api.native.attention_selection import AttentionRequest, attention_s
 from service.api.native.map_parts import check_places
 from service.api.native.replies import AttentionReply, documented
 from service.api.native.targets import TextsWithTargets
-from service.api.native.texts import Header, check_size, text_bytes
+from service.api.native.texts import Header, text_bytes
 from service.api.wire.media import Part, Unwritten
+from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
@@ -31,7 +32,6 @@ from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
-from service.system.budget import ByteBudget
 
 WHOLE_BYTES = 2**20
 """Maximum bytes of a reply that is complete before it is sent; larger replies are streamed."""
@@ -46,7 +46,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 @router.post("/attention", response_model=None, responses=documented(AttentionReply))
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """Return the attention weights of the requested heads and layers."""
-    state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
+    binary, caller = wants_safetensors(request), caller_of(request)
     model = model_of(request)
     inference = model.inference
     inference.require_maps()
@@ -68,16 +68,15 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
         writer = JsonWriter(header, selection, texts)
     size = writer.length or json_bytes(selection, texts.lengths)
     less = FEWER_NORMS if selection.norms else FEWER_MAPS
-    check_size(size, state.settings.max_response_bytes, less, binary=binary)
+    check_size(size, service_of(request).settings.max_response_bytes, less, binary=binary)
     if not writer.length:
         size += text_bytes([*texts.texts, *texts.targets])
-    request.state.predicted_bytes = size
     stream = inference.attention(prepared, selection, writer.dump)
-    return PartsResponse(await stream_reply(state.replies, stream, writer, size))
+    return PartsResponse(await stream_reply(request, stream, writer, size))
 
 
 async def stream_reply(
-    replies: ByteBudget,
+    request: Request,
     stream: AttentionStream,
     writer: Writer,
     size: int,
@@ -86,17 +85,18 @@ async def stream_reply(
     """Return a reply that is sent while its maps are computed, unless the reply is small.
 
     Args:
-        replies: byte budget of replies in flight, charged with this reply's bytes in memory.
+        request: HTTP request.
         stream: maps.
         writer: serialisation of the maps.
         size: predicted bytes of the reply.
         before: awaited once the bytes are reserved, before anything is computed or written.
 
     """
-    held = size if writer.keeps_back else min(size, STREAM_BYTES)
 
     async def parts() -> AsyncGenerator[Part | Unwritten]:
-        with replies.hold(held + stream.hidden_bytes):
+        in_memory = size if writer.keeps_back else min(size, STREAM_BYTES)
+        held = in_memory + stream.hidden_bytes
+        with reserve(request, size, held=held, advice=None):
             if before:
                 await before()
             async with contextlib.aclosing(written(stream, writer)) as written_parts:

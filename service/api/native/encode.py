@@ -6,7 +6,6 @@ Notation: B texts, T tokens of all texts, S tokens of one text, H hidden size, L
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -35,7 +34,6 @@ from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
     TextRequest,
-    check_size,
     metadata,
     no_duplicates,
     text_bytes,
@@ -45,10 +43,9 @@ from service.api.native.texts import (
 )
 from service.api.wire.json_pieces import base64_pieces, object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
+from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
-    PartsResponse,
-    Reply,
     caller_of,
     model_of,
     service_of,
@@ -59,9 +56,6 @@ from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
 from service.inference.tokenization.tokenizer import TokenizedText
-
-INLINE_BYTES = 2**18
-"""Maximum bytes of a reply that is serialised on the event loop; larger ones use a thread."""
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -118,7 +112,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     Token vectors of 302 tokens with 768 features take 2.77 MB of JSON, a pooled vector 17 kB:
     `outputs: ["pooled"]` omits the token vectors.
     """
-    state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
+    binary, caller = wants_safetensors(request), caller_of(request)
     model = model_of(request)
     inference = model.inference
     options = encode_options(body, inference.config, inference.vectors)
@@ -128,13 +122,11 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     features = inference.vectors.kept(options.pooling, options.dimensions)
     size = float_bytes * floats(options, prepared.texts, inference.config.hidden_size, features)
-    limit = state.settings.max_response_bytes
+    limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
-    reserved = size + text_bytes(prepared.texts)
-    reserved += working_bytes(prepared, inference.config, options)
-    with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(reserved))
-        request.state.predicted_bytes = reserved
+    predicted = size + text_bytes(prepared.texts)
+    held = predicted + working_bytes(prepared, inference.config, options)
+    with reserve(request, predicted, held=held, advice=None) as reply:
         encodings = await inference.encode(prepared, options)
         layers = {"layers": [*options.layers]} if options.layers else {}
         header = Header(model.name, prepared.engine, layers, prepared.timings.notices)
@@ -144,8 +136,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
             parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
             parts = [encode_json(header, prepared.texts, encodings, as_base64=as_base64)]
-        media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
-    return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
+        return reply.response(parts, SAFETENSORS if binary else JSON, prepared.timings)
 
 
 def encode_options(

@@ -6,7 +6,6 @@ Notation: B pairs, S_a and S_b tokens of the texts of a pair.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -30,13 +29,12 @@ from service.api.native.explain_forms import (
 from service.api.native.explain_replies import ExplainReply
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import documented
-from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
+from service.api.native.texts import Header, TextRequest, no_duplicates
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.problems import PROBLEMS
+from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
-    PartsResponse,
-    Reply,
     caller_of,
     model_of,
     service_of,
@@ -122,16 +120,14 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     texts = [text for pair in body.inputs if isinstance(pair, tuple) for text in pair]
     explainer = await asyncio.to_thread(Explainer, inference, prepared, options, texts)
     size = checked_size(explainer, service_of(request).settings, binary=binary)
-    with contextlib.ExitStack() as held:
-        held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
-        request.state.predicted_bytes = size
+    held = size + explainer.bytes_at_a_time
+    with reserve(request, size, held=held, advice=None) as reply:
         explanations = await explainer.explain(size)
         prepared = explainer.prepared
         header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)
         write = explain_safetensors if binary else explain_json
         parts = await asyncio.to_thread(write, header, prepared.texts, explanations)
-        media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
-    return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
+        return reply.response(parts, SAFETENSORS if binary else JSON, prepared.timings)
 
 
 def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
@@ -174,18 +170,16 @@ async def explained_by_matches(
     if wants_safetensors(request):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
     matcher = await matcher_of(body, request, task)
-    state = service_of(request)
-    size = matches_bytes(matcher.texts) + matcher.vector_bytes
-    check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
-    with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(size))
+    size, limit = matches_bytes(matcher.texts), service_of(request).settings.max_response_bytes
+    held = size + matcher.vector_bytes
+    check_size(held, limit, FEWER, binary=True)
+    with reserve(request, size, held=held, advice=None) as reply:
         pairs = await matcher.matches()
-        size = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
-        check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
+        matched = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
+        check_size(matched, limit, FEWER, binary=True)
         header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.notices)
         parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
-        release = held.pop_all().close
-    return PartsResponse(Reply(parts, JSON, matcher.timings, release=release))
+        return reply.response(parts, JSON, matcher.timings)
 
 
 async def matcher_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from service.api.native.map_parts import check_axis
 from service.api.native.replies import TextResult, Usage
 from service.api.native.texts import (
     TextRequest,
-    check_size,
     text_bytes,
     text_fields,
     usage,
@@ -33,13 +31,11 @@ from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.problems import PROBLEMS
+from service.api.wire.reserved import reserve
 from service.api.wire.route import (
     JsonRoute,
-    PartsResponse,
-    Reply,
     caller_of,
     model_of,
-    service_of,
 )
 from service.inference.attention.map_parts import MapPart, places
 from service.inference.encoding import PreparedTexts
@@ -106,7 +102,7 @@ class HeadScoresReply(NoticedReply):
 )
 async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
     """Return the queries, keys, scores and weights of one head."""
-    model, state = model_of(request), service_of(request)
+    model = model_of(request)
     inference = model.inference
     require_scores(inference)
     selection = head_selection(body, inference.config)
@@ -116,7 +112,6 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
     check_lengths(prepared)
     check_tokens(selection.part, prepared.texts)
     size = reply_bytes(prepared.texts, selection.part, inference.config.head_size)
-    check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
     head = {
         "model": model.name,
         "backend": prepared.engine,
@@ -125,13 +120,11 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         "scale": scale(inference.config),
         **notice_field(prepared.timings.notices),
     }
-    with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(size + working_bytes(inference, prepared)))
-        request.state.predicted_bytes = size
+    held = size + working_bytes(inference, prepared)
+    with reserve(request, size, held=held, advice=FEWER) as reply:
         compared = await compare(prepared, selection)
         pieces = reply_pieces(head, prepared, selection.part, compared)
-        release = held.pop_all().close
-    return PartsResponse(Reply([pieces], JSON, prepared.timings, release=release))
+        return reply.response([pieces], JSON, prepared.timings)
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> HeadSelection:

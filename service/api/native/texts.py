@@ -16,10 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.media import SAFETENSORS
 from service.api.wire.notices import notice_field
 from service.api.wire.route import ModelRequest
-from service.errors import ReplyTooLarge
 from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.inputs import Input
@@ -210,24 +208,3 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
     }
     encoded = {name: orjson.dumps(value).decode() for name, value in lists.items()}
     return encoded | {"model": header.model, "backend": header.backend}
-
-
-def check_size(size: int, limit: int, less: str, *, binary: bool) -> None:
-    """Reject a reply that would be too large, before it is computed.
-
-    Args:
-        size: predicted bytes of the reply.
-        limit: maximum bytes of a reply.
-        less: advice for the error message.
-        binary: whether the reply is in the binary format already.
-
-    Raises:
-        ReplyTooLarge: the reply exceeds the limit; the message names both sizes.
-
-    """
-    if size > limit:
-        or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
-        raise ReplyTooLarge(
-            f"the reply would have about {size} bytes, more than {limit} "
-            f"(--max-response-bytes): {less}{or_binary}"
-        )

@@ -10,10 +10,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.drop_in.embedding import TextsOrIds, check_given
-from service.api.drop_in.reserved import reserve, respond
-from service.api.native.texts import check_size
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
@@ -33,7 +32,6 @@ WEIGHT_BYTES = 4
 VALUE_BYTES = 40
 """Predicted bytes of an index and its value in JSON."""
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
-_FEWER = "send fewer texts"
 Vectors = tuple[list[SparseVector], Timings]
 
 
@@ -79,8 +77,8 @@ async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
     """Return a sparse vector of each text, with ascending indices."""
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
-    with reserve(request, size) as held:
-        response = await respond(held, size, lambda: values(vectors), timings)
+    with reserve(request, size) as reply:
+        response = await reply.json(lambda: values(vectors), timings)
     return add_compute_headers(response, request, body.inputs)
 
 
@@ -90,12 +88,11 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
     The number of non-zero weights is unknown before, so the bytes of whole vocabularies are
     reserved.
     """
-    state, inference = service_of(request), model_of(request).inference
+    inference = model_of(request).inference
     task = required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
     weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
-    check_size(weights, state.settings.max_response_bytes, _FEWER, binary=True)
-    with state.replies.hold(weights):
+    with hold(request, weights):
         return await sparse_vectors(await task_scores(prepared, task)), prepared.timings
 
 
@@ -104,7 +101,7 @@ async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
     check_word_pieces(inference)
     prepared = await _prepare(body, request, "attention")
     tokens = sum(len(text.input_ids) for text in prepared.texts)
-    check_size(VALUE_BYTES * tokens, state.settings.max_response_bytes, _FEWER, binary=True)
+    check_size(VALUE_BYTES * tokens, state.settings.max_response_bytes, FEWER_TEXTS, binary=True)
     stream = last_layer(inference, prepared)
     with state.replies.hold(stream.hidden_bytes):
         return await bm42_vectors(inference, prepared, stream), prepared.timings

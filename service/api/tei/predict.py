@@ -18,10 +18,10 @@ from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
 from service.api.drop_in.embedding import check_given
-from service.api.drop_in.reserved import reserve, respond
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
 from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
@@ -143,14 +143,14 @@ async def _of_texts(
     check_given(texts, "inputs")
     prepared = await inference.prepare(texts, body.options(request), caller, "encode")
     size = len(texts) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         logits = await task_scores(prepared, task)
 
         def content() -> Any:
             results = [predictions(row, task.labels, raw=body.raw_scores) for row in logits]
             return results if body.inputs.batch else results[0]
 
-        return await respond(held, size, content, prepared.timings)
+        return await reply.json(content, prepared.timings)
 
 
 async def _of_tokens(
@@ -162,7 +162,7 @@ async def _of_tokens(
     texts, caller = single_texts(body.inputs.texts), caller_of(request)
     prepared = await inference.prepare(texts, body.options(request), caller, "encode")
     size = span_bytes(texts, prepared.texts, task)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         logits = await task_scores(prepared, task)
         grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
@@ -173,7 +173,7 @@ async def _of_tokens(
 
         content = await asyncio.to_thread(label_spans)
         answer = content if body.inputs.batch else content[0]
-        return await respond(held, size, lambda: answer, prepared.timings)
+        return await reply.json(lambda: answer, prepared.timings)
 
 
 def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, Any]]:

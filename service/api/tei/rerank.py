@@ -15,8 +15,8 @@ from starlette.responses import Response
 from model.artifact.task import TaskConfig
 from service.api.drop_in.embedding import check_given
 from service.api.drop_in.ranking import Ranking, ranked, ranker
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import model_of
 from service.inference.core import Inference
 
@@ -65,10 +65,10 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     pairs = [(body.query, text) for text in body.texts]
     check_given(pairs, "texts")
     size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         ranking = await ranked(request, body.query, body.texts, body.options(request))
-        response = await respond(
-            held, size, lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
+        response = await reply.json(
+            lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
         )
     return add_compute_headers(response, request, pairs)
 

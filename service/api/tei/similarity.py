@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from model.artifact.pooling import l2_normalize
 from service.api.drop_in.embedding import Embedding, check_embedder, check_given, prepare_embedding
-from service.api.drop_in.reserved import reserve, respond
 from service.api.native.texts import LenientRequest
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
@@ -74,9 +74,9 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
     options = parameters.options(request, parameters.prompt_name, _NAMING)
     prepared = await prepare_embedding(request, Embedding(texts, options, normalize=False))
     size = FLOAT_BYTES * prepared.floats + SCORE_BYTES * len(texts)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         scores = await asyncio.to_thread(cosines, await prepared.vectors())
-        response = await respond(held, size, lambda: scores, prepared.timings)
+        response = await reply.json(lambda: scores, prepared.timings)
     return add_compute_headers(response, request, texts)
 
 

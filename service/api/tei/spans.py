@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from model.artifact.task import TaskConfig
-from service.api.drop_in.reserved import CHARACTER_BYTES
+from service.api.wire.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
 from service.inference.tasks.spans import Span
 from service.inference.tokenization.inputs import Input

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
-from service.api.wire.route import model_of, service_of
+from service.api.wire.route import context_of, model_of, service_of
 from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
@@ -51,7 +51,7 @@ def add_compute_headers(response: Response, request: Request, inputs: Sequence[I
     """
     provider = model_of(request).inference.engines.default.engine.provider
     device = "gpu" if "CUDA" in provider else "cpu"
-    seconds = time.monotonic() - request.state.received
+    seconds = time.monotonic() - context_of(request).received
     response.headers["x-compute-type"] = f"{device}+optimized"
     response.headers["x-compute-time"] = str(round(1000 * seconds))
     response.headers["x-compute-characters"] = str(characters(inputs))

@@ -15,11 +15,11 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.drop_in.embedding import check_given, token_ids
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, respond_pieces
-from service.api.native.texts import LenientRequest, check_size
+from service.api.native.texts import LenientRequest
 from service.api.tei.errors import ERRORS
-from service.api.wire.media import Part
-from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
+from service.api.wire.media import JSON, Part
+from service.api.wire.reserved import CHARACTER_BYTES, check_size, reserve
+from service.api.wire.route import JsonRoute, caller_of, context_of, model_of, service_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
@@ -98,7 +98,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     inference, caller, began = model_of(request).inference, caller_of(request), time.monotonic()
     limit = service_of(request).settings.max_response_bytes
     most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
-    request.state.reservation.grow(most)  # until the exact size is known
+    context_of(request).reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
     def work(texts: Sequence[str], first: int) -> list[bytes]:
@@ -117,11 +117,11 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     parts = await inference.tokenizing.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
-    request.state.reservation.shrink(most)
-    with reserve(request, size) as held:
+    context_of(request).reservation.shrink(most)
+    with reserve(request, size) as reply:
         timings = Timings(tokens, began, time.monotonic() - began)
         content: list[Part] = [b"[", *parts, b"]"]
-        return respond_pieces(held, iter(content), timings)
+        return reply.response([iter(content)], JSON, timings)
 
 
 def _pieces_json(spelling: Spelling, opening: bytes) -> bytes:
@@ -147,7 +147,7 @@ async def decode(body: DecodeRequest, request: Request) -> Response:
 
     texts = await inference.tokenizing.run(body.ids, work, caller_of(request))
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         tokens = sum(len(given.ids) for given in body.ids)
         timings = Timings(tokens, began, time.monotonic() - began)
-        return await respond(held, size, lambda: texts, timings)
+        return await reply.json(lambda: texts, timings)

@@ -11,11 +11,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from service.api.drop_in.reserved import INLINE_BYTES
-from service.api.native.texts import check_size
 from service.api.tei.errors import ERRORS
 from service.api.wire.etag import is_known
 from service.api.wire.media import JSON
+from service.api.wire.reserved import INLINE_BYTES, reserve
 from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -65,12 +64,11 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
         name_model(reply, state.models, query.model, model)
         return reply
     size = TOKEN_BYTES * len(indices)
-    check_size(size, state.settings.max_response_bytes, "name some by `index`", binary=True)
 
     def write() -> bytes:
         return orjson.dumps(inference.tokenizer.vocabulary(indices))
 
-    with state.replies.hold(size):
+    with reserve(request, size, advice="name some by `index`"):
         body = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
     reply = Response(body, headers=headers, media_type=JSON)
     name_model(reply, state.models, query.model, model)

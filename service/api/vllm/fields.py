@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from service.api.native.texts import LenientRequest
 from service.api.wire.notices import notice_field
+from service.api.wire.route import context_of
 from service.errors import Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
@@ -102,7 +103,7 @@ def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[
     """
     tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
-        "id": f"{kind}-{request.state.request_id}",
+        "id": f"{kind}-{context_of(request).request_id}",
         "object": "list",
         "created": int(time.time()),
         "model": model,

@@ -24,12 +24,12 @@ from service.api.drop_in.embedding import (
     check_given,
 )
 from service.api.drop_in.prompts import without_prompt
-from service.api.drop_in.reserved import reserve, respond_pieces
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.wire.json_pieces import vector_pieces
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.notices import NoticedReply
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
@@ -120,10 +120,10 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
     features = _features(inference, task)
     rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
     size = round(form.float_bytes * rows * features) + form.item_bytes * len(prepared.texts)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         arrays = await _arrays(inference, prepared, task, body.use_activation)
         timings = prepared.timings
-        return respond_pieces(held, form.pieces(arrays, timings), timings)
+        return reply.response([form.pieces(arrays, timings)], JSON, timings)
 
 
 def _features(inference: Inference, task: PoolingTask) -> int:

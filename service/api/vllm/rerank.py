@@ -13,13 +13,14 @@ from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
 from service.api.drop_in.documents import Documents, shortened
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.vllm.errors import error_response
 from service.api.vllm.fields import VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
 from service.api.wire.notices import NoticedReply, notice_field
-from service.api.wire.route import ErrorForm, caller_of, model_of
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
+from service.api.wire.route import caller_of, model_of
 from service.inference.core import Inference
+from service.request_context import ErrorForm
 
 RANK_BYTES = 88
 """Predicted bytes of a result in JSON, without its document."""
@@ -90,7 +91,7 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
     model = model_of(request)
     body.check_model(model.inference)
     size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         texts = body.documents
         if body.max_tokens_per_doc is not None:
             most = body.max_tokens_per_doc
@@ -118,4 +119,4 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
                 **notice_field(ranking.timings.notices),
             }
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)

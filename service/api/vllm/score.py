@@ -10,11 +10,11 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
-from service.api.drop_in.reserved import reserve, respond
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
 from service.api.wire.notices import NoticedReply
+from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference
 
@@ -102,7 +102,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     model, pairs = model_of(request), body.pairs
     body.check_model(model.inference)
     size = SCORE_BYTES * len(pairs.second)
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         ranking = await scored(request, pairs, body)
         scores = ranking.scores(raw=body.use_activation is False)
 
@@ -113,4 +113,4 @@ async def score(body: ScoreRequest, request: Request) -> Response:
             ]
             return envelope(request, "score", model.name, ranking.timings) | {"data": data}
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)

@@ -19,8 +19,8 @@ from model.artifact.late_interaction import LateInteraction
 from model.artifact.task import TaskConfig
 from service.api.drop_in.prompts import without_prompt
 from service.api.drop_in.ranking import Ranking, ranker
-from service.api.drop_in.reserved import reserve
 from service.api.vllm.fields import VllmRequest
+from service.api.wire.reserved import hold
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
@@ -95,7 +95,7 @@ async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking
         first, texts=[*first.texts, *second.texts], timings=first.timings + second.timings
     )
     last = inference.config.num_hidden_layers
-    with reserve(request, 4 * inference.vectors.kept() * len(prepared.texts)):
+    with hold(request, 4 * inference.vectors.kept() * len(prepared.texts)):
         wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
         encodings = await inference.encode(prepared, wanted)
         vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
@@ -137,7 +137,7 @@ async def _max_sims(
         await body.cut(ranking.query)
         await body.cut(ranking.documents)
         timings = ranking.timings
-        with reserve(request, ranking.vector_bytes):
+        with hold(request, ranking.vector_bytes):
             scores = await rank(ranking, timings)
         for number, value in zip(numbers, scores, strict=True):
             values[number] = value

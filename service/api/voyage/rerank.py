@@ -14,9 +14,9 @@ from starlette.responses import Response
 from model.artifact.task import TaskConfig
 from service.api.drop_in.documents import NAMING, Documents
 from service.api.drop_in.ranking import ranked, ranker
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.native.texts import LenientRequest
 from service.api.wire.notices import NoticedReply, notice_field
+from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -78,7 +78,7 @@ async def rerank(body: VoyageRerankRequest, request: Request) -> Response:
     documents = body.documents
     characters = sum(map(len, documents)) if body.return_documents else 0
     size = RANK_BYTES * len(documents) + CHARACTER_BYTES * characters
-    with reserve(request, size) as held:
+    with reserve(request, size) as reply:
         options = Options(truncate=body.truncation, naming=NAMING)
         ranking = await ranked(request, body.query, documents, options)
         scores = ranking.scores()
@@ -96,4 +96,4 @@ async def rerank(body: VoyageRerankRequest, request: Request) -> Response:
                 **notice_field(ranking.timings.notices),
             }
 
-        return await respond(held, size, content, ranking.timings)
+        return await reply.json(content, ranking.timings)

@@ -22,10 +22,11 @@ from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
-from service.errors import HeadsNotVerified, ServiceError, Unprocessable
+from service.errors import HeadsNotVerified, Unprocessable
 from service.http.turns import Turns
 from service.inference.core import Inference
 from service.inference.timings import Timings
+from service.request_context import ErrorForm, RequestContext
 from service.scheduler.submission import Caller
 from service.serving.models import Models, ServedModel
 from service.serving.state import ServiceState
@@ -36,8 +37,6 @@ SEND_BYTES = 2**20
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 Responses = dict[int | str, dict[str, Any]]
-ErrorForm = Callable[[ServiceError, str], Response]
-"""Error and request id → reply."""
 
 
 class ModelRequest(BaseModel):
@@ -89,9 +88,10 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
-            content = await read_json(await body_of(request), request.state.reservation)
+            context = context_of(request)
+            content = await read_json(await body_of(request), context.reservation)
             schema = schema_of(content, schemas)
-            request.state.error_form = schema.error_form
+            context.error_form = schema.error_form
             body = validated(schema, content)
             model = service_of(request).models.supporting(body.model, body.check_model)
             return await answered(
@@ -116,7 +116,7 @@ async def answered(
     """Return the reply of a model, or of its twin if the model's heads are not verified.
 
     Args:
-        request: HTTP request; its state stores the model for `model_of`.
+        request: HTTP request; its context stores the model for `model_of`.
         model: model to answer with.
         asked: model name in the request, if any.
         answer: function that computes the reply of the request's model.
@@ -174,9 +174,16 @@ def service_of(request: Request) -> ServiceState:
     return state
 
 
+def context_of(request: Request) -> RequestContext[ServedModel]:
+    """Return the context of a request."""
+    context: RequestContext[ServedModel] = request.scope["context"]
+    return context
+
+
 def model_of(request: Request) -> ServedModel:
     """Return the model that answers a request; see `answered`."""
-    model: ServedModel = request.state.model
+    model = context_of(request).model
+    assert model is not None  # noqa: S101 - set before the endpoint runs
     return model
 
 
@@ -185,8 +192,9 @@ def answered_by(request: Request, model: ServedModel) -> None:
 
     The fingerprint is that of the engine that takes the request's tasks; see `caller_of`.
     """
-    request.state.model = model
-    request.state.fingerprint = model.fingerprint_header()
+    context = context_of(request)
+    context.model = model
+    context.fingerprint = model.fingerprint_header()
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
@@ -211,15 +219,16 @@ def caller_of(request: Request) -> Caller:
             raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
 
-    def submitted_to(engine: str) -> None:
-        request.state.fingerprint = model_of(request).fingerprint_header(engine)
+    context = context_of(request)
 
-    state = request.state
+    def submitted_to(engine: str) -> None:
+        context.fingerprint = model_of(request).fingerprint_header(engine)
+
     return Caller(
-        state.client,
-        state.received + seconds,
+        context.client,
+        context.received + seconds,
         submitted_to=submitted_to,
-        reservation=state.reservation,
+        reservation=context.reservation,
     )
 
 
@@ -263,7 +272,8 @@ class PartsResponse(Response):
         """Write the body, then send the head, the body, and the rest as it is computed."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
-        scope["state"]["timings"] = replace(self.reply.timings)  # of a streamed reply, so far
+        context: RequestContext[ServedModel] = scope["context"]
+        context.timings = replace(self.reply.timings)  # of a streamed reply, so far
         try:
             written = [part for piece in self.reply.body async for part in _written(scope, piece)]
             if rest is None:

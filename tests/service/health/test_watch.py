@@ -56,8 +56,7 @@ class Service:
     def __init__(self, artifact: Artifact, engine: Mortal, **settings: Any) -> None:
         self.engine = engine
         self.app = create_app(Settings(device="cpu", **settings), [artifact], [engine])
-        self.given_up: list[str] = []
-        state_of(self.app).give_up = self.given_up.append
+        self.given_up = state_of(self.app).failures
 
     @property
     def backends(self) -> Any:
@@ -262,8 +261,7 @@ async def test_the_end_of_one_of_several_models_names_it(
 ) -> None:
     artifacts = [variant(artifact, name, mortal.hidden_size) for name in "ab"]
     app = create_app(Settings(device="cpu"), artifacts, [StaysOpen(onnx_engine), mortal])
-    given_up: list[str] = []
-    state_of(app).give_up = given_up.append
+    given_up = state_of(app).failures
     async with app.router.lifespan_context(app):
         mortal.dead = True
         await until(lambda: given_up)

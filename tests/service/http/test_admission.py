@@ -12,6 +12,8 @@ from service.http.admission import Admission
 from service.http.hosts import AllowedHosts
 from service.http.key_file import KeyFile
 from service.http.keys import ApiKeys
+from service.request_context import RequestContext
+from tests.service.harness import request_context
 
 
 def head(host: bytes = b"localhost", key: bytes = b"", path: str = "/info") -> dict[str, Any]:
@@ -19,29 +21,36 @@ def head(host: bytes = b"localhost", key: bytes = b"", path: str = "/info") -> d
     return {"path": path, "headers": headers, "client": ("192.0.2.7", 80)}
 
 
+def admitted(admission: Admission, scope: dict[str, Any]) -> RequestContext[object]:
+    """Return the context of an admitted request."""
+    context = request_context()
+    admission.admit(scope, context)
+    return context
+
+
 def test_without_hosts_and_keys_everybody_is_an_address() -> None:
-    assert Admission(None, None).client(head(b"evil.example")) == "192.0.2.7"
-    assert Admission(None, None).client(head() | {"client": None}) == ""
+    context = admitted(Admission(None, None), head(b"evil.example"))
+    assert (context.client, context.key) == ("192.0.2.7", "")
+    assert admitted(Admission(None, None), head() | {"client": None}).client == ""
 
 
 def test_the_owner_of_a_key_is_one_wherever_it_asks_from() -> None:
     admission = Admission(None, ApiKeys("one,two"))
-    names = {admission.client(head(key=key)) for key in (b"one", b"two")}
+    names = {admitted(admission, head(key=key)).client for key in (b"one", b"two")}
     assert len(names) == 2
     assert not names & {"", "192.0.2.7", "one", "two"}
     with pytest.raises(Unauthorized):
-        admission.client(head(key=b"three"))
+        admitted(admission, head(key=b"three"))
 
 
 def test_a_key_has_a_name_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("search:one\njobs:two\n", encoding="utf-8")
     admission = Admission(None, ApiKeys("three", KeyFile(tmp_path / "keys")))
-    asked = head(key=b"two")
-    assert admission.client(asked) == "jobs"
-    assert asked["state"]["key"] == "jobs"
-    assert admission.client(head(key=b"three")) == "key 0"
+    context = admitted(admission, head(key=b"two"))
+    assert (context.client, context.key) == ("jobs", "jobs")
+    assert admitted(admission, head(key=b"three")).key == "key 0"
     with pytest.raises(Unauthorized):
-        admission.client(head(key=b"jobs"))
+        admitted(admission, head(key=b"jobs"))
 
 
 def test_keys_that_change_are_heeded(tmp_path: Path) -> None:
@@ -52,25 +61,25 @@ def test_keys_that_change_are_heeded(tmp_path: Path) -> None:
     path.write_text("search:two\nother:three\n", encoding="utf-8")
     file.refresh()
     with pytest.raises(Unauthorized):
-        admission.client(head(key=b"one"))
-    assert admission.client(head(key=b"three")) == "other"
+        admitted(admission, head(key=b"one"))
+    assert admitted(admission, head(key=b"three")).client == "other"
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/health", "/health/ready", "/v2/health/live"])
 def test_the_metrics_port_needs_no_key(path: str) -> None:
     admission = Admission(None, ApiKeys("one"), metrics_port=9000)
     asked = head(path=path) | {"server": ("192.0.2.1", 9000)}
-    assert admission.client(asked) == ""
+    assert admitted(admission, asked).client == ""
     if path == "/metrics":
         with pytest.raises(Unauthorized):
-            admission.client(asked | {"server": ("192.0.2.1", 8000)})
+            admitted(admission, asked | {"server": ("192.0.2.1", 8000)})
 
 
 @pytest.mark.parametrize("path", ["/", "/encode", "/info", "/metrics/", "/openapi.json"])
 def test_the_metrics_port_answers_nothing_else(path: str) -> None:
     admission = Admission(None, ApiKeys("one"), metrics_port=9000)
     with pytest.raises(MisdirectedRequest, match="/metrics and the health routes alone"):
-        admission.client(head(key=b"one", path=path) | {"server": ("192.0.2.1", 9000)})
+        admitted(admission, head(key=b"one", path=path) | {"server": ("192.0.2.1", 9000)})
 
 
 @pytest.mark.parametrize("path", ["/info", "/health/live"])
@@ -78,5 +87,5 @@ def test_the_host_comes_first(path: str) -> None:
     admission = Admission(AllowedHosts([]), ApiKeys("one"))
     for key in (b"one", b"three"):
         with pytest.raises(MisdirectedRequest):
-            admission.client(head(b"evil.example", key, path))
-    assert admission.client(head(key=b"one", path=path))
+            admitted(admission, head(b"evil.example", key, path))
+    assert admitted(admission, head(key=b"one", path=path)).client

@@ -137,7 +137,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     sent: list[Any] = []
 
     class Ending(Admission):
-        def client(self, scope: Any) -> str:
+        def admit(self, scope: Any, context: Any) -> None:
             raise ending
 
     async def unused(*message: Any) -> Any:

@@ -14,8 +14,8 @@ from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.serving.state import state_of
 from service.system.budget import Reservation
-from service.telemetry.http_metrics import Exchanged, HttpMetrics
-from tests.service.harness import AnsweringEngine, serving
+from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
+from tests.service.harness import AnsweringEngine, request_context, serving
 from tests.service.scraped import Samples, samples
 
 pytestmark = pytest.mark.anyio
@@ -121,6 +121,12 @@ async def test_what_a_reply_says_beside_its_numbers_is_predicted_too(
     assert 0 < found["headscope_reply_prediction_ratio_sum", (("route", route),)] <= 1.1
 
 
+def answered(seconds: float, request_id: str = "id", scope: Any = None) -> AnsweredRequest:
+    """Return a request without content, answered with status 200."""
+    scope = scope or {"path": "/"}
+    return AnsweredRequest(scope, request_context(request_id), 200, seconds, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("headers", "request_id", "exemplar"),
     [
@@ -133,8 +139,8 @@ def test_exemplars_lead_to_a_trace_or_a_log_line(
     headers: Any, request_id: str, exemplar: dict[str, str] | None
 ) -> None:
     registry = CollectorRegistry()
-    scope = {"path": "/", "headers": headers, "state": {"request_id": request_id}}
-    HttpMetrics(registry).answered(Exchanged(scope, 200, 0.3, 1, 1))
+    scope = {"path": "/", "headers": headers}
+    HttpMetrics(registry).answered(answered(0.3, request_id, scope))
     (found,) = [
         sample.exemplar
         for family in registry.collect()
@@ -167,7 +173,7 @@ def test_a_quantile_is_near_the_truth(slowest: float) -> None:
     metrics = HttpMetrics(registry)
     taken = np.random.default_rng(0).uniform(0.9 * slowest, slowest, 500)
     for seconds in taken:
-        metrics.answered(Exchanged({"path": "/"}, 200, seconds, 0, 0))
+        metrics.answered(answered(seconds))
     buckets = [
         (float(sample.labels["le"]), sample.value)
         for family in registry.collect()

@@ -12,6 +12,7 @@ import pytest
 from service.inference.timings import Timings
 from service.telemetry.requests import ObservationMiddleware, RequestSummary
 from service.telemetry.routes import RouteTemplates
+from tests.service.harness import request_context
 
 pytestmark = pytest.mark.anyio
 TIMINGS = Timings(3, 0.0, 0.0)
@@ -34,7 +35,7 @@ class Observer:
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     """Send a reply in two parts, by a route that computes."""
     scope["route"] = SimpleNamespace(path="/things/{name}")
-    scope["state"] |= {"request_id": "mine", "timings": TIMINGS}
+    scope["context"] = request_context("mine", TIMINGS)
     await asyncio.sleep(0.01)
     await send({"type": "http.response.start", "status": 207, "headers": []})
     await send({"type": "http.response.body", "body": b"123", "more_body": True})

@@ -11,8 +11,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from model.artifact.manifest import Artifact
-from service.api.drop_in import reserved
 from service.api.drop_in.embedding import ListForm, TextsOrIds, check_given
+from service.api.wire import reserved
 from service.engines.contract import Floats
 from service.errors import EmptyInputs
 from service.inference.timings import Timings

@@ -27,7 +27,14 @@ from service.http.turns import Turns
 from service.inference.timings import Timings
 from service.serving.state import state_of
 from tests.service import plain
-from tests.service.harness import CONFIG, AnsweringEngine, assert_problem, listening, serving
+from tests.service.harness import (
+    CONFIG,
+    AnsweringEngine,
+    assert_problem,
+    listening,
+    request_context,
+    serving,
+)
 
 pytestmark = pytest.mark.anyio
 BINARY = {"accept": SAFETENSORS}
@@ -325,7 +332,7 @@ async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
 
     service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Turns())))
     response = PartsResponse(Reply([b"first"], JSON, Timings(1, 0.0, 0.0), rest()))
-    scope = {"type": "http", "state": {}, "app": service}
+    scope = {"type": "http", "context": request_context(), "app": service}
     await response(scope, None, send)  # type: ignore[arg-type]
     assert sent == [b"", b"first", b"more", b""]
 
@@ -351,5 +358,5 @@ async def test_a_reply_that_cannot_be_sent_ends_its_work(fails_after: int) -> No
     timings = Timings(1, 0.0, 0.0)
     response = PartsResponse(Reply([b"first"], SAFETENSORS, timings, parts, length=100))
     with pytest.raises(ConnectionResetError):
-        await response({"type": "http", "state": {}}, None, send)  # type: ignore[arg-type]
+        await response({"type": "http", "context": request_context()}, None, send)  # type: ignore[arg-type]
     assert closed == [True]
