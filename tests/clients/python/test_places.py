@@ -18,7 +18,13 @@ OF_ONE_SEGMENT = {
     *("RobertaTokenizer", "XLMRobertaTokenizer", "MPNetTokenizer", "CamembertTokenizer"),
     "T5Tokenizer",
 }
-WITHOUT_SEPARATORS = {"Qwen2Tokenizer", "GemmaTokenizer", "MBartTokenizer", "MBart50Tokenizer"}
+WITHOUT_SEPARATORS = {
+    "Qwen2Tokenizer",
+    "GemmaTokenizer",
+    "MBartTokenizer",
+    "MBart50Tokenizer",
+    "NllbTokenizer",
+}
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,9 @@ PADS = {
 }
 
 
+WIDTHS = (360, 1360)
+
+
 def everywhere(page, widths):
     """Return axe-core's violations at each width: of everything in light, of colours in others."""
     found = set()
@@ -39,7 +42,7 @@ def everywhere(page, widths):
 
 
 @pytest.mark.parametrize(
-    "widths", [(360, 1360), pytest.param((800, 1360, 360), marks=pytest.mark.nightly)]
+    "widths", [WIDTHS, pytest.param((800, 1360, 360), marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("name", VIEWS)
 def test_axe_finds_nothing_in_any_view(visitor, name, widths):

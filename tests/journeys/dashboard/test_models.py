@@ -28,7 +28,7 @@ from tests.journeys.dashboard.between import (
     view,
 )
 from tests.journeys.dashboard.browser import DEFAULT, VIEWER, Visitor, said
-from tests.journeys.dashboard.test_accessibility import everywhere
+from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
 from tests.journeys.dashboard.test_use import saved
 
 pytestmark = pytest.mark.e2e
@@ -118,7 +118,7 @@ def test_a_head_and_the_most_alike_of_the_other_model(
     chips = view(page).get_by_role("region", name="Most alike heads").get_by_role("button")
     told = [float(text.split()[-1]) for text in chips.all_inner_texts()]
     np.testing.assert_allclose(told, np.sort(apart.ravel())[: len(told)], atol=1e-3)
-    assert not (violations := everywhere(page)), sorted(violations)
+    assert not (violations := everywhere(page, WIDTHS)), sorted(violations)
     assert saved(page, "SVG")[0].startswith(b"<svg")
 
     farthest = divmod(int(apart.argmax()), apart.shape[1])

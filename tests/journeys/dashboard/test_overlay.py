@@ -24,7 +24,7 @@ from tests.journeys.dashboard.between import (
 )
 from tests.journeys.dashboard.browser import Visitor
 from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer
-from tests.journeys.dashboard.test_accessibility import everywhere
+from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
 
 pytestmark = pytest.mark.e2e
 SVG = "{http://www.w3.org/2000/svg}"
@@ -151,4 +151,4 @@ def test_at_most_five_and_none_that_the_model_lacks(visitor: Visitor) -> None:
     head_button(page, "Heads", 4, 4).click()
     told(page, "Layer 4 head 4 shown, with 5 overlaid.")
     expect(keep(page)).to_be_disabled()
-    assert not (violations := everywhere(page)), sorted(violations)
+    assert not (violations := everywhere(page, WIDTHS)), sorted(violations)

@@ -20,7 +20,7 @@ from tests.journeys.dashboard.between import (
     told,
 )
 from tests.journeys.dashboard.browser import VIEWER, Visitor
-from tests.journeys.dashboard.test_accessibility import everywhere
+from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
 
 pytestmark = pytest.mark.e2e
 SHOWN = "Cross-attention shown."
@@ -43,7 +43,7 @@ def test_an_old_target_is_not_shown_nor_saved_as_the_new(translator):
     state = translator.state(view="target", a="w1 w2 w3 w4", target="w7 w8 w7")
     page = translator.open(state)
     told(page, SHOWN)
-    found = everywhere(page)
+    found = everywhere(page, WIDTHS)
     files, network = Files(page), Network(page)
     enter_text(page, "w5 w6", "Target: what the decoder is to have written")
     network.asked()

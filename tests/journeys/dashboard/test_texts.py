@@ -23,7 +23,7 @@ from tests.journeys.dashboard.between import (
     view,
 )
 from tests.journeys.dashboard.browser import Visitor, rows_of, said
-from tests.journeys.dashboard.test_accessibility import everywhere
+from tests.journeys.dashboard.test_accessibility import WIDTHS, everywhere
 from tests.journeys.dashboard.test_use import saved
 
 pytestmark = pytest.mark.e2e
@@ -132,7 +132,7 @@ def test_a_head_over_many_texts(visitor: Visitor, transformers_reference: Any) -
         np.testing.assert_allclose(
             [float(row[2]) for row in rows], np.array(worth)[order], atol=6e-5
         )
-    assert not (violations := everywhere(page)), sorted(violations)
+    assert not (violations := everywhere(page, WIDTHS)), sorted(violations)
     assert saved(page, "SVG")[0].count(b"<text") >= len(TITLES)
 
     page.get_by_role("link", name=TEXTS[14]).click()
