@@ -32,8 +32,11 @@ def randomized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            width = 0.3 if parameter.dim() > 1 else 0.2
-            parameter.add_(width * torch.randn(parameter.shape, generator=generator))
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() > 1:  # transformers' own are random, and differ with each run
+                parameter.copy_(0.3 * noise)
+            else:
+                parameter.add_(0.2 * noise)
     model.set_attn_implementation("eager")
     return model.eval()
 
