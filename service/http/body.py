@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
@@ -48,18 +49,17 @@ class RequestBody:
             if name == b"content-length" and value.isdigit():
                 self._check(int(value[:20]))
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                return await self._read(scope, receive)
+            async with asyncio.timeout(self._limits.seconds) as clock:
+                return await self._read(scope, receive, clock)
         except TimeoutError:
             seconds = f"{self._limits.seconds:g} seconds"
             raise RequestTimeout(f"the body was not complete within {seconds}") from None
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive, clock: asyncio.Timeout) -> bytes:
         chunks = []
         while True:
             if self.size >= TURN_BYTES:
-                turns: Turns = scope["app"].state.service.turns
-                await turns.take()
+                await _wait_for_turn(scope["app"].state.service.turns, clock)
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft
@@ -74,6 +74,15 @@ class RequestBody:
     def _check(self, size: int) -> None:
         if size > self._limits.max_bytes:
             raise BodyTooLarge(f"the body has more than {self._limits.max_bytes} bytes")
+
+
+async def _wait_for_turn(turns: Turns, clock: asyncio.Timeout) -> None:
+    """Wait for a turn to read more; the wait does not count as the client's time."""
+    now = asyncio.get_running_loop().time
+    left = (clock.when() or math.inf) - now()
+    clock.reschedule(None)
+    await turns.take()
+    clock.reschedule(now() + left)
 
 
 class ReplayedBody:

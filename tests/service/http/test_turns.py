@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.types import Message, Scope
 
+from service.errors import RequestTimeout
 from service.http.body import BodyLimits, RequestBody
 from service.http.turns import TURN_BYTES, Turns
 from service.system.budget import ByteBudget
@@ -113,3 +114,31 @@ async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once()
     assert sizes == [10 * TURN_BYTES] * 16 + [TURN_BYTES]
     assert loop.written[16][0] == "small"
     assert set(Counter(turn for _, turn in loop.written[17:]).values()) == {1}
+
+
+class Slow(Turns):
+    """Turns for each of which a body waits longer than its client may take."""
+
+    async def take(self) -> None:
+        await asyncio.sleep(0.6)
+
+
+async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
+    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Slow())))
+    scope: Scope = {"type": "http", "headers": [], "app": app}
+    messages = iter([True, False])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": LARGE, "more_body": next(messages)}
+
+    body = RequestBody(BodyLimits(2**30, 0.5), ByteBudget(2**30))
+    assert len(await body.read(scope, receive)) == 2 * TURN_BYTES
+
+    async def silent() -> Message:
+        if body.size:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": LARGE, "more_body": True}
+
+    body = RequestBody(BodyLimits(2**30, 0.5), ByteBudget(2**30))
+    with pytest.raises(RequestTimeout):
+        await body.read(scope, silent)
