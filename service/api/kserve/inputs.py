@@ -68,7 +68,8 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     tensor, tail = asked.inputs[0], memoryview(body)[length:]
     if tensor.shape[0] > max_rows:
         raise Unprocessable(f"{tensor.shape[0]} texts in one request; at most {max_rows} are taken")
-    elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * math.prod(tensor.shape)
+    elements = min(math.prod(tensor.shape), len(tail) // LENGTH_BYTES)
+    elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * elements
     context_of(request).reservation.grow(elements_bytes)
     if len(body) <= INLINE_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))

@@ -120,6 +120,7 @@ def bodies() -> dict[str, tuple[dict[str, Any], str]]:
         "no rows": ({"json": in_json([], [0])}, "shape"),
         "three columns": ({"json": in_json(["a"] * 3, [1, 3])}, "[B, 2]"),
         "three axes": ({"json": in_json(["a"], [1, 1, 1])}, "shape"),
+        "a huge axis": ({"json": in_json(["a"], [1, 2**31 - 1])}, "the shape must be"),
         "too few values": ({"json": in_json(["a"], [2])}, "1 values"),
         "a number": ({"json": in_json([1], [1])}, "must be a text"),
         "neither form": ({"json": {"inputs": [tensor()]}}, "is needed"),
