@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizer
@@ -21,7 +21,7 @@ _MOST_IDS = 2**24
 class DeclaredTokens(PreTrainedTokenizer):  # type: ignore[misc]
     """Special and added tokens of a checkpoint with a vocab.json, by transformers' own rules."""
 
-    vocab_files_names = {"vocab_file": "vocab.json"}  # noqa: RUF012
+    vocab_files_names: ClassVar[dict[str, str]] = {"vocab_file": "vocab.json"}
 
     def __init__(self, vocab_file: str, **settings: Any) -> None:
         self.ids = read_ids(Path(vocab_file))
