@@ -10,8 +10,8 @@ from benchmarks.harness.device_limits import PAGEABLE, PINNED
 from benchmarks.harness.figures import Figure, Goal, not_measured
 from benchmarks.harness.texts import of_length
 from benchmarks.harness.timing import in_turn
-from model.artifact.batch import pack
-from model.artifact.manifest import Precision
+from model.config.precision import Precision
+from model.numerics.batch import pack
 
 MAPS_SHARE = Goal("≥", 0.5)
 """Minimum rate of all maps relative to the pinned copy: the copy then takes half of the time."""

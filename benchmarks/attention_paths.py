@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from benchmarks.harness.report import write_json
 from benchmarks.harness.service import default_artifact
 from benchmarks.harness.timing import in_turn, median_ratio
-from model.artifact.batch import Batch, pack
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
+from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, memory_bytes

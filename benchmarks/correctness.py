@@ -16,12 +16,12 @@ from transformers import AutoModel
 from benchmarks.harness.bench import PRECISIONS, Bench, Model
 from benchmarks.harness.encoding import Encoding
 from benchmarks.harness.figures import Figure
-from model.artifact.batch import pack
-from model.artifact.compare import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
-from model.artifact.manifest import Precision
 from model.artifact.vectors import TextVectors
+from model.config.precision import Precision
 from model.export.verify import Segments, grid
 from model.export.verify_encoder import runtime_tensors
+from model.numerics.batch import pack
+from model.numerics.comparison import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
 
 LARGEST_BATCH = 12
 """Maximum number of texts in a batch."""

@@ -40,10 +40,10 @@ from benchmarks.harness.texts import read_workload
 from benchmarks.harness.timing import in_turn, median_ratio
 from benchmarks.harness.vectors import check_vectors
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
-from model.artifact.batch import pack
 from model.artifact.cache import cache_key
 from model.artifact.manifest import load_artifact
 from model.export.exporter import export
+from model.numerics.batch import pack
 from model.runtimes.onnx import OnnxRuntime
 
 LENGTHS = (16, 128, 512, 2048)

@@ -25,7 +25,7 @@ from benchmarks.harness.texts import Workload, mixed, of_length
 from benchmarks.harness.timing import Call, in_turn, median_ratio, wall_seconds
 from benchmarks.harness.vectors import check_vectors
 from benchmarks.peers.sentence_transformers import HALF, SentenceTransformersPeer
-from model.artifact.batch import pack
+from model.numerics.batch import pack
 
 OURS, SDPA, COMPILED = "Headscope", "sentence-transformers", "sentence-transformers compiled"
 BASE_SHARE, MIXED_RATIO = Goal("≥", 0.45), Goal("≥", 1.5)

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.harness.service import default_artifact
 from benchmarks.harness.timing import in_turn
-from model.artifact.batch import pack
 from model.artifact.layer_parts import LayerStep
 from model.artifact.manifest import Artifact, load_artifact
+from model.numerics.batch import pack
 from model.runtimes.registry import load_runtime
 
 

@@ -23,13 +23,13 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.service import default_artifact
 from benchmarks.harness.timing import Call, in_turn
-from model.artifact.batch import Batch, pack
 from model.artifact.manifest import TOKENIZER, WEIGHTS
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.graphs import export_encoder
 from model.export.quantization import quantize
+from model.numerics.batch import Batch, pack
 
 LENGTHS = (62, 60, 58, 55, 52, 50)
 NAMES = (

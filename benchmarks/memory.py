@@ -11,7 +11,7 @@ import torch
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.encoding import Encoding, Segments
 from benchmarks.harness.figures import Figure, Goal, not_measured
-from model.artifact.batch import pack
+from model.numerics.batch import pack
 from testing.memory import MEBIBYTE, memory_bytes
 
 NO_GROWTH = Goal("≤", 0.0)

@@ -32,17 +32,17 @@ from torch.utils._pytree import tree_map
 from benchmarks.harness.builds import BUILDS, write
 from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
-from model.artifact.batch import Batch
 from model.artifact.modules import transformer_folder
-from model.artifact.pooling import pool
 from model.artifact.sentence import SentenceConfig
-from model.artifact.similarity import similarity
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.calibration import batches_of, calibration_batches, similarity_batches
 from model.export.quantization import Int8Linear, quantize
 from model.export.verify import TEXTS
 from model.families.registry import read_config
+from model.numerics.batch import Batch
+from model.numerics.pooling import pool
+from model.numerics.similarity import similarity
 from model.packing import PackedBatch
 from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer

@@ -22,7 +22,7 @@ from benchmarks.harness.bench import Bench
 from benchmarks.harness.encoding import Encoding
 from benchmarks.harness.figures import Figure, not_measured
 from benchmarks.harness.texts import of_length
-from model.artifact.batch import Batch, pack
+from model.numerics.batch import Batch, pack
 from model.runtimes.registry import load_runtime
 
 TOP, RUNS, LENGTH = 10, 3, 128

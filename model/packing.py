@@ -10,14 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from model.artifact.batch import Batch
+from model.numerics.batch import Batch
 
 
 class PackedBatch(NamedTuple):
     """Texts end to end, and the positions of their tokens in the padded grid; int64.
 
     Operations on single tokens take `[T]`, or `[1, T]` for runtimes that are faster with it.
-    `model.artifact.batch.Batch` has the same fields as arrays.
+    `model.numerics.batch.Batch` has the same fields as arrays.
     """
 
     input_ids: Tensor

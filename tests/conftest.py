@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.artifact.manifest import Artifact, load_artifact
+from model.config.precision import Precision
 from model.runtimes.registry import weight_bits
 from service.settings import Settings
 from tests import sts

@@ -20,7 +20,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from model.artifact.cache import cache_key
-from model.artifact.manifest import Precision, load_artifact
+from model.artifact.manifest import load_artifact
+from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.runtimes.registry import weight_bits
 from service.system.machine import processor_name

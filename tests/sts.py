@@ -10,9 +10,9 @@ import numpy as np
 from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
-from model.artifact.batch import pack
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.pooling import TextPooling
+from model.numerics.batch import pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.registry import load_runtime
 
 MAX_TOKENS = 256

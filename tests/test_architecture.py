@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ FLOORS = {
     "model": (
         {"errors", "vendor_telemetry"},
         {"config"},
-        {"families", "norms", "tokenization"},
+        {"families", "norms", "numerics", "tokenization"},
         {"artifact"},
         {"packing", "sources"},
         {"attention"},
@@ -52,7 +53,7 @@ ROOMS = {room for floors in FLOORS.values() for rooms in floors for room in room
 CORE = ("engines", "scheduler", "inference")
 """Parts of the service that must not depend on a wire format."""
 TORCH_FREE = (
-    *("errors", "config", "artifact", "sources", "vendor_telemetry"),
+    *("errors", "config", "numerics", "artifact", "sources", "vendor_telemetry"),
     "tokenization.vocabulary",
 )
 """Parts of the model that the service may import anywhere."""
@@ -278,6 +279,13 @@ def test_torch_is_the_models_and_one_processes() -> None:
     assert importers({"onnx", "onnxscript"}) <= under("model.export")
     assert importers({"transformers"}) <= under("model.tokenization")
     assert TORCH_PROCESS not in {item.module for name in SOURCES for item in imports(name)}
+
+
+def test_numerics_needs_numpy_alone() -> None:
+    """And the types of the model's configuration, which are pydantic's."""
+    packages = {"numpy", "pydantic", "model"} | sys.stdlib_module_names
+    for name in under("model.numerics"):
+        assert {package_of(item.module) for item in imports(name)} <= packages, name
 
 
 def test_each_runtime_is_imported_in_one_place() -> None:

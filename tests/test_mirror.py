@@ -14,6 +14,7 @@ ROOT = TESTS.parent
 PACKAGES = ("model", "service")
 WITHOUT_TESTS = {
     "model/errors.py": "names of errors",
+    "model/config/precision.py": "names; the tests of manifests and verification hold them",
     "model/artifact/foreign.py": "a sentence; the tests of the runtime and the routes hold it",
     "model/artifact/serving_only.py": "a sentence; the tests of whoever raises it hold it",
     "service/__main__.py": "calls the command line",

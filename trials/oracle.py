@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.pooling import l2_normalize
+from model.numerics.pooling import l2_normalize
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Floats, Pooling, TextTask
 from service.engines.fake import FakeEngine

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.timing import in_turn, median_ratio
-from model.artifact.batch import Batch, pack
 from model.artifact.manifest import load_artifact
-from model.artifact.pooling import TextPooling
+from model.numerics.batch import Batch, pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, forget_peak, memory_bytes
 

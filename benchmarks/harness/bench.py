@@ -19,8 +19,9 @@ from benchmarks.harness.encoding import Encoding
 from benchmarks.harness.figures import Figure, Goal
 from benchmarks.harness.sizes import FULL, Sizes
 from model.artifact.cache import cache_key
-from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.artifact.manifest import Artifact, load_artifact
 from model.config.encoder import EncoderConfig
+from model.config.precision import Precision
 from model.export.exporter import export
 from model.families.registry import read_config
 from model.runtimes.registry import load_runtime

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tokenizers import Tokenizer
 
-from model.artifact.batch import Batch, Ids, pack
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.pooling import TextPooling
+from model.numerics.batch import Batch, Ids, pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.contract import Floats, Runtime
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 

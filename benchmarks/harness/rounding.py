@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from benchmarks.harness.alone import random_batch
-from model.artifact.batch import Batch
 from model.artifact.manifest import load_artifact
 from model.encoder.encoder import Encoder
+from model.numerics.batch import Batch
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_encoder

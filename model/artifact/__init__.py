@@ -1,0 +1,1 @@
+"""Format of the artifact folder: manifest, signatures of graphs, integrity, and settings."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from model.artifact.integrity import sha256_of
 from model.artifact.late_files import METADATA
-from model.artifact.manifest import WeightBits
 from model.artifact.modules import listed_modules, transformer_folder
+from model.config.precision import WeightBits
 from model.errors import SourceError
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers", "transformers")

@@ -1,7 +1,7 @@
 """Decomposition of an encoder's states into shares of input tokens: its steps and tensors.
 
 Along the axis of P = S + 1 parts, part 0 is the state of a token and part i the share that input
-token i − 1 has in it; parts 1 … S sum to part 0. numpy only.
+token i − 1 has in it; parts 1 … S sum to part 0.
 
 Notation: S tokens of one text, C of them that are computed together, P parts, H hidden size,
 I intermediate size, L layers, N heads of queries and m of keys and values, p size of a head.
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.signature import GraphSignature, TensorSpec
 from model.config.encoder import EncoderConfig
 
@@ -161,44 +160,6 @@ def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
 def norm_applies(config: EncoderConfig, layer: int) -> bool:
     """Return whether the input of a layer with a norm before its attention is normalised."""
     return layer > 0 or config.layer.first_attention_norm
-
-
-def pooled_parts(parts: Floats, pooling: PoolingModes, first_token: int = 0) -> Floats:
-    """Return the decomposition of a pooled vector.
-
-    Args:
-        parts: `[S, P, H]`, parts of every token.
-        pooling: as for `pool`; each feature of "max" comes from the token with its largest value.
-        first_token: index of the first pooled token.
-
-    Returns:
-        `[P, H]`, or `[P, n · H]` for n modes.
-
-    """
-    pooled = []
-    for mode in modes_of(pooling):
-        if mode == "max":
-            largest = first_token + parts[first_token:, 0].argmax(axis=0)
-            features = np.arange(parts.shape[2])
-            pooled.append(parts[largest, :, features].T)
-            continue
-        weights = np.zeros(len(parts), np.float32)
-        counted = weights[first_token:]
-        match mode:
-            case "mean":
-                counted[:] = 1 / len(counted)
-            case "cls":
-                counted[0] = 1
-            case "last":
-                counted[-1] = 1
-            case "mean_sqrt_len_tokens":
-                counted[:] = 1 / np.sqrt(len(counted))
-            case "weightedmean":
-                counted[:] = np.arange(first_token + 1, len(parts) + 1)
-                counted /= counted.sum()
-        pooled.append(np.tensordot(weights, parts, axes=1))
-    joined: Floats = np.concatenate(pooled, axis=1)
-    return joined
 
 
 def _norm_shapes(name: str, config: EncoderConfig) -> Shapes:

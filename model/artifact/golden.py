@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 
 from model.artifact.access import reading, writing
 from model.artifact.manifest import GOLDEN, Artifact
-from model.artifact.targets import TargetTensors
 from model.config.encoder import EncoderConfig
+from model.numerics.targets import TargetTensors
 from model.tokenization.vocabulary import model_ids
 
 Ids = NDArray[np.int64]

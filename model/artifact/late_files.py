@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
-from model.artifact.late_interaction import ROLES, Role, TokenModule
 from model.artifact.modules import (
     MODULES,
     ModuleEntry,
@@ -35,8 +34,9 @@ from model.artifact.sentence_files import (
     read_transformer,
     refuse_unknown,
 )
-from model.artifact.vector_modules import Dense, Normalize
 from model.errors import ConfigError
+from model.numerics.late_interaction import ROLES, Role, TokenModule
+from model.numerics.vector_modules import Dense, Normalize
 
 PYLATE_DENSE = "pylate.models.Dense.Dense"
 METADATA = "artifact.metadata"

@@ -54,11 +54,12 @@ from model.artifact.integrity import (
 )
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
-from model.artifact.task import TaskConfig
 from model.artifact.verification import VerificationRecord
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig, UnknownEncoder
+from model.config.precision import Precision, WeightBits
 from model.errors import ArtifactError
+from model.numerics.task_head import TaskConfig
 
 MANIFEST = "manifest.json"
 ENCODER_GRAPH = "encoder.onnx"
@@ -130,8 +131,6 @@ DATA_OF: dict[str, tuple[str, ...]] = {
 """File → files beside it that may hold some of its tensors; other files are self-contained."""
 FORMAT: Literal[10] = 10
 
-Precision = Literal["fp32", "fp16", "bf16", "int8"]
-WeightBits = Literal[7, 8]
 GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
 RuntimeName = Literal[GraphRuntimeName, "pytorch"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from model.artifact.compare import Kind, Tolerance, tolerances_of
 from model.artifact.manifest import Manifest
-from model.artifact.verification import USES, Use
+from model.config.precision import USES, Use
+from model.numerics.comparison import Kind, Tolerance, tolerances_of
 
 
 def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:

@@ -20,7 +20,6 @@ from model.artifact.modules import (
     read_object,
     transformer_folder,
 )
-from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.sentence_files import (
     read_model,
     read_pooling,
@@ -30,8 +29,9 @@ from model.artifact.sentence_files import (
 )
 from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
 from model.artifact.task import task_kind
-from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
+from model.numerics.pooling import PoolingModes, modes_of
+from model.numerics.vector_modules import VectorModule, size_after
 
 SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
 """Similarity functions; the last two are for late interaction only."""

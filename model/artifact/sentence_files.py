@@ -14,15 +14,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from model.artifact.modules import ModuleEntry, read_object
-from model.artifact.pooling import PoolingMode, PoolingModes
-from model.artifact.vector_modules import (
+from model.errors import ConfigError
+from model.numerics.pooling import PoolingMode, PoolingModes
+from model.numerics.vector_modules import (
     DENSE_ACTIVATIONS,
     Dense,
     LayerNorm,
     Normalize,
     VectorModule,
 )
-from model.errors import ConfigError
 
 Fields = dict[str, Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model.artifact.pooling import PoolingName
 from model.errors import ConfigError
+from model.numerics.pooling import PoolingName
 
 _CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
 _SPARSE = "it gives sparse vectors (SPLADE)"

@@ -26,8 +26,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from model.artifact.task import TaskConfig
 from model.config.encoder import EncoderConfig
+from model.numerics.task_head import TaskConfig
 
 Float = Literal["float32", "float16"]
 Dtype = Literal["int64", "int32"] | Float

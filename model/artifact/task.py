@@ -1,27 +1,20 @@
-"""Task heads: outputs of a checkpoint beside vectors, from the last hidden state. Without torch.
+"""Recognition of a checkpoint's task head, from its configuration files. Without torch.
 
 Formats: the `architectures` of transformers' `config.json`, and the modules and the
 `transformer_task` of sentence-transformers' cross-encoders and sparse encoders. `late_files.py` has
 the formats of late-interaction models.
-
-Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary, D features of a
-token's vector.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from model.artifact.late_files import is_late_interaction
-from model.artifact.late_interaction import LateInteraction
 from model.artifact.modules import ModuleEntry, listed_modules, read_object, transformer_folder
-from model.config.encoder import ActivationName
 from model.errors import ConfigError
+from model.numerics.task_head import TaskKind
 
-TaskKind = Literal["sequence_classification", "token_classification", "sparse", "late_interaction"]
 _ARCHITECTURES: dict[str, TaskKind] = {
     "ForSequenceClassification": "sequence_classification",
     "ForTokenClassification": "token_classification",
@@ -30,50 +23,6 @@ _TRANSFORMER_TASKS: dict[str, TaskKind] = {
     "sequence-classification": "sequence_classification",
     "fill-mask": "sparse",
 }
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Transform(_Part):
-    """Layer before a task head's last map: f(W x + b), and optionally a norm."""
-
-    size: int = Field(gt=0)
-    bias: bool = True
-    activation: ActivationName
-    norm_eps: float | None = None
-    """Epsilon of a layer norm after the activation; None without one."""
-    norm_bias: bool = True
-
-
-class TaskConfig(_Part):
-    """Config of a task head."""
-
-    kind: TaskKind
-    outputs: int = Field(gt=0)
-    """Number of outputs: C, V, or D."""
-    labels: tuple[str, ...] = ()
-    """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
-    vectors)."""
-    pooling: Literal["none", "cls", "mean", "max", "sum"]
-    """Pooling to one row per text: of the hidden states before sequence classification, or of the
-    activated outputs of a sparse vector."""
-    activation: Literal["relu", "log1p_relu"] = "relu"
-    """Activation of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
-    transform: Transform | None = None
-    output_bias: bool = True
-    late: LateInteraction | None = None
-    """Settings of late interaction; None for all other kinds."""
-
-    @property
-    def by_token(self) -> bool:
-        """Whether the head has an output for each token of a text."""
-        return self.kind in ("token_classification", "late_interaction")
-
-    def shape(self, tokens: int) -> tuple[int, ...]:
-        """Return the shape of the output for one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""
-        return (tokens, self.outputs) if self.by_token else (self.outputs,)
 
 
 def task_kind(folder: Path) -> TaskKind | None:

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 
 from model.artifact.access import reading
 from model.artifact.manifest import VECTOR_MODULES, Artifact
-from model.artifact.pooling import PoolingModes, l2_normalize, modes_of, pool
 from model.artifact.sentence import SentenceConfig
-from model.artifact.vector_modules import Floats, VectorModule, tensor_name
+from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool
+from model.numerics.vector_modules import Floats, VectorModule, tensor_name
 
 
 class TextVectors:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from model.artifact.similarity import Similarity
-
-Use = Literal["vectors", "heads"]
-"""Use of an artifact: vectors of texts and outputs of a task head, or maps and hidden states."""
-USES: tuple[Use, ...] = get_args(Use)
+from model.config.precision import USES, Use
+from model.numerics.similarity import Similarity
 
 
 class Verdict(BaseModel):

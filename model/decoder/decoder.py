@@ -1,7 +1,7 @@
 """Decoder of an encoder–decoder model: a target's tokens over a source's hidden state.
 
 A forward pass reads a given target; nothing is generated. Targets and sources are packed end to
-end, like an encoder's texts (see `model.artifact.batch`).
+end, like an encoder's texts (see `model.numerics.batch`).
 
 Notation: B pairs of texts, T_all and S_all tokens of all targets and sources, T and S of the
 longest, H hidden size, L layers, N heads, V words.

@@ -1,6 +1,6 @@
 """Encoder: embeddings, then L layers of self-attention and feed-forward.
 
-Texts are packed: T tokens of all texts, end to end (see `model.artifact.batch`). Operations on
+Texts are packed: T tokens of all texts, end to end (see `model.numerics.batch`). Operations on
 single tokens take `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from model.artifact.batch import Batch, pack
+from model.numerics.batch import Batch, pack
 from model.tokenization.vocabulary import model_ids
 
 TEXTS = Path(__file__).with_name("calibration.txt")

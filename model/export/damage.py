@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from model.artifact.compare import Floats, Key
+from model.numerics.comparison import Floats, Key
 
 
 def add_checks(

@@ -32,8 +32,6 @@ from model.artifact.manifest import (
     WEIGHTS,
     Artifact,
     Manifest,
-    Precision,
-    WeightBits,
     write_manifest,
 )
 from model.artifact.modules import transformer_folder
@@ -42,6 +40,7 @@ from model.artifact.signature import Float, GraphName, GraphSignature
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
 from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
+from model.config.precision import Precision, WeightBits
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import save_decoder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from model.artifact.bounds import Check
-from model.artifact.compare import Comparison, Key, Kind, Tolerance
+from model.numerics.bounds import Check
+from model.numerics.comparison import Comparison, Key, Kind, Tolerance
 
 _PLACES: Mapping[Kind, tuple[int, int]] = {
     "hidden": (0, 0),

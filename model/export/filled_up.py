@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from model.artifact.batch import pack
-from model.artifact.compare import Comparison, Kind, Tolerance, task_key
-from model.artifact.scores import text_scores
 from model.encoder.encoder import Encoder
+from model.numerics.batch import pack
+from model.numerics.comparison import Comparison, Kind, Tolerance, task_key
+from model.numerics.task_head import text_scores
 from model.packing import PackedBatch
 from model.runtimes.contract import Runtime
 from model.tasks.head import TaskModule, scores_of_text

@@ -18,8 +18,9 @@ from onnx.external_data_helper import (
 
 from model.artifact.access import writing
 from model.artifact.foreign import INPUTS
-from model.artifact.manifest import ENCODER_DATA, Precision
+from model.artifact.manifest import ENCODER_DATA
 from model.artifact.signature import Dtype, GraphSignature, TensorSpec
+from model.config.precision import Precision
 from model.errors import CheckpointError, ConfigError
 from model.export.foreign_attentions import FLOATS, attentions
 from model.runtimes.registry import trial

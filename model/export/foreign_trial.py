@@ -12,14 +12,14 @@ from dataclasses import asdict
 
 import numpy as np
 
-from model.artifact.batch import pack
-from model.artifact.compare import TOLERANCES, Difference, difference
 from model.artifact.golden import Ids, golden_inputs
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.tokenizer import read_tokenizer
 from model.artifact.verification import Verdict, VerificationRecord, next_power_of_ten
 from model.errors import CheckpointError, ModelError
 from model.export.foreign_attentions import ROUNDING, row_sums_off
+from model.numerics.batch import pack
+from model.numerics.comparison import TOLERANCES, Difference, difference
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.registry import load_for_trial
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import torch
 
-from model.artifact.batch import pack
 from model.artifact.golden import GoldenText, Ids
-from model.artifact.targets import random_labels
 from model.export.loading import Modules
 from model.export.verify_decoder import torch_targets
+from model.numerics.batch import pack
+from model.numerics.targets import random_labels
 from model.packing import PackedBatch
 from model.tasks.head import scores_of_text
 

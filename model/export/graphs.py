@@ -30,13 +30,13 @@ from model.artifact.signature import (
     head_scores_signature,
     task_signature,
 )
-from model.artifact.task import TaskConfig
 from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.export.values import values_signature
+from model.numerics.task_head import TaskConfig
 from model.packing import PackedBatch
 from model.tasks.head import TaskModule
 

@@ -8,14 +8,14 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.artifact.late_files import Expansion, LateFiles, read_late_files
-from model.artifact.late_interaction import LateInteraction, QueryExpansion
 from model.artifact.modules import listed_modules, transformer_folder
-from model.artifact.task import TaskConfig
-from model.artifact.vector_modules import tensor_name
 from model.checkpoint import read_tensors, weight_files
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
 from model.export.module_tensors import module_tensors
+from model.numerics.late_interaction import LateInteraction, QueryExpansion
+from model.numerics.task_head import TaskConfig
+from model.numerics.vector_modules import tensor_name
 from model.tasks.checkpoint import build_task_head
 from model.tasks.head import TaskModule
 from model.tokenization.tokenizer import special_token

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from model.artifact.late_files import PYLATE_DENSE
 from model.artifact.modules import listed_modules
-from model.artifact.vector_modules import VectorModule, tensor_name
 from model.errors import CheckpointError
+from model.numerics.vector_modules import VectorModule, tensor_name
 
 _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 

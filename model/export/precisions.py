@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.artifact.manifest import Precision
+from model.config.precision import Precision
 from model.errors import ConfigError
 from model.families.registry import FAMILIES
 

@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.artifact.batch import Batch
-from model.artifact.manifest import WeightBits
+from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import GatedFeedForward
 from model.encoder.layers import Layer
+from model.numerics.batch import Batch
 from model.packing import PackedBatch
 
 SMOOTHING: Mapping[WeightBits, float] = {8: 0.5, 7: 0.6}

@@ -10,36 +10,14 @@ import numpy as np
 import onnx
 from tokenizers import Tokenizer
 
-from model.artifact.batch import pack
-from model.artifact.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
-from model.artifact.compare import (
-    Comparison,
-    Difference,
-    Key,
-    Kind,
-    Tolerance,
-    tolerances_of,
-)
 from model.artifact.golden import golden_inputs
-from model.artifact.manifest import (
-    GRAPHS,
-    TOKENIZER,
-    Artifact,
-    Precision,
-)
+from model.artifact.manifest import GRAPHS, TOKENIZER, Artifact
 from model.artifact.signature import GraphSignature
-from model.artifact.similarity import Similarity
 from model.artifact.vectors import TextVectors
-from model.artifact.verification import (
-    USES,
-    Use,
-    Verdict,
-    VerificationRecord,
-    failures,
-    next_power_of_ten,
-)
+from model.artifact.verification import Verdict, VerificationRecord, failures, next_power_of_ten
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.config.precision import USES, Precision, Use
 from model.export.damage import add_checks
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
@@ -48,6 +26,17 @@ from model.export.rounding import load_references, with_rounding
 from model.export.verify_decoder import add_targets
 from model.export.verify_encoder import runtime_tensors, torch_tensors
 from model.export.verify_similarity import measure_similarity
+from model.numerics.batch import pack
+from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
+from model.numerics.comparison import (
+    Comparison,
+    Difference,
+    Key,
+    Kind,
+    Tolerance,
+    tolerances_of,
+)
+from model.numerics.similarity import Similarity
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.registry import load_runtime
 from model.tokenization.vocabulary import model_ids

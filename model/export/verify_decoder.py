@@ -1,6 +1,6 @@
 """Tensors of targets for the verification: from a PyTorch decoder, and from its graphs.
 
-Notation as in `model.artifact.targets`.
+Notation as in `model.numerics.targets`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from model.artifact.batch import Batch, pack
-from model.artifact.compare import Floats, Key
-from model.artifact.shift import shift_right
 from model.artifact.signature import MapKind
-from model.artifact.targets import Ids, TargetTensors, random_labels
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
+from model.numerics.batch import Batch, pack
+from model.numerics.comparison import Floats, Key
+from model.numerics.shift import shift_right
+from model.numerics.targets import Ids, TargetTensors, random_labels
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.pytorch_decoder import TorchDecoder

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from model.artifact.batch import Batch
-from model.artifact.compare import Floats, Key, keyed, task_key
-from model.artifact.pooling import TextPooling
-from model.artifact.scores import rows_of, text_scores
 from model.artifact.vectors import TextVectors
 from model.encoder.encoder import Encoder
+from model.numerics.batch import Batch
+from model.numerics.comparison import Floats, Key, keyed, task_key
+from model.numerics.pooling import TextPooling
+from model.numerics.task_head import rows_of, text_scores
 from model.packing import PackedBatch
 from model.runtimes.contract import Runtime
 from model.runtimes.pytorch import PyTorchRuntime

@@ -9,11 +9,11 @@ import torch
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.pooling import TextPooling, pool
-from model.artifact.similarity import Similarity, similarity
 from model.artifact.vectors import TextVectors
 from model.encoder.encoder import Encoder
 from model.export.calibration import similarity_batches
+from model.numerics.pooling import TextPooling, pool
+from model.numerics.similarity import Similarity, similarity
 from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Runtime
 

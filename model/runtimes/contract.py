@@ -13,14 +13,14 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch, Ids
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.layer_parts import LayerParts, LayerStep
-from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
-from model.artifact.task import TaskConfig
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.numerics.batch import Batch, Ids
+from model.numerics.pooling import TextPooling
+from model.numerics.task_head import TaskConfig
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
@@ -208,7 +208,7 @@ class Runtime(Protocol):
         """
 
     def score(self, rows: Floats) -> Floats:
-        """Return the outputs of the task head; see `model.artifact.scores`.
+        """Return the outputs of the task head; see `model.numerics.task_head`.
 
         Args:
             rows: `[n, H]`, one per text or per token; for sparse vectors, the tokens of one text.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.artifact.batch import Ids
-from model.artifact.pooling import TextPooling, l2_normalize, modes_of
+from model.numerics.batch import Ids
+from model.numerics.pooling import TextPooling, l2_normalize, modes_of
 from model.runtimes.contract import Floats
 
 

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
 from model.artifact.signature import MapKind, TensorSpec
 from model.errors import ModelError
+from model.numerics.batch import Batch
 from model.runtimes.contract import Floats
 from model.runtimes.host import Calls, HostRuntime
 

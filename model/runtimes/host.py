@@ -7,12 +7,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
-from model.artifact.batch import Batch, Ids, pack
-from model.artifact.pooling import TextPooling, l2_normalize, pool
-from model.artifact.task import TaskConfig
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.errors import ModelError
+from model.numerics.batch import Batch, Ids, pack
+from model.numerics.pooling import TextPooling, l2_normalize, pool
+from model.numerics.task_head import TaskConfig
 from model.runtimes.contract import (
     NO_DECODER,
     NO_OWN_MAPS,

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch, Ids
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     ENCODER_GRAPH,
@@ -21,6 +20,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
+from model.numerics.batch import Batch, Ids
 from model.runtimes import cuda
 from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime, every_head
 from model.runtimes.foreign import ForeignRuntime

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ATTENTION_OF, DECODER_KINDS, GraphName, MapKind
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.errors import ModelError
+from model.numerics.batch import Batch, Ids, coarser, pack, widen
 from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, cut

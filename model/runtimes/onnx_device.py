@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import TextPooling, modes_of, pool
 from model.artifact.signature import GraphName, MapKind, hidden_state_name
 from model.errors import DeviceLostError, ModelError
+from model.numerics.batch import Batch, Ids, coarser, pack, widen
+from model.numerics.pooling import TextPooling, modes_of, pool
 from model.runtimes import cuda
 from model.runtimes.contract import (
     NO_OWN_MAPS,

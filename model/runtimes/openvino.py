@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from model.artifact.batch import Batch, coarser, widen
 from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, Artifact
 from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
+from model.numerics.batch import Batch, coarser, widen
 from model.runtimes.contract import NO_DECODER, Floats, Resources, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from model.artifact.batch import Batch, Ids
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.layer_parts import LayerParts, LayerStep
@@ -24,6 +23,7 @@ from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.encoder.layer_parts import parametrized
 from model.errors import ArtifactError
+from model.numerics.batch import Batch, Ids
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Floats, HeadScores, Resources
 from model.runtimes.host import HostRuntime

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.artifact.batch import Ids
 from model.artifact.signature import MapKind
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
 from model.decoder.decoder import Decoder
 from model.errors import ModelError
+from model.numerics.batch import Ids
 from model.packing import PackedBatch
 from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats
 from model.runtimes.host import cut

@@ -14,7 +14,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from model.artifact.manifest import Artifact, Precision, RuntimeName, WeightBits
+from model.artifact.manifest import Artifact, RuntimeName
+from model.config.precision import Precision, WeightBits
 from model.errors import ProviderError
 from model.runtimes.contract import Device, Resources, Runtime
 

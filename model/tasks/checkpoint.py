@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from model.artifact.modules import read_object, transformer_folder
-from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
+from model.artifact.task import sparse_pooling, task_kind
 from model.checkpoint import read_tensors, stored_tensors, weight_files
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
+from model.numerics.task_head import TaskConfig, TaskKind, Transform
 from model.tasks.head import TaskModule, task_head
 from model.tasks.layouts import LAYOUTS, Layout
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.artifact.late_interaction import TokenModule
-from model.artifact.scores import Floats
-from model.artifact.task import TaskConfig, Transform
-from model.artifact.vector_modules import Dense
 from model.encoder.feed_forward import ACTIVATIONS
+from model.numerics.late_interaction import TokenModule
+from model.numerics.task_head import Floats, TaskConfig, Transform
+from model.numerics.vector_modules import Dense
 
 
 class TransformLayer(nn.Module):

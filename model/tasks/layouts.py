@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from model.artifact.task import TaskKind
+from model.numerics.task_head import TaskKind
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from model.artifact.manifest import Manifest, Precision
-from model.artifact.pooling import modes_of
+from model.artifact.manifest import Manifest
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.encoder import UnknownEncoder
+from model.config.precision import Precision
+from model.numerics.pooling import modes_of
 from service.api.wire.accept import prefers
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import name_model, service_of

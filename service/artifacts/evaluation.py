@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from model.artifact.bounds import bounds_line
 from model.artifact.manifest import TOKENIZER, Artifact, Manifest
-from model.artifact.similarity import spearman
 from model.artifact.vectors import TextVectors
-from model.artifact.verification import USES
+from model.config.precision import USES
+from model.numerics.bounds import bounds_line
+from model.numerics.similarity import spearman
 from model.runtimes.contract import Device
 from service.artifacts.timing import Rate, in_turn
 from service.engines.contract import Engine, Floats, Pooling, TextTask

@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.artifact.cache import cache_key
-from model.artifact.manifest import Artifact, Precision
+from model.artifact.manifest import Artifact
+from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.sources.locate import display_name
 from service.artifacts.opening import (

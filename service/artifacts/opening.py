@@ -8,8 +8,9 @@ from typing import Literal
 
 from model.artifact.cache import cache_key
 from model.artifact.files import share_files
-from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.recorded import passed_uses
+from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import check_device, weight_bits
 from model.sources.foreign import ForeignGraph, find_graph

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.artifact.bounds import LARGEST_LOSS
-from model.artifact.manifest import Artifact, Precision
-from model.artifact.verification import USES, VerificationRecord
+from model.artifact.manifest import Artifact
+from model.artifact.verification import VerificationRecord
+from model.config.precision import USES, Precision
 from model.errors import ArtifactError, ModelError
+from model.numerics.bounds import LARGEST_LOSS
 from service.artifacts.evaluation import (
     Embedder,
     aligned,

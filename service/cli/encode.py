@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from model.artifact.pooling import PoolingName
+from model.numerics.pooling import PoolingName
 from service.cli.command import Choice, Command
 from service.cli.exits import WrongUseError
 from service.cli.options import given, setting, settings_of

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.layer_parts import LayerParts, LayerStep
-from model.artifact.pooling import PoolingModes
 from model.artifact.signature import MapKind
+from model.numerics.pooling import PoolingModes
 from model.runtimes.contract import HeadScores
 
 Ids = NDArray[np.int64]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.artifact.batch import pack
-from model.artifact.shift import shift_right
 from model.config.decoder import DecoderConfig
+from model.numerics.batch import pack
+from model.numerics.shift import shift_right
 from model.runtimes.contract import Decoding, Runtime
 from service.engines.contract import Floats, Target, TargetOutput, TextTask
 from service.engines.head_masks import head_mask

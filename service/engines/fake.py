@@ -14,8 +14,8 @@ import numpy as np
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.layer_parts import PARTS, LayerParts, LayerStep
-from model.artifact.pooling import modes_of
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import modes_of
 from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.artifact.batch import pack
-from model.artifact.pooling import TextPooling
-from model.artifact.scores import rows_of, text_scores
 from model.errors import DeviceLostError, ModelError
+from model.numerics.batch import pack
+from model.numerics.pooling import TextPooling
+from model.numerics.task_head import rows_of, text_scores
 from model.runtimes.contract import NO_DECODER, Runtime
 from service.engines.contract import (
     DecomposeTask,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.artifact.targets import TargetTensors
 from model.config.decoder import DecoderConfig
+from model.numerics.targets import TargetTensors
 from service.engines.contract import Floats, Ids, MapsTask, Output, Target
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from model.artifact.pooling import PoolingName
+from model.numerics.pooling import PoolingName
 from service.inference.tokenization.excerpt import Direction
 
 Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
 from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
+from model.numerics.comparison import Comparison, Key, keyed, task_key, tolerances_of
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.scheduler.outputs import check_outputs

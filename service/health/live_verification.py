@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from model.artifact.compare import Difference, Floats, Key, Kind, difference, tolerances_of
 from model.artifact.manifest import Manifest
-from model.artifact.pooling import l2_normalize
 from model.artifact.recorded import measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
+from model.numerics.comparison import Difference, Floats, Key, Kind, difference, tolerances_of
+from model.numerics.pooling import l2_normalize
 from service.engines.contract import DecomposeTask, LayerTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler

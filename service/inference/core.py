@@ -9,12 +9,12 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
 from model.artifact.serving_only import left_out
 from model.artifact.vectors import TextVectors
-from model.artifact.verification import Use
+from model.config.precision import Use
+from model.numerics.comparison import Comparison
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.maps import Convert

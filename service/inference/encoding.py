@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from model.artifact.layer_parts import PartName
 from model.artifact.manifest import Manifest
-from model.artifact.pooling import PoolingName
-from model.artifact.verification import Use
+from model.config.precision import Use
+from model.numerics.pooling import PoolingName
 from service.engines.contract import Ablated, Floats
 from service.inference.notices import Notices
 from service.inference.timings import Timings

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.artifact.layer_parts import LayerStep, PartName
-from model.artifact.pooling import pool
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import pool
 from service.engines.contract import Floats, LayerTask, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.attention.stream import LAYER_BYTES

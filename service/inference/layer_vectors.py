@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from model.artifact.pooling import pool
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
+from model.numerics.pooling import pool
 from service.engines.contract import Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 

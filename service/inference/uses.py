@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.artifact.manifest import Manifest
-from model.artifact.verification import Use
+from model.config.precision import Use
 from service.errors import HeadsNotVerified, NotVerified
 
 NAMES: Mapping[Use, str] = {

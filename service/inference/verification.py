@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from model.artifact.compare import Comparison, Key, keyed, task_key
 from model.artifact.manifest import Manifest
 from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.numerics.comparison import Comparison, Key, keyed, task_key
 from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout, Overloaded

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings
 
-from model.artifact.manifest import Precision
+from model.config.precision import Precision
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.pooling import PoolingSetting
 from service.settings.client_values import aliases_to_meet

@@ -8,7 +8,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from model.artifact.compare import Kind
+from model.numerics.comparison import Kind
 from service.engines.contract import Engine, Task, TextTask
 from service.scheduler.admission import BatchLimits, RefusalReason
 from service.scheduler.lanes import LANE_SHARES, LaneName

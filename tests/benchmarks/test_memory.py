@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import memory
-from model.artifact.batch import Batch
 from model.families.registry import parse_config
+from model.numerics.batch import Batch
 from tests.model.checkpoints import TINY
 
 

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from examples.spelled_dates.train import train
-from model.artifact.batch import pack
-from model.artifact.shift import shift_right
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
+from model.numerics.batch import pack
+from model.numerics.shift import shift_right
 from model.packing import PackedBatch
 
 

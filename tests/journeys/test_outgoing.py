@@ -19,7 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from model.artifact.manifest import Artifact, Precision
+from model.artifact.manifest import Artifact
+from model.config.precision import Precision
 from testing.process import Service, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

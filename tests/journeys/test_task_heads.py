@@ -20,12 +20,12 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     TASK_WEIGHTS,
     Artifact,
-    Precision,
     RuntimeName,
     load_artifact,
     record_file,
     write_manifest,
 )
+from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.export.serving import serving_copy
 from model.export.verify import verify

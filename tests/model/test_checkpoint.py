@@ -18,11 +18,11 @@ from transformers import (
     BertModel,
 )
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint, load_weights
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.bert import BERT
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import TINY, edit_json, edit_weights
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.artifact.batch import pack
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 
 LENGTHS = [5, 1, 9, 3]

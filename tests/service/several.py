@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.engines.fake import FakeEngine
 
 

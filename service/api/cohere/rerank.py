@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.cohere.errors import ERRORS
 from service.api.cohere.meta import Meta, new_id, searched
 from service.api.drop_in.documents import NAMING, Documents, shortened

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from fastapi import Request
 
-from model.artifact.task import TaskConfig, TaskKind
+from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.wire.reserved import hold
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig, TaskKind
+from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import InfinityReply, InfinityRequest, Texts, envelope
 from service.api.tei.predict import PREDICTION_BYTES, predictions

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.wire.route import service_of
 from service.serving.models import ServedModel
 

@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.infinity.fields import InfinityReply, InfinityRequest, Text, Texts, envelope
 from service.api.wire.reserved import CHARACTER_BYTES, reserve

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from model.artifact.pooling import PoolingName
+from model.numerics.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
 from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest

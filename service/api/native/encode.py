@@ -18,9 +18,9 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from model.artifact.layer_parts import PARTS, PartName
-from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import PoolingName
 from service.api.native.indices import (
     Ablate,
     EncoderHead,

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from model.artifact.manifest import TASK_WEIGHTS
-from model.artifact.pooling import PoolingName
 from model.artifact.serving_only import left_out
-from model.artifact.task import TaskConfig, TaskKind
+from model.numerics.pooling import PoolingName
+from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.native.explain_forms import (
     MATCH_BYTES,
     explain_json,

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from model.artifact.compare import Comparison, Kind, Tolerance
 from model.artifact.recorded import passed_uses, recorded_tolerances
-from model.artifact.verification import USES
+from model.config.precision import USES
+from model.numerics.comparison import Comparison, Kind, Tolerance
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.problems import PROBLEMS

@@ -16,7 +16,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig, TaskKind
+from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import check_given
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes

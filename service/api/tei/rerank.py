@@ -12,7 +12,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import check_given
 from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.tei.texts import TeiRequest, add_compute_headers

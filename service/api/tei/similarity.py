@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from model.artifact.pooling import l2_normalize
+from model.numerics.pooling import l2_normalize
 from service.api.drop_in.embedding import Embedding, check_embedder, check_given, prepare_embedding
 from service.api.native.texts import LenientRequest
 from service.api.tei.errors import ERRORS

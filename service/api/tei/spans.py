@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.wire.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
 from service.inference.tasks.spans import Span

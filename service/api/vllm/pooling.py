@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskKind
+from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import (
     BASE64_BYTES_PER_FLOAT,
     ListForm,

@@ -11,7 +11,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.drop_in.documents import Documents, shortened
 from service.api.vllm.errors import error_response
 from service.api.vllm.fields import VllmRequest, envelope

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer

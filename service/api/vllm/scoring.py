@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fastapi import Request
 
-from model.artifact.late_interaction import LateInteraction
-from model.artifact.task import TaskConfig
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.task_head import TaskConfig
 from service.api.drop_in.prompts import without_prompt
 from service.api.drop_in.ranking import Ranking, ranker
 from service.api.vllm.fields import VllmRequest

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.artifact.manifest import Manifest
-from model.artifact.shift import shift_right
 from model.artifact.signature import MapKind
+from model.numerics.shift import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.layer_passes import LayerPass
 from service.inference.attention.selection import AttentionSelection, Lengths

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.artifact.decomposition import DecompositionStep, pooled_parts
-from model.artifact.pooling import modes_of
+from model.artifact.decomposition import DecompositionStep
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings

@@ -17,7 +17,7 @@ from itertools import chain
 
 import numpy as np
 
-from model.artifact.pooling import PoolingModes
+from model.numerics.pooling import PoolingModes
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.core import Inference

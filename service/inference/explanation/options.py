@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.artifact.pooling import PoolingModes, PoolingName
+from model.numerics.pooling import PoolingModes, PoolingName
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.explanation.spans import SpanKind

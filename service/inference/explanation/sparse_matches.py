@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from model.artifact.task import TaskConfig
-from model.artifact.verification import USES
-from model.artifact.word_logits import word_logits
+from model.artifact.mapped import mapped_tensors
 from model.config.encoder import EncoderConfig
+from model.config.precision import USES
+from model.numerics.task_head import TaskConfig
+from model.numerics.word_logits import word_logits
 from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.token_matches import PairMatches, TokenMatch
@@ -98,5 +99,6 @@ class SparseMatcher:
         If weights are maxima over tokens, the token determines the word's weight alone; if they are
         sums, it has the largest part of it.
         """
-        tokens: Ids = word_logits(self.weights, self.task, states, words).argmax(axis=0)
+        logits = word_logits(mapped_tensors(self.weights), self.task, states, words)
+        tokens: Ids = logits.argmax(axis=0)
         return tokens

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.artifact.late_interaction import NO_VECTORS, ROLES, LateInteraction, Role
+from model.numerics.late_interaction import NO_VECTORS, ROLES, LateInteraction, Role
 from service.engines.contract import Floats, Ids
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from model.artifact.late_interaction import LateInteraction, max_sim
+from model.numerics.late_interaction import LateInteraction, max_sim
 from service.engines.contract import Floats, Ids, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.artifact.manifest import Manifest
-from model.artifact.task import TaskConfig, TaskKind
+from model.numerics.task_head import TaskConfig, TaskKind
 from service.engines.contract import Floats, Ids, TextTask
 from service.errors import NoTaskHead
 from service.inference.encoding import PreparedTexts

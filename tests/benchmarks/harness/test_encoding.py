@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BertModel
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.encoding import batches
-from model.artifact.batch import pack
+from model.numerics.batch import pack
 
 
 def test_every_text_is_in_one_batch_within_the_budget():

@@ -10,7 +10,7 @@ import pytest
 from headscope import Rank, Verification
 from headscope.joining import ranked, worst
 from headscope.reading import NOT_OURS, read_attention, read_encodings, read_verification
-from model.artifact.compare import TOLERANCES, Comparison, Key
+from model.numerics.comparison import TOLERANCES, Comparison, Key
 from service.api.native.verify import report
 from tests.clients.python.fake import binary
 from tests.service.api.native.test_verify import compared

@@ -20,7 +20,7 @@ import pytest
 from deploy.image.engine import argument, base_name
 from deploy.image.lock import LOCKS
 from deploy.image.variants import SERVING
-from model.artifact.manifest import Precision
+from model.config.precision import Precision
 from model.runtimes.registry import runtime_of
 from model.vendor_telemetry import VARIABLES
 from service.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from model.artifact.decoder_signature import HeadShapes, decoder_signatures
 from model.artifact.signature import OF_DECODER
 from model.config.decoder import DecoderConfig
-from tests.model.artifact.test_targets import LAYERS
+from tests.model.numerics.test_targets import LAYERS
 
 
 def test_names_types_and_axes() -> None:

@@ -14,8 +14,8 @@ from transformers import AutoModel
 
 from model.artifact.golden import GoldenText, golden_inputs, read_golden, save_golden
 from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
-from model.artifact.targets import TargetTensors
 from model.errors import ArtifactError
+from model.numerics.targets import TargetTensors
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from model.artifact.late_files import is_late_interaction, read_late_files
 from model.artifact.sentence import SentenceConfig
 from model.artifact.task import task_kind
-from model.artifact.vector_modules import Dense
 from model.errors import ConfigError
+from model.numerics.vector_modules import Dense
 from tests.model.checkpoints import edit_json
 from tests.model.sentences import write_modules
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from model.artifact.compare import Tolerance, tolerances_of
 from model.artifact.manifest import Artifact
 from model.artifact.recorded import measured, recorded_tolerances
+from model.numerics.comparison import Tolerance, tolerances_of
 
 
 def test_only_what_was_widened_is_the_manifests(tiny_artifact: Artifact) -> None:

@@ -16,14 +16,14 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from torch import nn
 
-from model.artifact.batch import pack
 from model.artifact.modules import transformer_folder
-from model.artifact.pooling import pool
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.errors import ConfigError
 from model.export.module_tensors import module_tensors
+from model.numerics.batch import pack
+from model.numerics.pooling import pool
 from model.packing import PackedBatch
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json

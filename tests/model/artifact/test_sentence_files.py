@@ -14,8 +14,8 @@ from model.artifact.sentence_files import (
     read_transformer,
     read_vector_module,
 )
-from model.artifact.vector_modules import Dense, LayerNorm, Normalize
 from model.errors import ConfigError
+from model.numerics.vector_modules import Dense, LayerNorm, Normalize
 
 SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from model.artifact.batch import pack
 from model.artifact.signature import (
     Float,
     GraphSignature,
@@ -18,8 +17,9 @@ from model.artifact.signature import (
     head_parameter_name,
     task_signature,
 )
-from model.artifact.task import TaskConfig
 from model.families.registry import parse_config
+from model.numerics.batch import pack
+from model.numerics.task_head import TaskConfig
 from tests.model.checkpoints import TINY
 
 CONFIG = parse_config(TINY | {"model_type": "bert"})

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from model.artifact.task import TaskConfig, TaskKind, sparse_pooling, task_kind
+from model.artifact.task import sparse_pooling, task_kind
 from model.errors import ConfigError
+from model.numerics.task_head import TaskConfig, TaskKind
 
 SPLADE = "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling"
 

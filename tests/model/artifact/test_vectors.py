@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.artifact.pooling import PoolingModes
 from model.artifact.sentence import SentenceConfig
-from model.artifact.vector_modules import Dense
 from model.artifact.vectors import TextVectors
+from model.numerics.pooling import PoolingModes
+from model.numerics.vector_modules import Dense
 
 X = [np.arange(1, 5, dtype=np.float32), np.array([0, -3, 4, 0], np.float32)]
 DOUBLE = Dense(in_features=4, out_features=6, bias=False, activation="Identity")

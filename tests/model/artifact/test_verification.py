@@ -8,12 +8,12 @@ import pytest
 
 from model.artifact.verification import (
     UNVERIFIED,
-    Use,
     Verdict,
     VerificationRecord,
     next_power_of_ten,
     verdict_lines,
 )
+from model.config.precision import Use
 
 PASSED, FAILED = Verdict(passed=True), Verdict(passed=False, failed="hidden state 6")
 LESS = Verdict(passed=False, failed="least cosine 0.8")

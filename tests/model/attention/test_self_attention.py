@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.artifact.batch import pack
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
 from model.attention.self_attention import SelfAttention, attention_rule
 from model.config.encoder import EncoderConfig, NormalizerName, ScoreName
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

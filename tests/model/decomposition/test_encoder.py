@@ -33,9 +33,9 @@ from transformers import (
     RobertaModel,
 )
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.decomposition.encoder import beginning, decomposed
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
-from model.artifact.batch import pack, widen
 from model.encoder.embeddings import Embeddings
+from model.numerics.batch import pack, widen
 from model.packing import PackedBatch
 from tests.model.attention.test_self_attention import config_of
 

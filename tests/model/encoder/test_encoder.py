@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import BertModel
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder, EncoderOutput
 from model.encoder.feed_forward import ACTIVATIONS
 from model.families.registry import parse_config
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 
 Texts = list[tuple[Tensor, Tensor]]

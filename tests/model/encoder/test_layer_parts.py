@@ -216,7 +216,7 @@ def test_replaced_heads_are_what_hooks_replace(reference: tuple[str, Reference])
 @pytest.mark.parametrize("score", ["additive", "bilinear", "cosine"])
 def test_other_scores_and_normalizers_are_the_encoders_own(score: str, tmp_path: Path) -> None:
     """The reference is our own encoder, because transformers lacks such scores."""
-    from model.artifact.batch import pack
+    from model.numerics.batch import pack
     from model.packing import PackedBatch
     from tests.model.checkpoints import write_checkpoint
 

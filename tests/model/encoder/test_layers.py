@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.artifact.batch import pack
 from model.attention.self_attention import attention_rule
 from model.attention.weights import Heads, attention_weights, some_heads
 from model.encoder.layers import LAYERS, Layer
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.attention.test_self_attention import config_of
 

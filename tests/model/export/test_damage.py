@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model.artifact.compare import Comparison, Floats, Key, keyed, tolerances_of
-from model.artifact.manifest import Precision
-from model.artifact.pooling import l2_normalize
+from model.config.precision import Precision
 from model.export.damage import add_checks
 from model.export.failure import first_failure
+from model.numerics.comparison import Comparison, Floats, Key, keyed, tolerances_of
+from model.numerics.pooling import l2_normalize
 
 
 def tensors(degrees: float) -> dict[Key, Floats]:

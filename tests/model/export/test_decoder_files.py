@@ -16,9 +16,9 @@ from model.artifact.manifest import (
     LOGPROBS_GRAPH,
     WEIGHTS,
     Artifact,
-    Precision,
     load_artifact,
 )
+from model.config.precision import Precision
 from model.errors import ArtifactError, ConfigError
 from model.export.exporter import derive, export
 from model.export.shared_tensors import places_of

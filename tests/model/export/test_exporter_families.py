@@ -23,10 +23,11 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.artifact.batch import pack
-from model.artifact.manifest import TOKENIZER, Artifact, Precision
-from model.artifact.pooling import TextPooling
+from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.tokenizer import read_tokenizer
+from model.config.precision import Precision
+from model.numerics.batch import pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.registry import has_products, load_runtime
 from tests.model.checkpoints import write_tokenizer
 from tests.model.families.parity import SIZES

@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from model.artifact.compare import TOLERANCES
-from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
+from model.artifact.manifest import FILES, Artifact, load_artifact
+from model.config.precision import Precision
 from model.export.exporter import export
 from model.export.verify import verify
+from model.numerics.comparison import TOLERANCES
 from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Key, tolerances_of
 from model.export.failure import first_failure
+from model.numerics.comparison import TOLERANCES, Comparison, Difference, Key, tolerances_of
 
 GOOD, BAD = Difference(1e-6, 1.0, True), Difference(12.5, 0.13, False)
 LAST = Key("pooled")

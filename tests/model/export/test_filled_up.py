@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.artifact.compare import TOLERANCES, Comparison, Key
 from model.artifact.manifest import Artifact
 from model.export.filled_up import compare_filled_up
 from model.export.verify import verify
+from model.numerics.comparison import TOLERANCES, Comparison, Key
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_encoder, load_head
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model.artifact.batch import pack
 from model.artifact.manifest import Artifact
 from model.checkpoint import load_checkpoint
 from model.export.graphs import DevicePooling, HiddenStates, head_parameters, one_head_shapes
 from model.families.registry import parse_config
+from model.numerics.batch import pack
 from tests.model.checkpoints import TINY
 
 

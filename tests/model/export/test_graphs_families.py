@@ -28,13 +28,13 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.artifact.batch import Batch, pack, widen
 from model.artifact.signature import hidden_state_name
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.graphs import export_attention, export_encoder, head_parameters
+from model.numerics.batch import Batch, pack, widen
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of

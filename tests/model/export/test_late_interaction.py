@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from model.artifact.late_interaction import LateInteraction
 from model.errors import CheckpointError, ConfigError
 from model.export.loading import load_modules
 from model.families.registry import read_config
+from model.numerics.late_interaction import LateInteraction
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.late_checkpoints import EXPANSION, WORDS, write_late, write_pylate, write_stanford

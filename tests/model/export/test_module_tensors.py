@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.artifact.vector_modules import Dense, LayerNorm, Normalize
 from model.errors import CheckpointError
 from model.export.module_tensors import module_tensors
+from model.numerics.vector_modules import Dense, LayerNorm, Normalize
 from tests.model.sentences import modules_of
 
 DENSE = Dense(in_features=3, out_features=2)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import model.artifact.compare
-from model.artifact.compare import Tolerance
+import model.numerics.comparison
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import VerificationRecord
 from model.errors import ArtifactError
 from model.export import exporter
 from model.export.placement import check_free, move, place
+from model.numerics.comparison import Tolerance
 
 Build = Callable[[Path], None]
 
@@ -37,7 +37,7 @@ def test_an_artifact_that_fails_its_verification_comes_to_its_place(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = dict.fromkeys(("hidden", "attention", "values", "pooled"), Tolerance(0.0, 0.0, 0.0))
-    monkeypatch.setitem(model.artifact.compare.TOLERANCES, "fp32", nothing)
+    monkeypatch.setitem(model.numerics.comparison.TOLERANCES, "fp32", nothing)
     reported: list[str] = []
 
     def verify(artifact: Artifact) -> VerificationRecord:

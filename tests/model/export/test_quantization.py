@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel
 
-from model.artifact.batch import Batch
-from model.artifact.manifest import WeightBits
 from model.checkpoint import load_checkpoint
+from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
 from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
+from model.numerics.batch import Batch
 from model.packing import PackedBatch
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 

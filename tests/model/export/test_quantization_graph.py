@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.artifact.batch import Batch
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphSignature, TensorSpec
 from model.checkpoint import load_checkpoint
@@ -21,6 +20,7 @@ from model.encoder.encoder import Encoder
 from model.export.graphs import export_encoder
 from model.export.quantization import Int8Linear, quantize
 from model.export.to_onnx import to_onnx
+from model.numerics.batch import Batch
 from model.packing import PackedBatch
 from tests.model.export.test_quantization import CALIBRATION, MAPS, int8_maps, run, transformers_of
 from tests.model.runtimes.test_onnx import batch_of

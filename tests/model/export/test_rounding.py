@@ -11,14 +11,14 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from model.artifact.batch import pack
-from model.artifact.compare import Kind, Tolerance, tolerances_of
 from model.artifact.manifest import DECODER_HEADS, Artifact
 from model.artifact.mapped import mapped_tensors
 from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.export.rounding import load_references, reference_tensors, with_rounding
 from model.export.verify import verify
+from model.numerics.batch import pack
+from model.numerics.comparison import Kind, Tolerance, tolerances_of
 from tests.model.checkpoints import edit_weights
 
 MAPS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")

@@ -8,15 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.artifact.manifest import (
-    DECODER_WEIGHTS,
-    FLOAT_WEIGHTS,
-    WEIGHTS,
-    Artifact,
-    Precision,
-    load_artifact,
-)
+from model.artifact.manifest import DECODER_WEIGHTS, FLOAT_WEIGHTS, WEIGHTS, Artifact, load_artifact
 from model.artifact.mapped import mapped_tensors
+from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.export.serving import serving_copy
 from model.runtimes.registry import load_runtime

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.artifact.compare import Difference, Key
 from model.artifact.manifest import Artifact, Manifest, load_artifact, record_file, write_manifest
 from model.errors import CheckpointError
 from model.export.verify import Verification, report, verify
+from model.numerics.comparison import Difference, Key
 
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
 MAPS = {Key("attention", layer, head) for layer in range(2) for head in range(3)}

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.artifact.batch import pack
 from model.artifact.manifest import Artifact
 from model.export.verify import report, verify
 from model.export.verify_decoder import labels_for
+from model.numerics.batch import pack
 from model.runtimes import pytorch
 
 

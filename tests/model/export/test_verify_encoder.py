@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.batch import pack
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.export.verify_encoder import runtime_tensors, torch_tensors
+from model.numerics.batch import pack
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import load_runtime
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from model.artifact.manifest import Artifact, Precision
-from model.artifact.similarity import Similarity
+from model.artifact.manifest import Artifact
+from model.config.precision import Precision
 from model.export import verify_similarity
 from model.export.calibration import SIMILARITY_TEXTS, TEXTS
 from model.export.verify_similarity import measure_similarity
+from model.numerics.similarity import Similarity
 from model.runtimes.contract import Floats
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import load_runtime

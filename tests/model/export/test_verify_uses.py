@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from model.artifact.compare import Comparison, Difference, Key, Kind, tolerances_of
-from model.artifact.manifest import Precision
-from model.artifact.similarity import Similarity
+from model.config.precision import Precision
 from model.export.verify import Verification, report
+from model.numerics.comparison import Comparison, Difference, Key, Kind, tolerances_of
+from model.numerics.similarity import Similarity
 
 GOOD, BAD = Difference(1e-7, 1.0, passed=True), Difference(9.0, 0.2, passed=False)
 ALIKE = Similarity(

@@ -12,8 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from model.artifact.batch import pack
-from model.artifact.shift import shift_right
 from model.artifact.signature import MapKind
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
@@ -21,6 +19,8 @@ from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder, DecoderOutput
 from model.encoder.encoder import Encoder
+from model.numerics.batch import pack
+from model.numerics.shift import shift_right
 from model.packing import PackedBatch
 from tests.model.families.parity import randomized
 

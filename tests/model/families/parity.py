@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from model.artifact.batch import pack
 from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 
 VOCABULARY = 97

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.batch import pack
-from model.artifact.pooling import TextPooling
 from model.families.registry import parse_config
+from model.numerics.batch import pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.contract import every_head, layers_of
 from tests.model.checkpoints import TINY
 

@@ -25,11 +25,11 @@ from transformers import (
     RobertaModel,
 )
 
-from model.artifact.batch import pack
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import TextPooling
 from model.artifact.signature import TensorSpec
 from model.errors import ModelError
+from model.numerics.batch import pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.foreign import padded
 from model.runtimes.registry import load_runtime
 from tests.foreign import INPUTS, export_graph, exported_from

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.artifact.batch import Batch, pack
-from model.artifact.pooling import TextPooling
 from model.errors import ModelError
 from model.families.registry import parse_config
+from model.numerics.batch import Batch, pack
+from model.numerics.pooling import TextPooling
 from model.runtimes.contract import Floats
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
 from tests.model.checkpoints import TINY

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import BertModel
 
-from model.artifact.batch import Batch, pack
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
 from model.errors import ModelError
+from model.numerics.batch import Batch, pack
 from model.runtimes.host import LONE_TOKENS
 from model.runtimes.onnx import OnnxRuntime
 

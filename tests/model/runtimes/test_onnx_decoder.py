@@ -10,11 +10,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from model.artifact.batch import pack
 from model.artifact.manifest import GRAPHS, Artifact, load_artifact
-from model.artifact.targets import TargetTensors
 from model.errors import ModelError
 from model.export.verify_decoder import runtime_targets, shifted
+from model.numerics.batch import pack
+from model.numerics.targets import TargetTensors
 from model.runtimes import onnx_decoder
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.onnx import OnnxRuntime

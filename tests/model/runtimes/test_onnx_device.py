@@ -15,11 +15,11 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional
 
-from model.artifact.batch import PADDING, Batch
-from model.artifact.compare import TOLERANCES, difference
 from model.artifact.manifest import GRAPHS, Artifact
-from model.artifact.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
 from model.errors import DeviceLostError
+from model.numerics.batch import PADDING, Batch
+from model.numerics.comparison import TOLERANCES, difference
+from model.numerics.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
 from model.runtimes.registry import load_runtime

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from model.artifact.batch import pack
-from model.artifact.compare import TOLERANCES, Key, difference, keyed
-from model.artifact.manifest import Artifact, Precision
-from model.artifact.pooling import l2_normalize, pool
+from model.artifact.manifest import Artifact
 from model.checkpoint import load_checkpoint
+from model.config.precision import Precision
 from model.encoder.encoder import EncoderOutput
+from model.numerics.batch import pack
+from model.numerics.comparison import TOLERANCES, Key, difference, keyed
+from model.numerics.pooling import l2_normalize, pool
 from model.packing import PackedBatch
 from tests import sts
 from tests.model.runtimes.test_onnx import rows_of

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.artifact.batch import Batch, coarser, pack
-from model.artifact.compare import TOLERANCES, difference
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
-from model.artifact.pooling import l2_normalize, pool
 from model.errors import ModelError, ProviderError
+from model.numerics.batch import Batch, coarser, pack
+from model.numerics.comparison import TOLERANCES, difference
+from model.numerics.pooling import l2_normalize, pool
 from model.runtimes import openvino as runtime_openvino
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded

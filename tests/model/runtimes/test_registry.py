@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact, RuntimeName
-from model.artifact.pooling import TextPooling
 from model.errors import ModelError, ProviderError
+from model.numerics.pooling import TextPooling
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime

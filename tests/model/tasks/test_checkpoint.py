@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SparseEncoder
 from tokenizers import Tokenizer
 
-from model.artifact.batch import pack
-from model.artifact.scores import Floats
 from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
+from model.numerics.batch import pack
+from model.numerics.task_head import Floats
 from model.packing import PackedBatch
 from model.tasks.checkpoint import load_task_head, load_task_weights, read_labels
 from model.tasks.head import TaskHead, scores_of_text

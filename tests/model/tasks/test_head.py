@@ -10,9 +10,9 @@ import torch
 from sentence_transformers.base import modules
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-from model.artifact.late_interaction import LateInteraction
-from model.artifact.task import TaskConfig, Transform
-from model.artifact.vector_modules import Dense, Normalize
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.task_head import TaskConfig, Transform
+from model.numerics.vector_modules import Dense, Normalize
 from model.tasks.head import SparseHead, scores_of_text, task_head
 
 HIDDEN = torch.randn((9, 8), generator=torch.manual_seed(0))

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import scores_of_text

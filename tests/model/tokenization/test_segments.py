@@ -22,10 +22,10 @@ from transformers import (
     NomicBertModel,
 )
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.registry import read_config
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.tokenization.segments import hands_segments, reading_segments
 from model.tokenization.tokenizer import load_tokenizer

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from tests.service.api.tei.tasks import LABELS, SPARSE, serving_task
 from tests.service.harness import assert_problem, serving
 from tests.service.several import fake_of, variant

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.operations import model_type
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving

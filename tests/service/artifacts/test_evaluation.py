@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from model.artifact.bounds import bounds_line
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
+from model.numerics.bounds import bounds_line
 from service.artifacts.evaluation import (
     Embedder,
     Standing,

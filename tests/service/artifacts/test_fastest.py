@@ -11,8 +11,9 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from model.artifact.manifest import Artifact, Precision, load_artifact, write_manifest
+from model.artifact.manifest import Artifact, load_artifact, write_manifest
 from model.artifact.verification import Verdict
+from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.export import exporter
 from model.export.exporter import Exported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.artifact.manifest import Precision
+from model.config.precision import Precision
 from service.artifacts.precision import precision_note
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from model.artifact.bounds import SIMILARITY_AT_LEAST
-from model.artifact.manifest import Artifact, Precision
-from model.artifact.similarity import Similarity
+from model.artifact.manifest import Artifact
 from model.artifact.verification import Verdict
+from model.config.precision import Precision
 from model.errors import ArtifactError, ModelError
+from model.numerics.bounds import SIMILARITY_AT_LEAST
+from model.numerics.similarity import Similarity
 from service.artifacts.selection import (
     MIN_SPEEDUP,
     Candidate,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.runtimes.pytorch import PyTorchRuntime
 from model.tasks.checkpoint import load_task_head

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
 from model.artifact.vectors import TextVectors
+from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
 from service.files.options import Encoding
 from service.files.text_arrays import plan_of

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.verification import Use, Verdict
+from model.artifact.verification import Verdict
+from model.config.precision import Use
 from model.errors import VerificationError
 from service.app import create_app
 from service.engines.contract import Engine, MapsTask, Output, Task

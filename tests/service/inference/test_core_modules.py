@@ -21,8 +21,8 @@ from sentence_transformers.sentence_transformer.modules import LayerNorm, Poolin
 from torch import nn
 from torch.nn import functional
 
-from model.artifact.batch import pack
 from model.artifact.manifest import Artifact
+from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.runtimes.pytorch import load_encoder
 from service.artifacts.evaluation import Embedder

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from model.artifact.manifest import TOKENIZER, Artifact, Precision, load_artifact
+from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
+from model.config.precision import Precision
 from model.runtimes.registry import weight_bits
 from service.cli import main
 from service.engines.contract import Pooling, TextTask

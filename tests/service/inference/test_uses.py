@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.verification import Use, Verdict
+from model.artifact.verification import Verdict
+from model.config.precision import Use
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows
 from model.artifact.layer_parts import LayerParts, LayerStep
-from model.artifact.pooling import PoolingModes
+from model.numerics.pooling import PoolingModes
 from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,

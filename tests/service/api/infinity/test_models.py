@@ -7,7 +7,7 @@ import time
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.infinity.models import capabilities
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS
 from tests.service.harness import serving

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.shift import shift_right
+from model.numerics.shift import shift_right
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Pooling

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import l2_normalize, pool
+from model.numerics.pooling import l2_normalize, pool
 from service.api.wire.media import SAFETENSORS
 from service.engines.contract import MapsTask, Output, TextTask
 from service.engines.onnx import OnnxEngine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Key, tolerances_of
+from model.numerics.comparison import TOLERANCES, Comparison, Difference, Key, tolerances_of
 from service.api.native.replies import VerifyReply
 from service.api.native.verify import VerifyRequest, report
 

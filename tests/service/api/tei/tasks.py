@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.engines.contract import Floats, TextTask
 from service.engines.fake import FakeEngine
 from tests.service.harness import Client, serving

@@ -11,7 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from model.artifact.manifest import Artifact, Precision
+from model.artifact.manifest import Artifact
+from model.config.precision import Precision
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import serving
 from tests.service.several import fake_of

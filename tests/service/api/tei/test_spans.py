@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.artifact.task import TaskConfig
+from model.numerics.task_head import TaskConfig
 from service.api.tei.spans import span_bytes
 from service.inference.tokenization.tokenizer import Options
 from tests.service.api.tei.tasks import LABELS, TOKENS, scores_of, serving_task

@@ -13,8 +13,8 @@ import torch
 from transformers import BertModel
 
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import PoolingModes
 from model.decomposition.encoder import decomposed
+from model.numerics.pooling import PoolingModes
 from model.runtimes.pytorch import load_encoder
 from service.engines.contract import Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine

@@ -77,7 +77,7 @@ async def test_shares_through_a_linear_module_sum_to_the_similarity(
 async def test_modules_that_are_not_linear_have_no_shares(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model.artifact.vector_modules.Dense.additive", False)
+    monkeypatch.setattr("model.numerics.vector_modules.Dense.additive", False)
     for name in ("pairs", "decomposition"):
         response = await client.post("/explain", json={"inputs": [PAIR], "include": [name]})
         assert_problem(response, 422, "modules after pooling that are not linear")

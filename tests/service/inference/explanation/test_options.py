@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from model.artifact.task import TaskConfig
 from model.artifact.verification import UNVERIFIED, Verdict
+from model.numerics.task_head import TaskConfig
 from service.errors import NoEmbeddings, NotExported, NotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.explanation.options import ExplainOptions, check_explainable

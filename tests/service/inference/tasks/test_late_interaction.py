@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from sentence_transformers import MultiVectorEncoder
 
-from model.artifact.late_interaction import NO_VECTORS
 from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.export.loading import load_modules
 from model.families.registry import read_config
+from model.numerics.late_interaction import NO_VECTORS
 from model.runtimes.pytorch import PyTorchRuntime
 from model.tokenization.tokenizer import load_tokenizer
 from service.engines.runtime import RuntimeEngine

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers.base.modules import Dense as TheirDense
 from torch import nn
 
-from model.artifact.vector_modules import (
+from model.numerics.vector_modules import (
     DENSE_ACTIVATIONS,
     Dense,
     DenseActivation,

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional
 
-from model.artifact.pooling import PoolingMode, PoolingModes, l2_normalize, modes_of, pool
+from model.numerics.pooling import (
+    PoolingMode,
+    PoolingModes,
+    l2_normalize,
+    modes_of,
+    pool,
+    pooled_parts,
+)
 
 MODES: tuple[PoolingMode, ...] = (
     "mean",
@@ -93,3 +102,25 @@ def test_l2_normalize_equals_torch(vector: list[float]) -> None:
     found = l2_normalize(np.array(vector, np.float32))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)
     assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [*MODES, ("cls", "max")],
+    ids=str,
+)
+@pytest.mark.parametrize("first", [0, 2])
+def test_shares_of_a_pooled_vector_sum_to_it(mode: PoolingModes, first: int) -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.standard_normal((5, 5, 6), np.float32)
+    parts = np.concatenate([shares.sum(axis=1, keepdims=True), shares], axis=1)
+    found = pooled_parts(parts, mode, first)
+    expected = pool(parts[:, 0], mode, first)
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    np.testing.assert_allclose(found[1:].sum(axis=0), expected, atol=1e-5)
+
+
+def test_the_mean_of_shares_is_each_tokens_mean() -> None:
+    parts: Any = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_allclose(pooled_parts(parts, "mean"), parts.mean(axis=0))
+    assert torch.from_numpy(pooled_parts(parts, "last")).equal(torch.from_numpy(parts[1]))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sentence_transformers.util import maxsim
 
-from model.artifact import late_interaction
-from model.artifact.late_interaction import LateInteraction, QueryExpansion, max_sim
-from model.artifact.vector_modules import Dense, Normalize
+from model.numerics import late_interaction
+from model.numerics.late_interaction import LateInteraction, QueryExpansion, max_sim
+from model.numerics.vector_modules import Dense, Normalize
 
 MODULES = (Dense(in_features=4, out_features=3), Normalize())
 

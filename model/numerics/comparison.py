@@ -12,10 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.bounds import CHECK_AT_LEAST, Check
-from model.artifact.manifest import Precision
-from model.artifact.task import TaskConfig
-from model.artifact.verification import Use
+from model.config.precision import Precision, Use
+from model.numerics.bounds import CHECK_AT_LEAST, Check
+from model.numerics.task_head import TaskConfig
 
 Floats = NDArray[np.float32]
 DecoderKind = Literal[
@@ -81,7 +80,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
 
 They also cover random token ids, which are harder than any text: 8-bit maps of the last layers can
 be far off there. In bf16 and int8 the bounds of pooled vectors only detect broken graphs;
-`model.artifact.bounds` has the bounds of their quality. The cosine of a single logit is only a
+`model.numerics.bounds` has the bounds of their quality. The cosine of a single logit is only a
 sign, so task heads are held to differences. Unit vectors of late-interaction tokens turn with their
 hidden states. Value products of any size, of rounded states, are held to their largest value."""
 _LIKE: Mapping[DecoderKind, Kind] = {

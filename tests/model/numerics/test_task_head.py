@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model.artifact.pooling import TextPooling
-from model.artifact.scores import SLICE_TOKENS, Floats, rows_of, text_scores
-from model.artifact.task import TaskConfig
+from model.numerics.pooling import TextPooling
+from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((4, 3)).astype(np.float32)

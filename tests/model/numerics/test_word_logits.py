@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from model.artifact.task import TaskConfig, Transform
-from model.artifact.word_logits import word_logits
+from model.artifact.mapped import mapped_tensors
 from model.config.encoder import ActivationName
+from model.numerics.task_head import TaskConfig, Transform
+from model.numerics.word_logits import word_logits
 from model.tasks.head import TaskHead
 
 
@@ -32,5 +33,5 @@ def test_they_are_the_heads(activation: ActivationName | None, tmp_path: Path) -
     rows, words = torch.randn(4, 7), np.array([9, 0, 3])
     with torch.inference_mode():
         expected = head(rows)[:, words].numpy()
-    found = word_logits(tmp_path / "task.safetensors", task, rows.numpy(), words)
+    found = word_logits(mapped_tensors(tmp_path / "task.safetensors"), task, rows.numpy(), words)
     np.testing.assert_allclose(found, expected, atol=2e-6)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.artifact.batch import PADDING, Batch, coarser, pack, widen
+from model.numerics.batch import PADDING, Batch, coarser, pack, widen
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from model.artifact.vector_modules import Dense, Floats, Normalize, size_after
+from model.numerics.vector_modules import Dense, Floats, Normalize, size_after
 
 Ids = NDArray[np.int64]
 Role = Literal["query", "document"]

@@ -6,7 +6,7 @@ import torch
 from transformers.models.bart import modeling_bart as bart
 from transformers.models.mbart import modeling_mbart as mbart
 
-from model.artifact.shift import shift_right
+from model.numerics.shift import shift_right
 
 
 @pytest.mark.parametrize("labels", [[5], [5, 6, 7, 2], [1, 9]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
 
-from model.artifact.similarity import NEIGHBOURS, TAIL, similarity, spearman
+from model.numerics.similarity import NEIGHBOURS, TAIL, similarity, spearman
 
 EXACT = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
 BENT = EXACT + np.random.default_rng(1).normal(scale=0.3, size=EXACT.shape).astype(np.float32)

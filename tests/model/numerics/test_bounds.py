@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from model.artifact.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
-from model.artifact.manifest import Precision
-from model.artifact.similarity import Similarity
+from model.config.precision import Precision
+from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
+from model.numerics.similarity import Similarity
 
 EXACT = Similarity(
     texts=154,

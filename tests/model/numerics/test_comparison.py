@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from model.artifact.compare import (
+from model.config.precision import Precision
+from model.numerics.comparison import (
     TOLERANCES,
     Comparison,
     Difference,
@@ -18,7 +19,6 @@ from model.artifact.compare import (
     keyed,
     tolerances_of,
 )
-from model.artifact.manifest import Precision
 
 STRICT = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.1, 0.0, cosine_at_least=-1))
 A, B = Key("hidden", 1), Key("attention", 0, 2)

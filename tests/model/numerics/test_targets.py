@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.compare import Key
-from model.artifact.targets import TargetTensors, random_labels
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.numerics.comparison import Key
+from model.numerics.targets import TargetTensors, random_labels
 
 LAYERS = EncoderConfig(
     model_type="bart",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.compare import Floats, Key, keyed_maps
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.numerics.comparison import Floats, Key, keyed_maps
 
 Ids = NDArray[np.int64]
 

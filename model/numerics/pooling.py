@@ -1,6 +1,6 @@
 """Pooling of token vectors to one vector per text, as in sentence-transformers. numpy only.
 
-Notation: S tokens of one text, without padding; H hidden size.
+Notation: S tokens of one text, without padding; H hidden size; P = S + 1 parts of a decomposition.
 """
 
 from __future__ import annotations
@@ -91,6 +91,46 @@ def pool(
             weights = np.delete(weights, excluded) - start
             vector = weights @ counted / weights.sum()
     return vector
+
+
+def pooled_parts(
+    parts: NDArray[np.float32], pooling: PoolingModes, first_token: int = 0
+) -> NDArray[np.float32]:
+    """Return the shares of input tokens in a pooled vector.
+
+    Args:
+        parts: `[S, P, H]`, the state of every token, then the share of each input token in it.
+        pooling: as for `pool`; each feature of "max" comes from the token with its largest value.
+        first_token: index of the first pooled token.
+
+    Returns:
+        `[P, H]`, or `[P, n · H]` for n modes.
+
+    """
+    pooled = []
+    for mode in modes_of(pooling):
+        if mode == "max":
+            largest = first_token + parts[first_token:, 0].argmax(axis=0)
+            features = np.arange(parts.shape[2])
+            pooled.append(parts[largest, :, features].T)
+            continue
+        weights = np.zeros(len(parts), np.float32)
+        counted = weights[first_token:]
+        match mode:
+            case "mean":
+                counted[:] = 1 / len(counted)
+            case "cls":
+                counted[0] = 1
+            case "last":
+                counted[-1] = 1
+            case "mean_sqrt_len_tokens":
+                counted[:] = 1 / np.sqrt(len(counted))
+            case "weightedmean":
+                counted[:] = np.arange(first_token + 1, len(parts) + 1)
+                counted /= counted.sum()
+        pooled.append(np.tensordot(weights, parts, axes=1))
+    joined: NDArray[np.float32] = np.concatenate(pooled, axis=1)
+    return joined
 
 
 def l2_normalize(vector: Vector) -> Vector:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from model.artifact.manifest import Precision
-from model.artifact.similarity import Similarity
+from model.config.precision import Precision
+from model.numerics.similarity import Similarity
 
 SIMILARITY_AT_LEAST: Mapping[Precision, Mapping[str, float]] = {
     "bf16": {

@@ -8,29 +8,28 @@ Notation: S tokens of one text, H hidden size, E features of the transform, n wo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.mapped import mapped_tensors
-from model.artifact.task import TaskConfig, Transform
-from model.artifact.vector_modules import ACTIVATIONS as OF_MODULES
-from model.artifact.vector_modules import Floats
 from model.config.encoder import ActivationName
+from model.numerics.task_head import TaskConfig, Transform
+from model.numerics.vector_modules import ACTIVATIONS as OF_MODULES
+from model.numerics.vector_modules import Floats
 
 
-def word_logits(path: Path, task: TaskConfig, rows: Floats, words: NDArray[np.int64]) -> Floats:
+def word_logits(
+    tensors: Mapping[str, Floats], task: TaskConfig, rows: Floats, words: NDArray[np.int64]
+) -> Floats:
     """Return logits `[S, n]`, in float32 for every precision of the artifact.
 
     Args:
-        path: file of the task head's weights, of which only the words' rows are read.
+        tensors: the task head's weights, of which only the words' rows are read.
         task: a sparse encoder's head.
         rows: last hidden state of one text, `[S, H]`.
         words: token ids.
 
     """
-    tensors = mapped_tensors(path)
     if task.transform is not None:
         rows = _transformed(rows, task.transform, tensors)
     logits: Floats = rows @ tensors["output.weight"][words].T

@@ -1,0 +1,1 @@
+"""Arithmetic on arrays that needs only numpy: batches, pooling, scores, comparisons."""

@@ -1,0 +1,112 @@
+"""Config of a task head, and its outputs from rows of the texts' last hidden states. numpy only.
+
+Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary, D features of a
+token's vector.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.config.encoder import ActivationName
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.pooling import TextPooling
+
+Floats = NDArray[np.float32]
+TaskKind = Literal["sequence_classification", "token_classification", "sparse", "late_interaction"]
+SLICE_TOKENS = 64
+"""Maximum number of tokens whose logits over a whole vocabulary are in memory at once."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Transform(_Part):
+    """Layer before a task head's last map: f(W x + b), and optionally a norm."""
+
+    size: int = Field(gt=0)
+    bias: bool = True
+    activation: ActivationName
+    norm_eps: float | None = None
+    """Epsilon of a layer norm after the activation; None without one."""
+    norm_bias: bool = True
+
+
+class TaskConfig(_Part):
+    """Config of a task head."""
+
+    kind: TaskKind
+    outputs: int = Field(gt=0)
+    """Number of outputs: C, V, or D."""
+    labels: tuple[str, ...] = ()
+    """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
+    vectors)."""
+    pooling: Literal["none", "cls", "mean", "max", "sum"]
+    """Pooling to one row per text: of the hidden states before sequence classification, or of the
+    activated outputs of a sparse vector."""
+    activation: Literal["relu", "log1p_relu"] = "relu"
+    """Activation of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
+    transform: Transform | None = None
+    output_bias: bool = True
+    late: LateInteraction | None = None
+    """Settings of late interaction; None for all other kinds."""
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the head has an output for each token of a text."""
+        return self.kind in ("token_classification", "late_interaction")
+
+    def shape(self, tokens: int) -> tuple[int, ...]:
+        """Return the shape of the output for one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""
+        return (tokens, self.outputs) if self.by_token else (self.outputs,)
+
+
+def rows_of(
+    task: TaskConfig, texts: Sequence[int], last: int
+) -> tuple[list[tuple[int, int]], list[TextPooling]]:
+    """Return the hidden states or the poolings, one per text, that a task head reads.
+
+    Args:
+        task: the task head's config.
+        texts: indices of the texts in a batch.
+        last: index of the last hidden state.
+
+    """
+    match task.pooling:
+        case "cls" | "mean" as mode:
+            return [], [TextPooling(text, last, mode) for text in texts]
+        case _:
+            return [(text, last) for text in texts], []
+
+
+def text_scores(
+    task: TaskConfig, rows: Sequence[Floats], score: Callable[[Floats], Floats]
+) -> list[Floats]:
+    """Return the outputs for texts, each of shape `TaskConfig.shape`.
+
+    Args:
+        task: the task head's config.
+        rows: rows of each text, `[H]` or `[S, H]`; see `rows_of`.
+        score: the task head as a function, `[n, H]` → `[n, C]` or `[1, V]`.
+
+    """
+    if task.kind == "sequence_classification":
+        return list(score(np.stack(rows)))
+    if task.by_token:
+        cuts = np.cumsum([len(of_text) for of_text in rows])[:-1]
+        return np.split(score(np.concatenate(rows)), cuts)
+    join = np.maximum if task.pooling == "max" else np.add
+    return [
+        functools.reduce(join, [score(part)[0] for part in _slices(of_text)]) for of_text in rows
+    ]
+
+
+def _slices(rows: Floats) -> list[Floats]:
+    return [rows[start : start + SLICE_TOKENS] for start in range(0, len(rows), SLICE_TOKENS)]
