@@ -46,7 +46,7 @@ from model.numerics.similarity import similarity
 from model.packing import PackedBatch
 from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
-from service.artifacts.evaluation import ranking, read_pairs, sentences
+from service.measuring.evaluation import ranking, read_pairs, sentences
 
 Floats = NDArray[np.float32]
 KINDS = ("bf16", "int8", "int7")

@@ -36,7 +36,7 @@ FLOORS = {
         {"inference"},
         {"request_context"},
         {"artifacts", "telemetry"},
-        {"health", "http"},
+        {"health", "http", "measuring"},
         {"serving"},
         {"api", "files"},
         {"app"},
@@ -65,7 +65,7 @@ TORCH_FREE_RUNTIMES = {
 EXPORTING = {
     f"service.{name}"
     for name in (
-        *("artifacts.opening", "artifacts.fastest", "artifacts.selection"),
+        *("artifacts.opening", "measuring.fastest", "measuring.selection"),
         *("cli.export", "cli.verify"),
     )
 }

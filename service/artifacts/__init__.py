@@ -1,1 +1,1 @@
-"""Artifacts to serve: opened, exported into the cache, or chosen by measurement."""
+"""Artifacts to serve: opened, or exported into the cache, and the memory that they need."""

@@ -49,7 +49,7 @@ def open_artifact(
         ModelError: the artifact or checkpoint does not exist, or is damaged.
         VerificationError: its verification failed and the settings do not allow that.
         ValueError: the exporter is not installed, or the precision is "auto", which
-            `service.artifacts.fastest` handles.
+            `service.measuring.fastest` handles.
 
     """
     if folder := artifact_of(settings):

@@ -19,8 +19,8 @@ headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pair
 
 def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
     """Score artifacts on the pairs; several artifacts are timed in turn and printed as a table."""
-    from service.artifacts.evaluation import compare, score, standings, verdicts, words
     from service.engines.onnx import OnnxEngine
+    from service.measuring.evaluation import compare, score, standings, verdicts, words
 
     artifacts = [load_artifact(folder) for folder in artifact]
     if len(artifacts) > 1:

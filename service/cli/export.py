@@ -94,7 +94,7 @@ def _export_foreign(
 def _export_fastest(
     settings: Settings, out: Path | None, pairs: Path | None, say: Progress
 ) -> tuple[Path, bool]:
-    from service.artifacts.fastest import export_fastest, open_fastest
+    from service.measuring.fastest import export_fastest, open_fastest
 
     if out is None:
         return open_fastest(settings, say, pairs, again=True).folder, True

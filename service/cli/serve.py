@@ -90,7 +90,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
     if settings.precision != "auto":
         models = [open_artifact(single, say) for single in each(settings)]
     else:
-        from service.artifacts.fastest import open_fastest
+        from service.measuring.fastest import open_fastest
 
         models = [open_fastest(single, say) for single in each(settings)]
     return models + twins

@@ -14,7 +14,6 @@ from typing import Any
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
-from service.artifacts.evaluation import batches_by_length
 from service.engines.contract import Engine
 from service.errors import InputTooLong, NotExported, Unprocessable
 from service.files.encoder import Outcome, Pending, Refused
@@ -24,6 +23,7 @@ from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.measuring.evaluation import batches_by_length
 from service.scheduler.outputs import check_outputs
 from service.serving.start import engine_factories, token_limits, torch_hosts
 from service.settings import Settings

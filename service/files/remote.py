@@ -15,7 +15,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from service.artifacts.evaluation import batches_by_length
 from service.files.connection import (
     SAFETENSORS,
     Connection,
@@ -28,6 +27,7 @@ from service.files.options import Encoding, Kind, UsageError
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.notices import NO_NOTICES, Notices
+from service.measuring.evaluation import batches_by_length
 
 REQUESTS_AT_ONCE = 4
 REQUEST_CHARACTERS = 2**15

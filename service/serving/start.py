@@ -11,7 +11,6 @@ from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
-from service.engines.measuring import maps_of, measured_batches, texts_of
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
@@ -23,6 +22,7 @@ from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from service.inference.tokenization.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
+from service.measuring.batches import maps_of, measured_batches, texts_of
 from service.scheduler.admission import BatchLimits
 from service.serving.models import ServedModel
 from service.settings import Settings

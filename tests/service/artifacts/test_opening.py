@@ -15,9 +15,9 @@ from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
-from service.artifacts.fastest import open_fastest
 from service.artifacts.opening import FOREIGN, open_artifact, report_limits
 from service.cli import main
+from service.measuring.fastest import open_fastest
 from service.settings import Settings
 from tests.foreign import write_foreign
 

@@ -25,8 +25,8 @@ from model.artifact.manifest import Artifact
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.runtimes.pytorch import load_encoder
-from service.artifacts.evaluation import Embedder
 from service.engines.onnx import OnnxEngine
+from service.measuring.evaluation import Embedder
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio

@@ -17,10 +17,10 @@ from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.export import exporter
 from model.export.exporter import Exported
-from service.artifacts.fastest import export_fastest, open_fastest
-from service.artifacts.selection import Candidate, Export
-from service.artifacts.timing import Rate
 from service.cli import main
+from service.measuring.fastest import export_fastest, open_fastest
+from service.measuring.selection import Candidate, Export
+from service.measuring.timing import Rate
 from service.settings import Settings
 
 RATIOS: dict[Precision, float] = {"fp32": 1.0, "bf16": 1.5, "int8": 2.0}
@@ -73,7 +73,7 @@ def made(tiny_artifact: Artifact, failing: set[str], monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("model.export.exporter.export", export)
     monkeypatch.setattr("model.export.exporter.derive", derive)
-    monkeypatch.setattr("service.artifacts.fastest.measure", measure)
+    monkeypatch.setattr("service.measuring.fastest.measure", measure)
     return done
 
 
@@ -111,13 +111,13 @@ def test_another_machine_makes_its_own_choice(
     open_fastest(settings, print)
     match change:
         case "processor":
-            monkeypatch.setattr("service.artifacts.fastest.processor_name", lambda: "another")
+            monkeypatch.setattr("service.measuring.fastest.processor_name", lambda: "another")
         case "cores":
             monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(77)))
         case "threads":
             settings = settings.model_copy(update={"threads": 77})
         case "openvino":
-            monkeypatch.setattr("service.artifacts.fastest.is_installed", lambda _: False)
+            monkeypatch.setattr("service.measuring.fastest.is_installed", lambda _: False)
     open_fastest(settings, print)
     assert len(list((settings.cache_folder / "choices").iterdir())) == 2
 
@@ -127,7 +127,7 @@ def test_a_device_makes_a_difference_where_there_may_be_one(
     settings: Settings, made: list[str], gpu: bool, choices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An export measures on the CPU by default, and the service finds its choice."""
-    monkeypatch.setattr("service.artifacts.fastest.may_have_gpu", lambda: gpu)
+    monkeypatch.setattr("service.measuring.fastest.may_have_gpu", lambda: gpu)
     for device in ("cpu", "auto"):
         open_fastest(settings.model_copy(update={"device": device}), print)
     assert len(list((settings.cache_folder / "choices").iterdir())) == choices
@@ -241,7 +241,7 @@ def test_a_real_choice(
     for name in ("export", "derive"):
         function = create_autospec(getattr(exporter, name), side_effect=copied)
         monkeypatch.setattr(exporter, name, function)
-    monkeypatch.setattr("service.artifacts.timing.ROUND_SECONDS", 0.01)
+    monkeypatch.setattr("service.measuring.timing.ROUND_SECONDS", 0.01)
     out = tmp_path / "out"
     command = ["export", "--model", str(tiny_checkpoint), "--precision", "auto", "--out", str(out)]
     assert main(command) == 0

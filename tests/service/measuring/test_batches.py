@@ -9,7 +9,7 @@ import pytest
 
 from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.engines.measuring import maps_of, measured_batches, texts_of
+from service.measuring.batches import maps_of, measured_batches, texts_of
 from tests.service.harness import CONFIG
 from tests.service.scheduler.clock import FakeClock
 

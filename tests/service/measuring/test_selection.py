@@ -17,7 +17,7 @@ from model.config.precision import Precision
 from model.errors import ArtifactError, ModelError
 from model.numerics.bounds import SIMILARITY_AT_LEAST
 from model.numerics.similarity import Similarity
-from service.artifacts.selection import (
+from service.measuring.selection import (
     MIN_SPEEDUP,
     Candidate,
     candidates,
@@ -26,7 +26,7 @@ from service.artifacts.selection import (
     table,
     typical_texts,
 )
-from service.artifacts.timing import Rate
+from service.measuring.timing import Rate
 from service.settings import Settings
 
 HEADS = Verdict(passed=True)
@@ -157,7 +157,7 @@ def test_a_processor_without_some_products(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "service.artifacts.selection.is_installed", lambda module: module != "openvino"
+        "service.measuring.selection.is_installed", lambda module: module != "openvino"
     )
     reported: list[str] = []
     assert list(candidates(CPU, reported.append)) == []
@@ -192,10 +192,10 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
         return [rates[way.precision] for way in ways]
 
     monkeypatch.setattr(
-        "service.artifacts.selection.OnnxEngine", lambda *_: SimpleNamespace(provider=CPU)
+        "service.measuring.selection.OnnxEngine", lambda *_: SimpleNamespace(provider=CPU)
     )
-    monkeypatch.setattr("service.artifacts.selection.Embedder", StubEmbedder)
-    monkeypatch.setattr("service.artifacts.selection.in_turn", in_turn)
+    monkeypatch.setattr("service.measuring.selection.Embedder", StubEmbedder)
+    monkeypatch.setattr("service.measuring.selection.in_turn", in_turn)
     processor(monkeypatch, bf16=True, int8=True)
 
 

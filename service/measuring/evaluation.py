@@ -21,10 +21,10 @@ from model.config.precision import USES
 from model.numerics.bounds import bounds_line
 from model.numerics.similarity import spearman
 from model.runtimes.contract import Device
-from service.artifacts.timing import Rate, in_turn
 from service.engines.contract import Engine, Floats, Pooling, TextTask
 from service.engines.onnx import OnnxEngine
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.measuring.timing import Rate, in_turn
 
 MOST_CHARACTERS = 10**6
 

@@ -22,7 +22,7 @@ from service.artifacts.opening import (
     find_foreign,
     require_exporter,
 )
-from service.artifacts.selection import choose, measure
+from service.measuring.selection import choose, measure
 from service.settings import Settings
 from service.settings.served import checkpoint_of
 from service.system.distribution import is_installed, version

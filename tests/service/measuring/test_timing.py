@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from service.artifacts.timing import ROUND_SECONDS, ROUNDS, in_turn, workload
+from service.measuring.timing import ROUND_SECONDS, ROUNDS, in_turn, workload
 
 
 class Clock:

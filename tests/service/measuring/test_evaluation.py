@@ -15,7 +15,10 @@ from sentence_transformers import SentenceTransformer
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
 from model.numerics.bounds import bounds_line
-from service.artifacts.evaluation import (
+from service.artifacts.opening import find_checkpoint, open_artifact
+from service.cli import main
+from service.engines.onnx import OnnxEngine
+from service.measuring.evaluation import (
     Embedder,
     Standing,
     aligned,
@@ -24,10 +27,7 @@ from service.artifacts.evaluation import (
     score,
     standings,
 )
-from service.artifacts.opening import find_checkpoint, open_artifact
-from service.artifacts.timing import Rate
-from service.cli import main
-from service.engines.onnx import OnnxEngine
+from service.measuring.timing import Rate
 from service.settings import Settings
 
 PAIRS = """\
@@ -89,7 +89,7 @@ def test_several_are_compared_side_by_side(
         assert [len(way(texts)) for way in ways] == [10, 10]
         return [Rate(100.0, 1.0), Rate(254.0, 2.5391)]
 
-    monkeypatch.setattr("service.artifacts.evaluation.in_turn", in_turn)
+    monkeypatch.setattr("service.measuring.evaluation.in_turn", in_turn)
     alone = score(artifact, OnnxEngine(artifact, "cpu"), pairs).spearman
     found = compare([artifact, load_artifact(other)], "cpu", pairs)
     assert [each.spearman for each in found] == [alone, alone]

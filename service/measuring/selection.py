@@ -15,7 +15,10 @@ from model.artifact.verification import VerificationRecord
 from model.config.precision import USES, Precision
 from model.errors import ArtifactError, ModelError
 from model.numerics.bounds import LARGEST_LOSS
-from service.artifacts.evaluation import (
+from service.artifacts.opening import Progress
+from service.artifacts.precision import precision_note
+from service.engines.onnx import CUDA, OnnxEngine
+from service.measuring.evaluation import (
     Embedder,
     aligned,
     ranking,
@@ -24,10 +27,7 @@ from service.artifacts.evaluation import (
     verdicts,
     words,
 )
-from service.artifacts.opening import Progress
-from service.artifacts.precision import precision_note
-from service.artifacts.timing import Rate, in_turn
-from service.engines.onnx import CUDA, OnnxEngine
+from service.measuring.timing import Rate, in_turn
 from service.settings import Settings
 from service.system.distribution import is_installed
 

@@ -1,0 +1,1 @@
+"""Measurements on this machine: seconds of batches, quality and speed of artifacts."""
