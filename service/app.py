@@ -1,33 +1,26 @@
-"""Assembly of the application from its parts, and their lifespan."""
+"""HTTP application of a service: its models, routes, layers and lifespan."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.api import dialects
 from service.api.security_schemes import describe_keys
-from service.artifacts.footprint import footprint, report, shortage, torch_footprint
 from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
-from service.health.readiness import Readiness
 from service.http import middleware
-from service.inference.tokenization.cl100k import Cl100k
-from service.serving.banner import banner
-from service.serving.models import Models, aliases_of, names_of
-from service.serving.start import Shared, start_model, token_limits, torch_hosts
-from service.serving.state import ServiceState
-from service.serving.twins import twins_of
+from service.models.banner import banner
+from service.models.served import Models
+from service.models.start import build_state
 from service.settings import Settings
-from service.system import machine
-from service.system.budget import ByteBudget, releasing
+from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
 from service.telemetry.access import AccessLog
-from service.telemetry.metrics import Metrics
 from service.telemetry.requests import RequestObserver
 from service.telemetry.routes import RouteTemplates
 
@@ -115,60 +108,6 @@ def introduce(settings: Settings, models: Models) -> None:
     for model in models:
         if model.precision_note:
             _log.warning("%s", model.precision_note)
-
-
-def build_state(
-    settings: Settings,
-    artifacts: Sequence[Artifact],
-    engines: Sequence[Engine],
-    peers: Peers | None,
-) -> ServiceState:
-    """Return the state of the service; see `create_app`."""
-    count = len(artifacts) - len(settings.heads_from)
-    names = names_of(artifacts[:count], settings.served_model_name)
-    aliases = aliases_of(settings.alias, names)
-    models = dict(zip(names, artifacts[:count], strict=True))
-    twins = twins_of(models, artifacts[count:], settings)
-    names += twins.names
-    for artifact in artifacts:
-        token_limits(settings, artifact)  # before anything is loaded
-    cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
-    if settings.engine != "fake" and not (engines or (peers and peers.index)):
-        tell_memory(settings, dict(zip(names, artifacts, strict=True)))
-    metrics = Metrics(peers.folder if peers else None)
-    metrics.service.limited(settings)
-
-    failures: list[str] = []
-    shared = Shared(settings, metrics, failures.append, len(names) > 1, torch_hosts(settings))
-    with contextlib.ExitStack() as started:
-        served = []
-        for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):
-            engine = engines[number] if engines else None
-            served.append(start_model(name, artifact, shared, engine))
-            started.callback(served[-1].inference.close)
-        started.pop_all()
-    return ServiceState(
-        settings=settings,
-        models=Models(served, aliases, twins.of_models),
-        readiness=Readiness({model.name: model.readiness for model in served}, peers),
-        metrics=metrics,
-        bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
-        replies=ByteBudget(settings.max_bytes_in_flight),
-        peers=peers,
-        failures=failures,
-        cl100k=cl100k,
-    )
-
-
-def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
-    """Log the memory that several models or workers need, and a warning if less is available."""
-    footprints = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
-    if len(footprints) > 1 or settings.workers > 1:
-        torch_bytes = torch_footprint(artifacts.values(), settings)
-        for line in report(footprints, settings.workers, torch_bytes):
-            _log.info("%s", line)
-    if warning := shortage(footprints, settings.workers, machine.available_memory()):
-        _log.warning("%s", warning)
 
 
 def request_observers(settings: Settings) -> list[RequestObserver]:

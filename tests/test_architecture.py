@@ -37,7 +37,7 @@ FLOORS = {
         {"request_context"},
         {"artifacts", "telemetry"},
         {"health", "http", "measuring"},
-        {"serving"},
+        {"models"},
         {"api", "files"},
         {"app"},
         {"process"},
@@ -250,7 +250,7 @@ def test_few_rooms_know_the_web() -> None:
         "telemetry.requests",
         "telemetry.routes",
         "app",
-        "serving.state",
+        "models.state",
         "settings",
         "cli",
     )

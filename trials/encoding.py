@@ -22,7 +22,7 @@ _CONTEXT.set_forkserver_preload(
         "trials.encoding",
         "service.files.run",
         "service.files.parquet_output",
-        "service.serving.start",
+        "service.models.start",
     ]
 )
 HANG_SECONDS = 120.0

@@ -15,9 +15,9 @@ from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.tokenizing import RequestLimits
+from service.models.start import token_limits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY
-from service.serving.start import token_limits
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.app import create_app
 from service.cli.serve import open_served
 from service.errors import ServiceError
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.settings import Settings
 from service.system import logs, resources
 

@@ -20,7 +20,7 @@ from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import name_model, service_of
 from service.health.peers import SILENT
 from service.health.readiness import ANSWER_SECONDS
-from service.serving.models import ServedModel
+from service.models.served import ServedModel
 from service.settings import Settings
 from service.system.distribution import version
 

@@ -13,8 +13,8 @@ from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import FAILURES, Exit, code_of, one_line
 from service.cli.options import given, setting, settings_of
-from service.serving.names import check_names
-from service.serving.twins import open_twins
+from service.models.names import check_names
+from service.models.twins import open_twins
 from service.settings import Settings
 from service.settings.served import each
 from service.system import logs, resources

@@ -24,8 +24,8 @@ from service.inference.fingerprint import fingerprint_of
 from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
 from service.measuring.evaluation import batches_by_length
+from service.models.start import engine_factories, token_limits, torch_hosts
 from service.scheduler.outputs import check_outputs
-from service.serving.start import engine_factories, token_limits, torch_hosts
 from service.settings import Settings
 from service.system.distribution import version
 from service.system.resources import lower_priority, tokenize_in_the_calling_thread

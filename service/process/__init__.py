@@ -1,1 +1,1 @@
-"""Server processes: a single process, or a supervisor and its workers, each running uvicorn."""
+"""Operating-system processes: a single server, or a supervisor and its workers."""

@@ -23,9 +23,9 @@ from model.artifact.manifest import Artifact
 from service.api.dialects import error_response
 from service.app import create_app
 from service.http.connection import HttpProtocol
+from service.models.banner import address_line
+from service.models.state import state_of
 from service.process.listener import Listener, bound
-from service.serving.banner import address_line
-from service.serving.state import state_of
 from service.settings import Settings
 from service.system import logs
 

@@ -23,11 +23,11 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact.manifest import Artifact
 from service.errors import EngineUnavailable
+from service.models.banner import address_line
 from service.process import folder
 from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
 from service.process.listener import Listener, bound
-from service.serving.banner import address_line
 from service.settings import Settings, worker_environment
 from service.system import logs
 

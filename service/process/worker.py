@@ -22,6 +22,7 @@ from model.errors import ArtifactError, ModelError
 from service.app import create_app
 from service.errors import ServiceError
 from service.health.peers import Peers
+from service.models.state import state_of
 from service.process.channel import (
     ALIVE,
     BEAT_SECONDS,
@@ -36,7 +37,6 @@ from service.process.channel import (
 )
 from service.process.folder import held
 from service.process.server import Server, end
-from service.serving.state import state_of
 from service.settings import Settings
 from service.system import logs, resources
 from service.telemetry.shared import share

@@ -33,13 +33,13 @@ from service.engines.contract import (
 from service.engines.fake import FakeEngine
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
 from service.request_context import RequestContext
 from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
-from service.serving.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from model.artifact.manifest import MANIFEST
 from model.numerics.task_head import TaskConfig
 from service.api.wire.route import service_of
-from service.serving.models import ServedModel
+from service.models.served import ServedModel
 
 router = APIRouter(tags=["infinity"])
 

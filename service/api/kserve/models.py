@@ -16,7 +16,7 @@ from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
-from service.serving.models import ServedModel
+from service.models.served import ServedModel
 
 MODEL = f"/v2/models/{MODEL_PARAMETER}"
 VERSIONED = MODEL + "/versions/{version}"

@@ -12,7 +12,7 @@ from service.api.openai.errors import ERRORS
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.errors import UnknownModel
-from service.serving.models import ServedModel
+from service.models.served import ServedModel
 
 OWNER = "headscope"
 

@@ -26,10 +26,10 @@ from service.errors import HeadsNotVerified, Unprocessable
 from service.http.turns import Turns
 from service.inference.core import Inference
 from service.inference.timings import Timings
+from service.models.served import Models, ServedModel
+from service.models.state import ServiceState
 from service.request_context import ErrorForm, RequestContext
 from service.scheduler.submission import Caller
-from service.serving.models import Models, ServedModel
-from service.serving.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 SEND_BYTES = 2**20

@@ -11,7 +11,7 @@ from deploy.ray import replica
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
-from service.serving.state import state_of
+from service.models.state import state_of
 
 
 def test_no_worker_processes_and_any_host(monkeypatch: pytest.MonkeyPatch) -> None:

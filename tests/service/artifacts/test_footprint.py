@@ -84,7 +84,7 @@ async def test_it_is_logged_before_anything_is_loaded(
     def start(name: str, *_: object) -> None:
         raise ValueError(f"{name} is loaded now")
 
-    monkeypatch.setattr("service.app.start_model", start)
+    monkeypatch.setattr("service.models.start.start_model", start)
     monkeypatch.setattr("service.system.machine.available_memory", lambda: MEBIBYTE)
     artifacts = [variant(artifact, "a", 128), variant(artifact, "b", 64)]
     with pytest.raises(ValueError, match="a is loaded now"):

@@ -16,7 +16,7 @@ from model.export.serving import serving_copy
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.system.resources import torch_environment
 from tests.service.engines.processes import gone
 from tests.service.harness import Client, assert_problem, serving, text, until

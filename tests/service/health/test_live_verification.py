@@ -11,7 +11,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.contract import Engine, MapsTask, Output, Task
 from service.engines.onnx import OnnxEngine
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service.harness import Client, assert_problem, serving, until
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from service.app import create_app
 from service.engines.contract import Engine, Output, Task
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineNotInstalled, EngineUnavailable
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.settings import Settings
 from tests.service.harness import Client, StaysOpen, assert_problem, until
 from tests.service.logged import Log
@@ -140,7 +140,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
             raise OSError("not yet")
         return mortal._engine
 
-    monkeypatch.setattr("service.serving.start.OnnxEngine", start)
+    monkeypatch.setattr("service.models.start.OnnxEngine", start)
     monkeypatch.setattr("service.health.watch.FIRST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr("service.health.watch.MOST_PAUSE_SECONDS", 0.1)
     service = Service(artifact, mortal, fallback="torch")
@@ -243,7 +243,7 @@ async def test_readiness_knows_whether_pytorch_could_stand_in(
     def start(*_: Any) -> Engine:
         raise EngineUnavailable("somebody else's model.py was found first")
 
-    monkeypatch.setattr("service.serving.start.TorchEngine", start)
+    monkeypatch.setattr("service.models.start.TorchEngine", start)
     service = Service(artifact, mortal, fallback="torch")
     readiness = state_of(service.app).models.default.readiness
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.serving.state import state_of
+from service.models.state import state_of
 from testing.raw_http import AMBIGUOUS, CHUNKED, GET, LARGE, POST
 from tests.service.harness import CONFIG, listening
 from tests.service.http.wire import refusal

@@ -22,7 +22,7 @@ from model.artifact.manifest import Artifact
 from service.api.dialects import error_response
 from service.engines.fake import FakeEngine
 from service.http.connection import TAKEN_BYTES, HttpProtocol
-from service.serving.state import state_of
+from service.models.state import state_of
 from testing.raw_http import GET, LENGTH, POST
 from tests.service.harness import CONFIG, listening
 

@@ -20,7 +20,7 @@ from service.engines.onnx import OnnxEngine
 from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.exchange import ENDINGS, ExchangeMiddleware
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics

@@ -11,7 +11,7 @@ from model.export.serving import serving_copy
 from service.engines.fake import FakeEngine
 from service.errors import NotExported
 from service.inference.core import Inference
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.foreign import exported_from, write_foreign
 from tests.service.harness import CONFIG, serving
 

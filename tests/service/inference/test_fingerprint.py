@@ -11,7 +11,7 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.inference.core import Inference
 from service.inference.fingerprint import fingerprint_of
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service.harness import serving
 from tests.service.several import fake_of, variant
 

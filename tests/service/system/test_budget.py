@@ -20,7 +20,7 @@ from service.api.native.texts import text_bytes
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded, RequestTooLarge
 from service.inference.attention.stream import CHUNK_TOKENS
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.system.budget import RELEASE_BYTES, ByteBudget, Reservation, releasing
 from tests.service.harness import (
     CONFIG,

@@ -23,9 +23,9 @@ from service.engines.runtime import RuntimeEngine
 from service.engines.torch import TorchEngine
 from service.engines.torch_process import serve
 from service.errors import EngineFailed
+from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
-from service.serving.state import state_of
 from service.settings import Settings
 from service.telemetry.requests import ObservationMiddleware
 from service.telemetry.tracing import Tracing

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.system.budget import Reservation
 from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
 from tests.service.harness import AnsweringEngine, request_context, serving

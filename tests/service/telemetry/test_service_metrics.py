@@ -10,7 +10,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.system import machine
 from tests.service.harness import CONFIG, GatedEngine, serving
 from tests.service.scraped import samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.serving.state import state_of
+from service.models.state import state_of
 from service.system.distribution import version
 from tests.service.harness import serving
 from tests.service.several import fake_of

@@ -7,7 +7,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.api.kserve.outputs import DATATYPES
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service.api.kserve.wire import in_json
 from tests.service.harness import serving
 from tests.service.several import fake_of, variant

@@ -13,7 +13,7 @@ from service.api.kserve.schema import InferRequest
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service.api.kserve.wire import in_json
 from tests.service.harness import serving
 from tests.service.several import fake_of

@@ -25,7 +25,7 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.http.turns import Turns
 from service.inference.timings import Timings
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service import plain
 from tests.service.harness import (
     CONFIG,

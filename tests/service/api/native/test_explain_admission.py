@@ -11,7 +11,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.contract import Task
-from service.serving.state import state_of
+from service.models.state import state_of
 from tests.service.harness import AnsweringEngine, Client, serving
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 
 from model.artifact.manifest import MANIFEST, Artifact
 from service.cli import main
-from service.serving.twins import twins_of
+from service.models.twins import twins_of
 from service.settings import Settings
 from tests.service.cli.said import one_line
 from tests.service.inference.test_uses import failing

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.serving.state import ServiceState, state_of
+from service.models.state import ServiceState, state_of
 from tests.service.harness import GatedEngine, serving, until
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.app import build_state
 from service.engines.fake import FakeEngine
-from service.serving.banner import address_line, banner
+from service.models.banner import address_line, banner
+from service.models.start import build_state
 from service.settings import Settings
 from service.system.distribution import version
 

@@ -11,7 +11,7 @@ from service.health.peers import Peers
 from service.health.readiness import Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
-from service.serving.models import Models
+from service.models.served import Models
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics

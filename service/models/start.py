@@ -1,13 +1,15 @@
-"""Start of a served model: its engines, tokenizer, limits and health watch."""
+"""Start of the served models: engines, tokenizers, limits and health watches."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
+from service.artifacts.footprint import footprint, report, shortage, torch_footprint
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
@@ -16,20 +18,29 @@ from service.engines.torch import TorchEngine, check_installed
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
-from service.health.readiness import ModelReadiness
+from service.health.peers import Peers
+from service.health.readiness import ModelReadiness, Readiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
+from service.inference.tokenization.cl100k import Cl100k
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from service.inference.tokenization.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
 from service.measuring.batches import maps_of, measured_batches, texts_of
+from service.models.names import aliases_of, names_of
+from service.models.served import Models, ServedModel
+from service.models.state import ServiceState
+from service.models.twins import twins_of
 from service.scheduler.admission import BatchLimits
-from service.serving.models import ServedModel
 from service.settings import Settings
+from service.system import machine
+from service.system.budget import ByteBudget
 from service.system.resources import in_lower_priority
 from service.telemetry.metrics import Metrics
 
 CHARACTERS_PER_INPUT_TOKEN = 64
+
+_log = logging.getLogger("headscope")
 
 
 @dataclass(frozen=True)
@@ -210,3 +221,57 @@ def token_limits(settings: Settings, artifact: Artifact) -> Limits:
             f"of {artifact.manifest.model}"
         )
     return Limits(tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens)
+
+
+def build_state(
+    settings: Settings,
+    artifacts: Sequence[Artifact],
+    engines: Sequence[Engine],
+    peers: Peers | None,
+) -> ServiceState:
+    """Start the models of a service, and return its state; see `create_app`."""
+    count = len(artifacts) - len(settings.heads_from)
+    names = names_of(artifacts[:count], settings.served_model_name)
+    aliases = aliases_of(settings.alias, names)
+    models = dict(zip(names, artifacts[:count], strict=True))
+    twins = twins_of(models, artifacts[count:], settings)
+    names += twins.names
+    for artifact in artifacts:
+        token_limits(settings, artifact)  # before anything is loaded
+    cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
+    if settings.engine != "fake" and not (engines or (peers and peers.index)):
+        log_memory(settings, dict(zip(names, artifacts, strict=True)))
+    metrics = Metrics(peers.folder if peers else None)
+    metrics.service.limited(settings)
+
+    failures: list[str] = []
+    shared = Shared(settings, metrics, failures.append, len(names) > 1, torch_hosts(settings))
+    with contextlib.ExitStack() as started:
+        served = []
+        for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):
+            engine = engines[number] if engines else None
+            served.append(start_model(name, artifact, shared, engine))
+            started.callback(served[-1].inference.close)
+        started.pop_all()
+    return ServiceState(
+        settings=settings,
+        models=Models(served, aliases, twins.of_models),
+        readiness=Readiness({model.name: model.readiness for model in served}, peers),
+        metrics=metrics,
+        bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
+        replies=ByteBudget(settings.max_bytes_in_flight),
+        peers=peers,
+        failures=failures,
+        cl100k=cl100k,
+    )
+
+
+def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
+    """Log the memory that several models or workers need, and a warning if less is available."""
+    footprints = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
+    if len(footprints) > 1 or settings.workers > 1:
+        torch_bytes = torch_footprint(artifacts.values(), settings)
+        for line in report(footprints, settings.workers, torch_bytes):
+            _log.info("%s", line)
+    if warning := shortage(footprints, settings.workers, machine.available_memory()):
+        _log.warning("%s", warning)

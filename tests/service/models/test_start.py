@@ -12,8 +12,8 @@ from model.config.encoder import EncoderConfig
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from service.serving.start import token_limits
-from service.serving.state import state_of
+from service.models.start import token_limits
+from service.models.state import state_of
 from service.settings import Settings
 from tests.service.harness import CONFIG, GatedEngine
 from tests.service.several import variant
@@ -47,7 +47,7 @@ def test_one_that_cannot_start_ends_those_that_have(
             return found
         raise EngineUnavailable("no such device")
 
-    monkeypatch.setattr("service.serving.start.OnnxEngine", start)
+    monkeypatch.setattr("service.models.start.OnnxEngine", start)
     with pytest.raises(EngineUnavailable, match="no such device"):
         create_app(Settings(), [variant(artifact, name, 8) for name in "ab"])
     assert engine.closed
@@ -61,7 +61,7 @@ def test_the_first_request_is_forecast_by_what_was_measured_at_start(
     def slow(config: EncoderConfig) -> FakeEngine:
         return FakeEngine(config, token_seconds=0.0001)
 
-    monkeypatch.setattr("service.serving.start.FakeEngine", slow)
+    monkeypatch.setattr("service.models.start.FakeEngine", slow)
     (model,) = state_of(create_app(FAKE, [artifact])).models
     scheduler = model.inference.engines.default
     assert scheduler.seconds_alone("attention", 512) > 0.05

@@ -13,7 +13,6 @@ from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
-from service.serving.names import unique_names
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Models:
         Args:
             models: at least one model, then the twins.
             aliases: names of models by alias; see `aliases_of`.
-            twins: names of twins by the name of their model; see `service.serving.twins`.
+            twins: names of twins by the name of their model; see `service.models.twins`.
 
         """
         self._models = {model.name: model for model in models}
@@ -138,41 +137,3 @@ class Models:
                     continue
                 return model
         return self.named(name)
-
-
-def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[str]:
-    """Return the name of each artifact: its model's name, with the precision if not unique.
-
-    Args:
-        artifacts: the served artifacts.
-        given: names to use instead, one per artifact; or empty.
-
-    Raises:
-        ValueError: two artifacts have the same name, or a name is not printable.
-
-    """
-    manifests = [artifact.manifest for artifact in artifacts]
-    return unique_names([(manifest.model, manifest.precision) for manifest in manifests], given)
-
-
-def aliases_of(aliases: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the names of models by alias.
-
-    Args:
-        aliases: pairs of an alias and a model's name, as `ALIAS=NAME`.
-        names: names of the models.
-
-    Raises:
-        ValueError: an alias is given twice, is a model's name, or its model is not served.
-
-    """
-    names_by_alias: dict[str, str] = {}
-    for given in aliases:
-        alias, _, name = given.partition("=")
-        if name not in names:
-            raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(names)}")
-        if alias in names:
-            raise ValueError(f"--alias {given}: {alias} is the name of a model that is served")
-        if (other := names_by_alias.setdefault(alias, name)) != name:
-            raise ValueError(f"--alias {given}: {alias} is an alias of {other} already")
-    return names_by_alias

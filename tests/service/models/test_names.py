@@ -9,7 +9,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.cli import main
-from service.serving.names import check_names, unique_names
+from service.models.names import aliases_of, check_names, names_of, unique_names
 from service.settings import Settings
 from tests.service.cli.said import one_line
 from tests.service.several import variant
@@ -77,3 +77,37 @@ def test_a_name_that_does_not_print_is_refused(
 def test_names_that_print_stay_as_they_are() -> None:
     names = ["org/Zweites Mödell", "b"]
     assert unique_names([(name, "fp32") for name in names]) == names
+
+
+def test_names(artifact: Artifact) -> None:
+    one, other = variant(artifact, "a", 8), variant(artifact, "b", 8)
+    small = variant(artifact, "a", 8, precision="int8")
+    assert names_of([one]) == ["a"]
+    assert names_of([one, other]) == ["a", "b"]
+    assert names_of([other, small, one]) == ["b", "a:int8", "a:fp32"]
+    with pytest.raises(ValueError, match="a:fp32 is to be served 2 times"):
+        names_of([one, other, one])
+    with pytest.raises(ValueError, match="a:int8 is to be served 2 times"):
+        names_of([one, small, variant(artifact, "a:int8", 8)])
+    assert names_of([one, other], ["x", "a"]) == ["x", "a"]
+    with pytest.raises(ValueError, match="x is to be served 2 times"):
+        names_of([one, other], ["x", "x"])
+
+
+@pytest.mark.parametrize(
+    ("aliases", "says"),
+    [
+        (["x=c"], "--alias x=c: c is not served; there are a, b"),
+        (["a=b"], "--alias a=b: a is the name of a model"),
+        (["x=a", "x=b"], "--alias x=b: x is an alias of a already"),
+    ],
+)
+def test_an_alias_that_names_no_single_model_is_refused(aliases: list[str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        aliases_of(aliases, ["a", "b"])
+
+
+def test_aliases_of_models() -> None:
+    assert aliases_of([], ["a"]) == {}
+    assert aliases_of(["x=a", "y/z=a", "x=a"], ["a", "b=c"]) == {"x": "a", "y/z": "a"}
+    assert aliases_of(["x=b=c"], ["a", "b=c"]) == {"x": "b=c"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.artifact.manifest import MANIFEST, Manifest
+from model.artifact.manifest import MANIFEST, Artifact, Manifest
 from model.sources.foreign import is_graph
 from model.sources.locate import display_name
 from service.settings import Settings
@@ -66,3 +66,41 @@ def _named(settings: Settings) -> Iterator[tuple[str, str]]:
         else:  # the precision of a foreign graph is not known yet: its path stands in
             precision = source if is_graph(Path(source).expanduser()) else settings.precision
             yield display_name(source), precision
+
+
+def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[str]:
+    """Return the name of each artifact: its model's name, with the precision if not unique.
+
+    Args:
+        artifacts: the served artifacts.
+        given: names to use instead, one per artifact; or empty.
+
+    Raises:
+        ValueError: two artifacts have the same name, or a name is not printable.
+
+    """
+    manifests = [artifact.manifest for artifact in artifacts]
+    return unique_names([(manifest.model, manifest.precision) for manifest in manifests], given)
+
+
+def aliases_of(aliases: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the names of models by alias.
+
+    Args:
+        aliases: pairs of an alias and a model's name, as `ALIAS=NAME`.
+        names: names of the models.
+
+    Raises:
+        ValueError: an alias is given twice, is a model's name, or its model is not served.
+
+    """
+    names_by_alias: dict[str, str] = {}
+    for given in aliases:
+        alias, _, name = given.partition("=")
+        if name not in names:
+            raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(names)}")
+        if alias in names:
+            raise ValueError(f"--alias {given}: {alias} is the name of a model that is served")
+        if (other := names_by_alias.setdefault(alias, name)) != name:
+            raise ValueError(f"--alias {given}: {alias} is an alias of {other} already")
+    return names_by_alias

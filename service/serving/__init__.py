@@ -1,1 +1,0 @@
-"""The served models, each with its parts, and what they share."""
