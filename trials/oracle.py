@@ -12,7 +12,8 @@ from model.numerics.pooling import l2_normalize
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Floats, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.settings import Settings
 
 _COMMON = (

@@ -13,8 +13,8 @@ from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
+from service.inference.tokenization.request_tokenizer import RequestLimits
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.inference.tokenization.tokenizing import RequestLimits
 from service.models.start import token_limits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY

@@ -22,7 +22,8 @@ from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.notices import NO_NOTICES, Notices
-from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.evaluation import batches_by_length
 from service.models.start import engine_factories, token_limits, torch_hosts
 from service.scheduler.outputs import check_outputs

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model.numerics.pooling import PoolingName
-from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.truncation import Direction
 
 Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]
 ONE_ARRAY: tuple[Kind, ...] = ("pooled", "importance")

@@ -21,7 +21,7 @@ from service.files.fields import TextArrays
 from service.files.options import Encoding
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 Run = Callable[[Sequence[Any]], list[Any]]
 """Function from a batch of tasks to their checked outputs."""

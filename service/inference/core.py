@@ -28,8 +28,8 @@ from service.inference.layer_vectors import finished, poolings_of, reductions_of
 from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
+from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.inference.tokenization.tokenizing import RequestLimits, Tokenizing
 from service.inference.uses import check_use
 from service.inference.verification import check_time, compare_engines, reserve
 from service.scheduler.lanes import LaneName
@@ -70,8 +70,9 @@ class Inference:
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
         self._allow_unverified = allow_unverified
-        self.tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
-        self.tokenizing.measure()
+        segments, decoder = self.config.segments, self.decoder
+        self.request_tokenizer = RequestTokenizer(tokenizer, limits, segments, decoder)
+        self.request_tokenizer.measure()
 
     async def prepare(
         self,
@@ -103,9 +104,9 @@ class Inference:
         if lane == "attention":
             self._require_own_maps()
         began, scheduler = time.monotonic(), await self.engines.get(engine)
-        demand = self.tokenizing.demand(inputs, options, caller, beside)
+        demand = self.request_tokenizer.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)
-        texts = await self.tokenizing.tokenize(inputs, options, caller, beside)
+        texts = await self.request_tokenizer.tokenize(inputs, options, caller, beside)
         lengths = [len(text.input_ids) for text in texts]
         caller.correct_place(sum(lengths))
         lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
@@ -126,7 +127,7 @@ class Inference:
 
         """
         began, caller = time.monotonic(), prepared.caller
-        tokenized = await self.tokenizing.tokenize_targets(
+        tokenized = await self.request_tokenizer.tokenize_targets(
             targets, options, caller, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in tokenized)
@@ -282,15 +283,16 @@ class Inference:
             ServiceError: an engine is unavailable, or failed.
 
         """
-        demand = self.tokenizing.demand(inputs, options, caller)
+        demand = self.request_tokenizer.demand(inputs, options, caller)
         await check_time(self.engines, self.manifest, demand)
-        reserve(caller.reservation, self.manifest, self.tokenizing.most_tokens(inputs, options))
-        texts = await self.tokenizing.tokenize(inputs, options, caller)
+        most_tokens = self.request_tokenizer.most_tokens(inputs, options)
+        reserve(caller.reservation, self.manifest, most_tokens)
+        texts = await self.request_tokenizer.tokenize(inputs, options, caller)
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Wait for running work to finish; return whether it did."""
-        self.tokenizing.close()
+        self.request_tokenizer.close()
         return self.engines.close()
 
     def _require_own_maps(self) -> None:

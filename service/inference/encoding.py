@@ -15,7 +15,7 @@ from model.numerics.pooling import PoolingName
 from service.engines.contract import Ablated, Floats
 from service.inference.notices import Notices
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.admission import Demand, retry_after
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler

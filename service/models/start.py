@@ -24,8 +24,8 @@ from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.cl100k import Cl100k
+from service.inference.tokenization.request_tokenizer import CHARACTERS_PER_TOKEN, RequestLimits
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
-from service.inference.tokenization.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
 from service.measuring.batches import maps_of, measured_batches, texts_of
 from service.models.names import aliases_of, names_of
 from service.models.served import Models, ServedModel

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.inference.tokenization import cutting
+from service.inference.tokenization import file_tokenizer
 from service.process.listener import bound
 from service.process.server import Server
 from service.settings import Settings
@@ -33,7 +33,7 @@ from testing.process import free_port
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = (
     (RequestResponseCycle, "__init__"),
-    (cutting, "Excerpt"),
+    (file_tokenizer, "Excerpt"),
     (onnxruntime.InferenceSession, "run"),
     (RequestResponseCycle, "send"),
 )
@@ -47,9 +47,9 @@ WAY = [
     "service/http/exchange.py",
     "service/http/reader.py",
     "service/inference/core.py",
-    "service/inference/tokenization/cutting.py",
+    "service/inference/tokenization/file_tokenizer.py",
+    "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
-    "service/inference/tokenization/tokenizing.py",
     "service/scheduler/dispatch.py",
     "service/scheduler/isolation.py",
     "service/scheduler/scheduler.py",

@@ -18,7 +18,7 @@ from model.config.encoder import EncoderConfig
 from service.engines.contract import MapsTask, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention.selection import AttentionSelection
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from tests.service import plain
 
 PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}

@@ -29,8 +29,9 @@ from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
-from service.inference.tokenization.shortening import shorten
-from service.inference.tokenization.tokenizer import Options, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import shorten
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96

@@ -11,7 +11,8 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.inference.core import Inference
-from service.inference.tokenization.tokenizer import Options, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
 from service.scheduler.submission import Caller
 
 NAMING = "documents[{}]"

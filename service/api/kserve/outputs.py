@@ -21,7 +21,7 @@ from service.api.wire.json_pieces import ITEMS, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.reserved import CHARACTER_BYTES
 from service.api.wire.safetensors import as_bytes
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 INPUT = "text"
 OutputName = Literal[

@@ -17,8 +17,8 @@ from service.api.kserve.outputs import INPUT, OutputName
 from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest
 from service.errors import Unprocessable
-from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction
 
 _REFERRING = ("$defs", "$ref")
 _NUMBERS = r"^ *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *$"

@@ -29,8 +29,8 @@ from service.inference.alignment.pairs import AlignmentOptions, prepare_pairs
 from service.inference.alignment.word_alignments import CrossAlignment, align_vectors
 from service.inference.alignment.words import Split
 from service.inference.core import Inference
-from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

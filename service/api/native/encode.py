@@ -55,7 +55,7 @@ from service.api.wire.safetensors import safetensors_parts
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

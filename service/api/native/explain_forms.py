@@ -22,7 +22,7 @@ from service.inference.explanation.cost import Side
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.token_matches import PairMatches
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 TOKEN_BYTES = 64
 """Predicted bytes of a token with its id and offsets, which the binary format holds as JSON too."""

@@ -47,7 +47,7 @@ from service.inference.head_scores import (
     require_scores,
     working_bytes,
 )
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 FEWER = "ask for fewer texts, queries or keys"
 

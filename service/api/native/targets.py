@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.inference.attention.selection import Lengths
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 def _targets(value: Any) -> list[str] | None:

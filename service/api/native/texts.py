@@ -19,9 +19,10 @@ from pydantic_core import PydanticCustomError
 from service.api.wire.notices import notice_field
 from service.api.wire.route import ModelRequest
 from service.inference.notices import NO_NOTICES, Notices
-from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenizer import Options, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction
 
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64

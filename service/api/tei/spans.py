@@ -15,7 +15,7 @@ from service.api.wire.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
 from service.inference.tasks.spans import Span
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 SPAN_BYTES = 96
 """Predicted bytes of a span in JSON, without its text and label."""

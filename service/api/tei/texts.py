@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
 from service.api.wire.route import context_of, model_of, service_of
-from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction
 
 
 class TeiRequest(LenientRequest):

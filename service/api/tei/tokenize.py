@@ -114,7 +114,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         return written
 
     counting = threading.Lock()
-    parts = await inference.tokenizing.run(
+    parts = await inference.request_tokenizer.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
     context_of(request).reservation.shrink(most)
@@ -145,7 +145,7 @@ async def decode(body: DecodeRequest, request: Request) -> Response:
             for index, ids in enumerate(batch, first)
         ]
 
-    texts = await inference.tokenizing.run(body.ids, work, caller_of(request))
+    texts = await inference.request_tokenizer.run(body.ids, work, caller_of(request))
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
     with reserve(request, size) as reply:
         tokens = sum(len(given.ids) for given in body.ids)

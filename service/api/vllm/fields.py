@@ -14,9 +14,8 @@ from service.api.wire.route import context_of
 from service.errors import Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.excerpt import Direction
-from service.inference.tokenization.shortening import shorten
 from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction, shorten
 
 WHOLE_CONTEXT = -1
 """Value of `truncate_prompt_tokens` for the model's limit."""

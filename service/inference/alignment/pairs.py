@@ -18,7 +18,8 @@ from service.inference.alignment.words import AlignedText, Split, aligned_text
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.tokenization.inputs import characters
-from service.inference.tokenization.tokenizer import Options, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
 from service.scheduler.submission import Caller
 
 PAIR_BYTES = 512 * 2**20

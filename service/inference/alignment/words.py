@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.tokenization.excerpt import Offset
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.truncation import Offset
 
 Split = Literal["punctuation", "spaces"]
 """Splitting as above, or at spaces alone for texts that are already split into words."""

@@ -16,7 +16,8 @@ from model.numerics.shift import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.layer_passes import LayerPass
 from service.inference.attention.selection import AttentionSelection, Lengths
-from service.inference.tokenization.tokenizer import TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from model.numerics.pooling import modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller

@@ -37,7 +37,7 @@ from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.part_cost import part_cost
 from service.inference.explanation.shares import most_promising, shares_in_means
 from service.inference.explanation.spans import spans_of
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
 

@@ -16,7 +16,7 @@ import numpy as np
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.occlusion import Finish, Job, cosine
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 
 Head = tuple[int, int]

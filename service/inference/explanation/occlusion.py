@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.spans import Span
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller, TaskResult

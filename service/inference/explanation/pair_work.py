@@ -16,7 +16,7 @@ from service.inference.explanation.occlusion import Occlusion
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.spans import Span
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 @dataclass

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.inference.alignment.words import split_words, tokens_of
-from service.inference.tokenization.excerpt import Offset
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.truncation import Offset
 
 SpanKind = Literal["tokens", "words", "sentences"]
 _SENTENCE_END = re.compile(r"""[.!?…]+["'”’»)\]]*(?=\s)|[。！？｡]+[」』”’）]*|[\n\r\u2028\u2029]""")

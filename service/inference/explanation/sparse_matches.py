@@ -21,7 +21,7 @@ from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.token_matches import PairMatches, TokenMatch
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from service.inference.encoding import PreparedTexts
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.scheduler.outputs import requested
 from service.scheduler.submission import Caller
 

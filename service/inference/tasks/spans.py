@@ -15,7 +15,7 @@ import numpy as np
 
 from service.engines.contract import Floats
 from service.inference.tokenization.subwords import Subwords
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
 """Units of labelling: every token; adjacent tokens with the same label; or adjacent words, each

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.errors import Unprocessable
-from service.inference.tokenization.cutting import CuttingTokenizer
-from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.truncation import Direction
 
 
 class IdReader:
     """Decoder of token ids, which also adds the tokenizer's special tokens to them."""
 
-    def __init__(self, tokenizer: CuttingTokenizer) -> None:
+    def __init__(self, tokenizer: FileTokenizer) -> None:
         self._tokenizer = tokenizer
         added = tokenizer.whole.get_added_tokens_decoder().items()
         self._special = frozenset(index for index, token in added if token.special)

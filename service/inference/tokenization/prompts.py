@@ -9,8 +9,8 @@ from tokenizers import Encoding, Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from service.errors import Unprocessable
-from service.inference.tokenization.excerpt import Offset
 from service.inference.tokenization.inputs import Text
+from service.inference.tokenization.truncation import Offset
 
 
 @dataclass(frozen=True, slots=True)

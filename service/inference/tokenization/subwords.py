@@ -8,7 +8,7 @@ from typing import cast
 from tokenizers import Tokenizer
 
 from service.engines.contract import Ids
-from service.inference.tokenization.excerpt import Offset
+from service.inference.tokenization.truncation import Offset
 
 
 class Subwords:

@@ -11,8 +11,7 @@ from tokenizers.models import WordPiece
 
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.cutting import CuttingTokenizer
-from service.inference.tokenization.excerpt import Direction, Excerpt, closing_ids
+from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
 from service.inference.tokenization.given_ids import IdReader
 from service.inference.tokenization.inputs import Input, Text, TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
@@ -24,10 +23,8 @@ from service.inference.tokenization.prompts import (
     without_prompt,
 )
 from service.inference.tokenization.subwords import Subwords
-from service.inference.tokenization.tokenized import (
-    TokenizedText as TokenizedText,  # noqa: PLC0414 - re-exported
-)
-from service.inference.tokenization.tokenized import places_of
+from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.truncation import Direction, Excerpt
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,8 @@ class TextTokenizer:
 
         """
         self.limits = limits
-        self._source = CuttingTokenizer(path)
-        self._target = CuttingTokenizer(target) if target else self._source
+        self._source = FileTokenizer(path)
+        self._target = FileTokenizer(target) if target else self._source
         whole = self._source.whole
         self._ids = IdReader(self._source)
         self.separator_ids = frozenset(closing_ids(whole))
@@ -207,7 +204,7 @@ class TextTokenizer:
 
     def _within_limit(
         self,
-        tokenizer: CuttingTokenizer,
+        tokenizer: FileTokenizer,
         texts: Sequence[tuple[Text, bool]],
         options: Options,
         first: int,
@@ -264,7 +261,7 @@ def _check_length(name: str, tokens: int, limit: int) -> None:
 
 
 def _tokenized(
-    tokenizer: CuttingTokenizer,
+    tokenizer: FileTokenizer,
     excerpt: Excerpt,
     ids: Sequence[int],
     prompt: Prompt,

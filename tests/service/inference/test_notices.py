@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.inference.notices import Notices
-from service.inference.tokenization.shortening import shortened
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.truncation import shortened
 
 KNOWN, UNKNOWN = "water ", "\U0001f9ff "
 TEXTS = [

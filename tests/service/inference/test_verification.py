@@ -127,7 +127,7 @@ async def test_it_ends_at_the_deadline(
     """The clock stands still for all earlier checks, so that only its own deadline can end it."""
     clock = FakeClock(monkeypatch)
     clock.now = time.monotonic()
-    monkeypatch.setattr("service.inference.tokenization.tokenizing.time", clock)
+    monkeypatch.setattr("service.inference.tokenization.request_tokenizer.time", clock)
     client, engine = bent
     held = threading.Event()
     engine.bend = lambda task, output: held.wait(20) and None

@@ -32,7 +32,7 @@ from service.inference.attention.selection import AttentionSelection, Lengths
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, body_of, tokenized
 

@@ -23,7 +23,7 @@ from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.api.wire.safetensors import safetensors_parts
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
-from service.inference.tokenization.tokenizer import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
 from tests.service.harness import CONFIG, tokenized
 
 HIDDEN = 8

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """Freeze the clock of all code that checks a request's deadline."""
     clock = FakeClock(monkeypatch)
-    monkeypatch.setattr("service.inference.tokenization.tokenizing.time", clock)
+    monkeypatch.setattr("service.inference.tokenization.request_tokenizer.time", clock)
     clock.now = time.monotonic()
     return clock
 

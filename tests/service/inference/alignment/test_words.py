@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.inference.alignment.words import AlignedText, Split, aligned_text, split_words
-from service.inference.tokenization.tokenized import places_of
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.config.encoder import EncoderConfig
 from model.tokenization.tokenizer import load_tokenizer
 from service.errors import Unprocessable
-from service.inference.tokenization.cutting import CuttingTokenizer
+from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.given_ids import IdReader
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
-from tests.service.inference.tokenization.test_excerpt import byte_pairs
+from tests.service.inference.tokenization.test_truncation import byte_pairs
 
 BYTE_LEVEL = {"RobertaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "TokenizersBackend"}
 """Classes that have a token for every byte, and so no unknown ones."""
@@ -30,7 +30,7 @@ def reference(small_checkpoint: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def reader(artifact: Artifact) -> IdReader:
-    return IdReader(CuttingTokenizer(artifact.path(TOKENIZER)))
+    return IdReader(FileTokenizer(artifact.path(TOKENIZER)))
 
 
 @pytest.mark.parametrize("special", [True, False])
@@ -53,7 +53,7 @@ def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) 
     folder = write_tokenizer_folder(tmp_path, name)
     config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
     load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
-    reader, reference = IdReader(CuttingTokenizer(path)), AutoTokenizer.from_pretrained(folder)
+    reader, reference = IdReader(FileTokenizer(path)), AutoTokenizer.from_pretrained(folder)
     around, unknown = set(reference("")["input_ids"]), 0
     for text in TEXTS:
         expected = reference(text)["input_ids"]
@@ -96,5 +96,5 @@ def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
     tokenizer.post_processor = None
     tokenizer.save(str(path := tmp_path / TOKENIZER))
     ids = tokenizer.encode("the water").ids
-    reader = IdReader(CuttingTokenizer(path))
+    reader = IdReader(FileTokenizer(path))
     assert reader.complete("input[0]", ids, None, "right").input_ids.tolist() == ids

@@ -12,7 +12,8 @@ from sentence_transformers.base.modules import Transformer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 PROMPTS = {"query": "query: ", "cut": "quer", "accents": "É\u0301tude: ", "empty": ""}
 

@@ -13,9 +13,10 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization import excerpt
+from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 TEXTS: list[Input] = [
     "The animal didn't cross the street because it was too tired",
@@ -134,7 +135,7 @@ def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> 
 def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
     artifact: Artifact, reference: Any, max_tokens: int, side: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(excerpt, "MOST_CHARACTERS", 2000)
+    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2000)
     texts: list[Input] = [
         "one river " * 900,
         "\U0001f469\u200d e\u0301 " * 900,
@@ -155,7 +156,7 @@ def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
 def test_a_text_that_cannot_be_cut_is_refused(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(excerpt, "MOST_CHARACTERS", 2000)
+    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2000)
     one = tokenizer(artifact, max_tokens=8)
     options = Options(truncate=True)
     for text in ("x" * 9000, " " * 9000, ("x" * 9000, "it")):

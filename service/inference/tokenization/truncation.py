@@ -1,18 +1,28 @@
-"""Truncation of texts to a number of tokens, without tokenising long texts whole.
+"""Truncation of texts to a number of tokens, while or after they are tokenised.
 
-Of a text that is far too long, only the first or last characters are tokenised, and more of them
-only if they have too few words. The cost therefore depends on the limit, not on the text's length.
+`Cutter` does not tokenise long texts whole. Of a text that is far too long, only the first or last
+characters are tokenised, and more of them only if they have too few words. The cost therefore
+depends on the limit, not on the text's length.
+
+A `Cutter` is a copy of the tokenizer for one length. Clients may request any length, so that
+`shortened` truncates their texts after tokenisation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.tokenizer import copy_tokenizer
+from service.engines.contract import Ids
+from service.errors import InputTooLong
 from service.inference.tokenization.inputs import Text
+from service.inference.tokenization.tokenized import TokenizedText
 
 Direction = Literal["right", "left"]
 Offset = tuple[int, int]
@@ -158,9 +168,84 @@ def _words(encoding: Encoding) -> list[int]:
     return [word for word in encoding.word_ids if word is not None]
 
 
-def closing_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of the special tokens that a tokenizer adds after a text."""
-    encoding = tokenizer.encode("a")
-    of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
-    ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]
-    return ids
+def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> TokenizedText:
+    """Return a text or pair truncated to `max_tokens` tokens; all special tokens remain.
+
+    Of a pair, the longer text is truncated first (transformers' `longest_first`).
+
+    Args:
+        text: a whole text, or one truncated on the same side.
+        max_tokens: maximum number of tokens; larger than the number of special tokens.
+        direction: side that is truncated.
+
+    Raises:
+        InputTooLong: `max_tokens` is not larger than the number of special tokens.
+
+    """
+    excess = len(text.input_ids) - max_tokens
+    if excess <= 0:
+        return text
+    special = np.array([*text.special_tokens_mask], bool)
+    parts = _parts(special)
+    if max_tokens <= int(special.sum()):
+        raise InputTooLong(
+            f"{max_tokens} tokens leave no room beside the {int(special.sum())} special ones"
+        )
+    keep = special.copy()
+    for part, count in zip(parts, _lengths([len(part) for part in parts], excess), strict=True):
+        keep[part[:count] if direction == "right" else part[len(part) - count :]] = True
+    kept: list[int] = np.flatnonzero(keep).tolist()
+    return replace(
+        text,
+        tokens=[text.tokens[index] for index in kept],
+        input_ids=text.input_ids[kept],
+        segment_ids=text.segment_ids[kept],
+        places=text.places[kept],
+        special_tokens_mask=bytes(text.special_tokens_mask[index] for index in kept),
+        truncated=True,
+        unknown=text.unknown[kept],
+    )
+
+
+async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direction) -> None:
+    """Replace each text of a list by `shortened`, which runs in a thread.
+
+    Raises:
+        InputTooLong: as for `shortened`.
+
+    """
+
+    def cut() -> list[TokenizedText]:
+        return [shortened(text, max_tokens, direction) for text in texts]
+
+    texts[:] = await asyncio.to_thread(cut)
+
+
+def _parts(special: np.ndarray) -> list[Ids]:
+    """Return the indices of a text's own tokens, or of each text of a pair.
+
+    Special tokens separate the texts of a pair.
+    """
+    own = np.flatnonzero(~special)
+    gaps = np.flatnonzero(np.diff(own) > 1)
+    if not len(gaps):
+        return [own]
+    return [own[: gaps[0] + 1], own[gaps[0] + 1 :]]
+
+
+def _lengths(sizes: Sequence[int], excess: int) -> list[int]:
+    """Return how many tokens of each text remain if `excess` tokens are removed.
+
+    Args:
+        sizes: number of tokens of a text, or of both texts of a pair.
+        excess: number of tokens to remove.
+
+    """
+    if len(sizes) == 1:
+        return [sizes[0] - excess]
+    room = sum(sizes) - excess
+    shorter, longer = sorted(sizes)
+    if shorter > room - shorter:
+        shorter = min(shorter, room // 2)
+    longer = room - shorter
+    return [shorter, longer] if sizes[0] <= sizes[1] else [longer, shorter]

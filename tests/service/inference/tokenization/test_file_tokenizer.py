@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER
@@ -18,7 +19,7 @@ from model.families.registry import parse_config
 from model.tokenization.piece_vocabulary import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.cutting import CuttingTokenizer
+from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
 from service.inference.tokenization.inputs import TokenIds
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.checkpoints import TINY
@@ -99,7 +100,7 @@ def test_ids_beyond_the_vocabulary_are_none_of_the_models(
     ours: TextTokenizer, folder: Path
 ) -> None:
     size = len(read_ids(folder / "vocab.json"))
-    assert CuttingTokenizer(folder / TOKENIZER).size == size
+    assert FileTokenizer(folder / TOKENIZER).size == size
     assert Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab_size() > size
     with pytest.raises(Unprocessable, match=f"ids are 0 … {size - 1}"):
         ours.decode("ids", TokenIds((size,)), skip_special_tokens=False)
@@ -110,4 +111,25 @@ def test_ids_beyond_the_vocabulary_are_none_of_the_models(
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (path := tmp_path / TOKENIZER).write_text("none")
     with pytest.raises(ArtifactError, match="cannot be read"):
-        CuttingTokenizer(path)
+        FileTokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("template", "closing"),
+    [
+        ("[CLS] $A [SEP]", ["[SEP]"]),
+        ("$A [SEP]", ["[SEP]"]),
+        ("[CLS] $A", []),
+        ("[CLS] $A [SEP] <|end|>", ["[SEP]", "<|end|>"]),
+        ("$A", []),
+    ],
+)
+def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
+    template: str, closing: list[str]
+) -> None:
+    """BERT's, T5's and Marian's, an encoder's without an end, and mBART's."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]", "<|end|>"])
+    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
+    tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
+    assert closing_ids(tokenizer) == [tokenizer.token_to_id(name) for name in closing]

@@ -13,14 +13,15 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
-from service.inference.tokenization.tokenizing import (
+from service.inference.tokenization.request_tokenizer import (
     INLINE_CHARACTERS,
     TOKEN_BYTES,
     WORKING_BYTES,
     RequestLimits,
-    Tokenizing,
+    RequestTokenizer,
 )
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.submission import ANYBODY, Caller
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import serving, tokenized, until
@@ -76,9 +77,9 @@ class Steps:
         return [tokenized(1 + first + index) for index in range(len(inputs))]
 
 
-def tokenizing(steps: Steps, **limits: int) -> Tokenizing:
+def tokenizing(steps: Steps, **limits: int) -> RequestTokenizer:
     found = {"max_inputs": 100, "max_characters": 10**6, **limits}
-    one = Tokenizing(steps, RequestLimits(**found), 2)  # type: ignore[arg-type]
+    one = RequestTokenizer(steps, RequestLimits(**found), 2)  # type: ignore[arg-type]
     one._backlog = Backlog(1)
     return one
 
@@ -223,7 +224,7 @@ async def test_a_long_text_holds_what_the_tokenizer_takes_to_read_it() -> None:
 async def test_it_is_measured_before_the_first_request(artifact: Artifact) -> None:
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
         (model,) = client.app.state.service.models
-        one = model.inference.tokenizing
+        one = model.inference.request_tokenizer
     assert one._backlog.seconds("", 10**6, "texts") > 0
     assert one._backlog.seconds("", 10**6, "pieces") > 0
     assert one._tokens_per_character != 0.25

@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
-from service.inference.tokenization import excerpt
-from service.inference.tokenization.excerpt import Cutter, Direction, closing_ids
+from service.inference.tokenization import truncation
+from service.inference.tokenization.truncation import Cutter, Direction
 
 PROSE = "The water of the river runs down from the hills into one sea, where ships wait. "
 PIECES = st.sampled_from(
@@ -92,8 +92,8 @@ def test_an_excerpt_has_the_tokens_of_the_whole(
     max_tokens = data.draw(st.integers(4, 20))
     tokenizer = tokenizers_by_name[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(excerpt, "copy_tokenizer", lambda _: cutting[name])  # a copy takes 40 ms
-        patch.setattr(excerpt, "CHARACTERS_PER_TOKEN", data.draw(st.integers(1, 8)))
+        patch.setattr(truncation, "copy_tokenizer", lambda _: cutting[name])  # a copy takes 40 ms
+        patch.setattr(truncation, "CHARACTERS_PER_TOKEN", data.draw(st.integers(1, 8)))
         found = Cutter(tokenizer, max_tokens, direction).encode(text)
     cutting[name].enable_truncation(max_tokens, direction=direction)
     expected = cutting[name].encode(text)
@@ -119,7 +119,7 @@ def test_a_text_that_is_far_too_long_is_not_read_whole(
     for text in ("! " * 10**6, PROSE * 10**4, "水" * 10**6):
         read.clear()
         assert cutter.encode(text).truncated
-        assert sum(read) <= 16 * excerpt.CHARACTERS_PER_TOKEN
+        assert sum(read) <= 16 * truncation.CHARACTERS_PER_TOKEN
 
 
 def test_a_pair_is_cut_where_its_longer_text_is(
@@ -131,23 +131,3 @@ def test_a_pair_is_cut_where_its_longer_text_is(
     expected = cutting["word pieces"].encode("the water " * 40, "the hill")
     assert (found.encoding.ids, found.offsets) == (expected.ids, expected.offsets)
     assert found.truncated
-
-
-@pytest.mark.parametrize(
-    ("template", "closing"),
-    [
-        ("[CLS] $A [SEP]", ["[SEP]"]),
-        ("$A [SEP]", ["[SEP]"]),
-        ("[CLS] $A", []),
-        ("[CLS] $A [SEP] <|end|>", ["[SEP]", "<|end|>"]),
-        ("$A", []),
-    ],
-)
-def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
-    template: str, closing: list[str]
-) -> None:
-    """BERT's, T5's and Marian's, an encoder's without an end, and mBART's."""
-    tokenizer = with_specials(Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
-    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
-    tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
-    assert closing_ids(tokenizer) == [tokenizer.token_to_id(name) for name in closing]

@@ -1,4 +1,4 @@
-"""Tokenizer of a file, and texts that it truncates to a number of tokens."""
+"""Tokenizer of one file of an artifact: whole texts, or texts truncated to a number of tokens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from model.artifact.tokenizer import read_tokenizer
 from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
 from service.errors import InputTooLong
-from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt, NotCut
 from service.inference.tokenization.inputs import Text
 from service.inference.tokenization.tokenized import SharedNames
+from service.inference.tokenization.truncation import Cutter, Direction, Excerpt, NotCut
 
 
-class CuttingTokenizer:
+class FileTokenizer:
     """Tokenizer of an artifact's inputs, or of its targets."""
 
     def __init__(self, path: Path) -> None:
@@ -95,3 +95,11 @@ class CuttingTokenizer:
                 cutter = Cutter(self.whole, max_tokens, direction)
                 self._cutters[direction, max_tokens] = cutter
             return self._cutters[direction, max_tokens]
+
+
+def closing_ids(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the special tokens that a tokenizer adds after a text."""
+    encoding = tokenizer.encode("a")
+    of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
+    ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]
+    return ids

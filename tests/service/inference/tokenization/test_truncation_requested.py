@@ -10,9 +10,8 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong
-from service.inference.tokenization.excerpt import Direction
-from service.inference.tokenization.shortening import shorten, shortened
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.truncation import Direction, shorten, shortened
 
 LONG = "the cat sat on the mat and looked at another one"
 PAIRS = [(LONG, "a b c"), ("a b c", LONG), (LONG, LONG), ("", LONG)]

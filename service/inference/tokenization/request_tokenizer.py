@@ -17,11 +17,11 @@ from service.inference.tokenization.backlog import (
     Kind,
     TokenizerWork,
 )
-from service.inference.tokenization.excerpt import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
-from service.inference.tokenization.excerpt import MOST_CHARACTERS
 from service.inference.tokenization.inputs import Input, size_of
 from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
+from service.inference.tokenization.truncation import MOST_CHARACTERS
 from service.scheduler.admission import Demand
 from service.scheduler.submission import Caller
 from service.system.resources import tokenize_in_the_calling_thread
@@ -56,7 +56,7 @@ class RequestLimits:
     """Maximum number of characters of all inputs together."""
 
 
-class Tokenizing:
+class RequestTokenizer:
     """Tokenizer of an artifact, as requests use it."""
 
     def __init__(
