@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from model.artifact.manifest import Artifact
-from model.export.foreign import export_foreign
-from model.sources.foreign import find_graph
+from model.export.foreign_import import export_foreign
+from model.sources.foreign_exports import find_graph
 from tests.model.checkpoints import edit_json, write_checkpoint
 from tests.model.sentences import write_modules
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model.artifact.integrity import sha256_of
 from model.errors import SourceError
-from model.sources.foreign import find_graph, is_graph
+from model.sources.foreign_exports import find_graph, is_graph
 from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
 from model.sources.hub.repository import Hub, Repository, is_name

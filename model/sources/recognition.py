@@ -35,7 +35,7 @@ from model.sources.checkpoint_files import (
     read_json,
     shards,
 )
-from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.headers import FULL, check_weights
 from model.sources.kinds import kind_of
 

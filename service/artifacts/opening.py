@@ -13,7 +13,7 @@ from model.artifact.recorded import passed_uses
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import check_device, weight_bits
-from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
 from model.sources.pooling import may_be_dense_or_sparse, with_pooling
@@ -193,11 +193,11 @@ def find_foreign(
 
 
 def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
-    from model.export import foreign  # noqa: PLC0415 - imports onnx
+    from model.export import foreign_import  # noqa: PLC0415 - imports onnx
 
     name = display_name(checkpoint_of(settings))
-    folder = _folder(settings, foreign.foreign_key(graph, name))
-    return _kept(folder, lambda: foreign.export_foreign(graph, folder, name, progress))
+    folder = _folder(settings, foreign_import.foreign_key(graph, name))
+    return _kept(folder, lambda: foreign_import.export_foreign(graph, folder, name, progress))
 
 
 def export_once(

@@ -10,7 +10,7 @@ import click
 
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
-from model.sources.foreign import ForeignGraph
+from model.sources.foreign_exports import ForeignGraph
 from model.sources.locate import display_name
 from service.artifacts.opening import (
     find_checkpoint,
@@ -84,7 +84,7 @@ def _export_foreign(
 ) -> tuple[Path, bool]:
     if out is None:
         return open_artifact(settings, say).folder, True
-    from model.export.foreign import export_foreign
+    from model.export.foreign_import import export_foreign
 
     name = display_name(checkpoint_of(settings))
     artifact = report_limits(export_foreign(graph, out, name, say), say)

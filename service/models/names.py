@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.artifact.manifest import MANIFEST, Artifact, Manifest
-from model.sources.foreign import is_graph
+from model.sources.foreign_exports import is_graph
 from model.sources.locate import display_name
 from service.settings import Settings
 from service.settings.served import served

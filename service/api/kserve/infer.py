@@ -16,7 +16,6 @@ from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
 from service.api.kserve.models import MODEL, VERSION, VERSIONED, model_of_path
-from service.api.kserve.options import map_selection, vector_options
 from service.api.kserve.outputs import (
     Output,
     OutputName,
@@ -24,6 +23,7 @@ from service.api.kserve.outputs import (
     tails,
     text_values,
 )
+from service.api.kserve.parameters import map_selection, vector_options
 from service.api.kserve.schema import InferRequest, inlined
 from service.api.native.attention import (
     FEWER_MAPS,

@@ -42,7 +42,7 @@ from model.export.foreign_graph import (
 from model.export.foreign_trial import verify_alone
 from model.export.placement import Progress, place
 from model.families.registry import FAMILIES, parse_config
-from model.sources.foreign import ForeignGraph
+from model.sources.foreign_exports import ForeignGraph
 from model.tokenization.segments import reading_segments
 from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer

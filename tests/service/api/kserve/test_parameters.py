@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.options import map_selection, vector_options
+from service.api.kserve.parameters import map_selection, vector_options
 from service.api.kserve.schema import InferRequest
 from service.errors import Unprocessable
 from service.inference.core import Inference

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model.errors import CheckpointError, ConfigError, ModelError
-from model.sources.foreign import find_graph, is_graph
+from model.sources.foreign_exports import find_graph, is_graph
 
 
 def folder_of(root: Path, *names: str) -> Path:

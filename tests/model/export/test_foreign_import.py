@@ -15,8 +15,8 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import FOREIGN_FILES, Artifact, load_artifact
 from model.config.encoder import UnknownEncoder
 from model.errors import ArtifactError, CheckpointError, ConfigError
-from model.export.foreign import foreign_key
-from model.sources.foreign import ForeignGraph, find_graph
+from model.export.foreign_import import foreign_key
+from model.sources.foreign_exports import ForeignGraph, find_graph
 from tests.foreign import checkpoint_of, exported_from, write_foreign
 from tests.model.checkpoints import edit_json
 
