@@ -30,13 +30,13 @@ import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 from benchmarks.harness.plots import deletion_curves
 from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.syntax import service
+from model.artifact.similarity import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the removable tokens that are removed, step by step."""
@@ -208,7 +208,7 @@ def agreement(pairs: Sequence[Explained], name: str) -> float:
             )
             for which in (name, "occlusion")
         )
-        correlations.append(spearmanr(own, occlusion).statistic)
+        correlations.append(spearman(own, occlusion))
     return float(np.nanmedian(correlations))
 
 

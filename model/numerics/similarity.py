@@ -6,6 +6,8 @@ changes nothing, and a small error changes much where all texts are nearly alike
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
@@ -43,8 +45,21 @@ def _agreement(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 
 
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Return Spearman's ρ: Pearson's correlation of the ranks, where ties share their mean rank."""
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+    """Return Spearman's ρ: Pearson's correlation of the ranks, where ties share their mean rank.
+
+    Spearman 1904, "The proof and measurement of association between two things".
+
+    Args:
+        a: `[n]`.
+        b: `[n]`.
+
+    Returns:
+        −1 … 1; NaN if all numbers of `a` or of `b` are equal, which have no order.
+
+    """
+    ranks, others = _centred_ranks(a), _centred_ranks(b)
+    scale = float(np.sqrt((ranks @ ranks) * (others @ others)))
+    return float(np.clip(ranks @ others / scale, -1, 1)) if scale > 0 else math.nan
 
 
 def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating]) -> Similarity:
@@ -101,6 +116,7 @@ def _nearest(cosines: NDArray[np.float64], k: int) -> NDArray[np.intp]:
     return np.argsort(-others, axis=1, kind="stable")[:, :k]
 
 
-def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
+def _centred_ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return ranks 1 … n minus their mean."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return (np.cumsum(counts) - (counts - 1) / 2)[places] - (len(values) + 1) / 2

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from service.api.kserve.outputs import INPUT
 from service.api.kserve.schema import InferRequest, InputTensor
 from service.api.wire.route import body_of, context_of
-from service.api.wire.strict_json import INLINE_BYTES, VALUE_BYTES, WIDEST_BYTES, read_json
+from service.api.wire.strict_json import INLINE_BODY_BYTES, VALUE_BYTES, WIDEST_BYTES, read_json
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 from service.inference.tokenization.inputs import Input
 
@@ -71,7 +71,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     elements = min(math.prod(tensor.shape), len(tail) // LENGTH_BYTES)
     elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * elements
     context_of(request).reservation.grow(elements_bytes)
-    if len(body) <= INLINE_BYTES:
+    if len(body) <= INLINE_BODY_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))
     return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))
 

@@ -19,7 +19,7 @@ from service.system.budget import Reservation
 
 MAX_VALUES = 2**16
 """Maximum number of values in a body, including nested values; a request has a few thousand."""
-INLINE_BYTES = 2**16
+INLINE_BODY_BYTES = 2**16
 """Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others in a thread."""
 VALUE_BYTES, WIDEST_BYTES = 120, 4
 """Memory of a parsed value beside its characters, and maximum memory of a character, in bytes."""
@@ -62,7 +62,7 @@ async def read_json(body: bytes, reservation: Reservation) -> Any:
         Overloaded: the other requests leave too little memory.
 
     """
-    if len(body) <= INLINE_BYTES:
+    if len(body) <= INLINE_BODY_BYTES:
         reservation.grow(parsed_bytes(body))
         return _parse(body)
     reservation.grow(len(body))  # where there is no room, a body costs no more than its reading

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from model.artifact.similarity import spearman
 from service.engines.contract import Floats
-from service.inference.explanation.rank_correlation import spearman
 from service.inference.explanation.spans import Span, SpanKind
 
 
@@ -77,8 +77,8 @@ class PairExplanation:
         for name, matrix in self.shares.items():
             sides = zip(self.spans, (matrix.sum(axis=1), matrix.sum(axis=0)), strict=True)
             sums = np.concatenate([span_sums(spans, values) for spans, values in sides])
-            missing = bool(np.isnan(sums).any())
-            correlations[name] = None if missing else spearman(sums[known], losses[known])
+            correlation = np.nan if np.isnan(sums).any() else spearman(sums[known], losses[known])
+            correlations[name] = None if np.isnan(correlation) else correlation
         return correlations
 
 

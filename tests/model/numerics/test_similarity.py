@@ -65,3 +65,12 @@ def test_spearman_is_scipys(values: list[int], chance: object) -> None:
     if len(set(values)) > 1:
         a, b = np.array(values, np.float64), np.array(others, np.float64)
         assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
+
+
+def test_spearman_of_equal_numbers_is_nan_without_a_warning() -> None:
+    equal, rising = np.ones(3), np.arange(3.0)
+    assert np.isnan(
+        [spearman(equal, rising), spearman(rising, equal), spearman(equal, equal)]
+    ).all()
+    assert np.isnan(spearman(rising[:1], rising[:1]))
+    assert (spearman(rising, rising**3), spearman(rising, -rising)) == (1, -1)

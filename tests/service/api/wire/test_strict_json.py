@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from service.api.wire import strict_json
 from service.api.wire.strict_json import (
-    INLINE_BYTES,
+    INLINE_BODY_BYTES,
     MAX_VALUES,
     count_values,
     parsed_bytes,
@@ -79,7 +79,7 @@ async def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
 async def test_the_bound_is_exact() -> None:
     list_itself = 1
     most = orjson.dumps([10**8] * (MAX_VALUES - list_itself))
-    assert len(most) > INLINE_BYTES
+    assert len(most) > INLINE_BODY_BYTES
     assert len(await read_json(most, unbounded())) == MAX_VALUES - list_itself
     with pytest.raises(Unprocessable):
         await read_json(orjson.dumps([10**8] * MAX_VALUES), unbounded())
