@@ -21,6 +21,7 @@ from headscope.notebook import attention, attentions
 from headscope.notices import Notices, TextWarning
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
+from headscope.sending import Retries
 from headscope.service_results import Difference, Info, ServedModel, Verification
 from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
@@ -51,6 +52,7 @@ __all__ = [
     "Rank",
     "Refused",
     "Reply",
+    "Retries",
     "ServedModel",
     "Span",
     "SparseVector",

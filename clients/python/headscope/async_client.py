@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -24,10 +24,20 @@ from headscope import (
     tokens,
 )
 from headscope.call import Call
-from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
+from headscope.connection import (
+    HTTP_ERRORS,
+    BaseClient,
+    Connection,
+    Settings,
+    answer_of,
+    lost,
+    steps_of,
+    tls_context,
+    with_signature,
+)
 from headscope.exchange import conduct
-from headscope.notices import Notices
-from headscope.wire import Answer, Lost, Send, Steps, Together, Wait
+from headscope.sending import Retries
+from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +56,7 @@ def method(
     return wrapped
 
 
-class AsyncClient:
+class AsyncClient(BaseClient):
     """Client of a service, with persistent connections, for the tasks of one event loop."""
 
     def __init__(
@@ -55,7 +65,7 @@ class AsyncClient:
         *,
         api_key: str | None = None,
         timeout: float = 60,
-        retries: int = 5,
+        retries: int | Retries = 5,
         max_in_flight: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -65,7 +75,8 @@ class AsyncClient:
             url: address of the service, such as `http://localhost:8000`.
             api_key: sent as `Authorization: Bearer …`.
             timeout: seconds for a whole call, with all its requests and retries.
-            retries: maximum retries of a request that was temporarily refused or not answered.
+            retries: maximum retries of a request that was temporarily refused or not answered, or
+                all rules of retries.
             max_in_flight: maximum number of concurrent requests of one call.
             transport: another httpx transport, such as a Unix socket, or a fake for tests.
 
@@ -75,7 +86,9 @@ class AsyncClient:
         """
         settings = Settings(url, api_key, timeout, retries, max_in_flight)
         self._connection = Connection(settings)
-        self._http = httpx.AsyncClient(headers=self._connection.headers, transport=transport)
+        self._http = httpx.AsyncClient(
+            headers=self._connection.headers, transport=transport, verify=tls_context()
+        )
 
     encode = method(calls.encode)
     embed = method(calls.embed)
@@ -94,16 +107,6 @@ class AsyncClient:
     info = method(service_calls.info)
     models = method(service_calls.models)
 
-    @property
-    def notices(self) -> Notices:
-        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-        return self._connection.session.notices
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the model that gave the last result; None without the header."""
-        return self._connection.session.fingerprint
-
     async def run(self, call: Call[Any, T]) -> T:
         """Run a call and return its result.
 
@@ -113,6 +116,13 @@ class AsyncClient:
         """
         result: T = await self._drive(conduct(call, self._connection.session))
         return result
+
+    async def request(
+        self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
+    ) -> Answer:
+        """Send a request to any route, with retries; see `Client.request`."""
+        answer: Answer = await self._drive(steps_of(self._connection.session, path, body, accept))
+        return answer
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -176,5 +186,5 @@ class AsyncClient:
                 finally:
                     await response.aclose()
         except (*HTTP_ERRORS, TimeoutError) as error:
-            return lost(error, begun=begun)
+            return lost(error, step, begun=begun)
         return answer_of(response, content)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from headscope.service_results import Info
+from headscope.wire import JSON
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -14,7 +15,6 @@ Raises = Literal["raise"]
 Returns = Literal["return"]
 OnError = Raises | Returns
 """Handling of a refused input: raise its error, or return the error in the input's place."""
-JSON = "application/json"
 FLOAT_BYTES = 4
 
 

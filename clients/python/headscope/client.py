@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from types import TracebackType
@@ -26,10 +26,20 @@ from headscope import (
     tokens,
 )
 from headscope.call import Call
-from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
+from headscope.connection import (
+    HTTP_ERRORS,
+    BaseClient,
+    Connection,
+    Settings,
+    answer_of,
+    lost,
+    steps_of,
+    tls_context,
+    with_signature,
+)
 from headscope.exchange import conduct
-from headscope.notices import Notices
-from headscope.wire import Answer, Lost, Send, Steps, Together, Wait
+from headscope.sending import Retries
+from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +60,7 @@ def method(call: Callable[P, Call[Any, T]]) -> Callable[Concatenate[Client, P], 
     return wrapped
 
 
-class Client:
+class Client(BaseClient):
     """Client of a service, with persistent connections; it is thread-safe."""
 
     def __init__(
@@ -59,7 +69,7 @@ class Client:
         *,
         api_key: str | None = None,
         timeout: float = 60,
-        retries: int = 5,
+        retries: int | Retries = 5,
         max_in_flight: int = 4,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -69,7 +79,8 @@ class Client:
             url: address of the service, such as `http://localhost:8000`.
             api_key: sent as `Authorization: Bearer …`.
             timeout: seconds for a whole call, with all its requests and retries.
-            retries: maximum retries of a request that was temporarily refused or not answered.
+            retries: maximum retries of a request that was temporarily refused or not answered, or
+                all rules of retries.
             max_in_flight: maximum number of concurrent requests of one call.
             transport: another httpx transport, such as a Unix socket, or a fake for tests.
 
@@ -79,7 +90,9 @@ class Client:
         """
         settings = Settings(url, api_key, timeout, retries, max_in_flight)
         self._connection = Connection(settings)
-        self._http = httpx.Client(headers=self._connection.headers, transport=transport)
+        self._http = httpx.Client(
+            headers=self._connection.headers, transport=transport, verify=tls_context()
+        )
 
     encode = method(calls.encode)
     embed = method(calls.embed)
@@ -98,16 +111,6 @@ class Client:
     info = method(service_calls.info)
     models = method(service_calls.models)
 
-    @property
-    def notices(self) -> Notices:
-        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-        return self._connection.session.notices
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the model that gave the last result; None without the header."""
-        return self._connection.session.fingerprint
-
     def run(self, call: Call[Any, T]) -> T:
         """Run a call and return its result.
 
@@ -117,6 +120,25 @@ class Client:
         """
         result: T = self._drive(conduct(call, self._connection.session), threading.Event())
         return result
+
+    def request(
+        self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
+    ) -> Answer:
+        """Send a request to any route, with retries; return the last answer, of any status.
+
+        Args:
+            path: path of the route, such as `/v1/embeddings`.
+            body: JSON of a POST; None for a GET.
+            accept: media type of the reply.
+
+        Raises:
+            NoConnection: there is no complete reply.
+            DeadlineExceeded: `timeout` has passed.
+
+        """
+        steps = steps_of(self._connection.session, path, body, accept)
+        answer: Answer = self._drive(steps, threading.Event())
+        return answer
 
     def close(self) -> None:
         """Close the connections."""
@@ -194,5 +216,5 @@ class Client:
             finally:
                 response.close()
         except HTTP_ERRORS as error:
-            return lost(error, begun=begun)
+            return lost(error, step, begun=begun)
         return answer_of(response, b"".join(parts))

@@ -37,8 +37,7 @@ KINDS: Mapping[int, type[HeadscopeError]] = {
     502: Unavailable,
     503: Unavailable,
 }
-RETRIED = (429, 503)
-"""Statuses of requests that may succeed a little later."""
+JSON = "application/json"
 MAX_DETAIL_CHARACTERS = 1000
 
 
@@ -52,6 +51,8 @@ class Send:
     content: bytes | None
     seconds: float
     """Remaining seconds for the whole reply."""
+    silence_seconds: float
+    """Seconds without a byte after which the connection counts as ended."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from headscope import (
     NotFound,
     Overloaded,
     Refused,
+    Retries,
     TooLarge,
     Unauthorized,
     Unavailable,
     attention,
-    exchange,
 )
 from tests.clients.python.fake import URL, Service, asked, lengths_of, problem, sent
 
@@ -35,7 +35,10 @@ TEXTS = [str(i) for i in range(10)]
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "FIRST_WAIT_SECONDS", 0.001)
+    def wait(_: Retries, error: HeadscopeError, *_numbers: float) -> float:
+        return 0.001 + (error.retry_after_seconds or 0)
+
+    monkeypatch.setattr(Retries, "wait", wait)
 
 
 def test_a_long_list_is_several_requests_and_one_result_in_order(kind):
@@ -96,6 +99,36 @@ def test_what_another_try_may_answer_is_sent_again(kind, first):
     with pytest.raises(HeadscopeError):
         asked(kind, "embed", service, ["7"], retries=1)
     assert len(service.requests) == 2
+
+
+def test_a_request_to_any_route_is_retried_and_answered_with_any_status(kind):
+    service = Service(lambda _, count: problem(429 if count == 1 else 422, "no", x_mark="1"))
+    answer = asked(kind, "request", service, "/v1/x", {"n": np.arange(2)}, fields={"accept": "a/b"})
+    assert (answer.status, answer.headers["x-mark"]) == (422, "1")
+    first, second = service.requests
+    assert (first.method, second.url.path, sent(second)) == ("POST", "/v1/x", {"n": [0, 1]})
+    assert second.headers["accept"] == "a/b"
+    assert asked(kind, "request", service, "/info").status == 200
+    with pytest.raises(NoConnection):
+        asked(kind, "request", Service(unreachable), "/v1/x", {}, retries=1)
+
+
+def unreachable(*_: object) -> httpx.Response:
+    raise httpx.ConnectError("refused")
+
+
+def test_silence_ends_a_request_before_its_deadline(kind):
+    """It is retried where the rules say so, and is not the deadline."""
+
+    def silent(*_: object) -> httpx.Response:
+        raise httpx.ReadTimeout("silent")
+
+    service = Service(silent)
+    with pytest.raises(NoConnection, match="silent"):
+        asked(kind, "embed", service, ["7"], retries=Retries(2, silence_seconds=9))
+    assert len(service.requests) == 3
+    with pytest.raises(DeadlineExceeded):
+        asked(kind, "embed", service, ["7"])
 
 
 ERRORS = [

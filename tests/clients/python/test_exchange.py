@@ -9,9 +9,10 @@ import pytest
 
 from headscope import calls, task_calls
 from headscope.batches import REPLY_BYTES, REQUEST_CHARACTERS, ranges_of
-from headscope.errors import DeadlineExceeded, Overloaded
-from headscope.exchange import Session, conduct
+from headscope.errors import DeadlineExceeded, Overloaded, Unavailable
+from headscope.exchange import conduct
 from headscope.reading import read_info
+from headscope.sending import Retries, Session
 from headscope.wire import Answer, Lost, Send, Together, Wait
 from tests.clients.python.fake import INFO, URL, lengths_of
 
@@ -27,10 +28,10 @@ class Clock:
         return self.now
 
 
-def steps_of(answers, jitter=0.5, timeout=60.0, retries=5):
+def steps_of(answers, jitter=0.5, timeout=60.0, retries=5, **rules):
     """Yield every step of a call of one text, answered in turn; return or raise its outcome."""
     clock = Clock()
-    session = Session(URL, timeout, retries, clock, lambda: jitter)
+    session = Session(URL, timeout, Retries(retries, **rules), clock, lambda: jitter)
     (steps,) = next(conduct(calls.embed("7"), session)).exchanges
     seen, given, left = [], None, iter(answers)
     while True:
@@ -75,13 +76,28 @@ def test_a_deadline_that_passes_tells_what_went_wrong_before():
     assert str(error) == f"no result from {URL} within 60 seconds; before that, 429: full"
 
 
+def test_a_policy_sets_statuses_waits_and_silence():
+    """The rules of a run that lasts for hours."""
+    bad, busy = Answer(502, {}, b""), Answer(503, {"retry-after": "900"}, b"")
+    rules = {"statuses": {502, 503}, "first_wait_seconds": 1, "longest_wait_seconds": 3}
+    rules |= {"longest_retry_after_seconds": 9, "silence_seconds": 20, "incomplete": True}
+    answers = [bad, busy, Lost("cut", begun=True), *[bad] * 2]
+    *steps, error = steps_of(answers, jitter=1, timeout=99, retries=4, **rules)
+    assert [step.seconds for step in steps if isinstance(step, Wait)] == [1, 11, 3, 3]
+    first, *_ = steps
+    assert (first.silence_seconds, first.headers["x-request-timeout-ms"]) == (20, "20000")
+    assert isinstance(error, Unavailable)
+    assert str(error) == "502: Bad Gateway"
+    assert len(steps_of([FULL], **rules)) == 2, "429 is not among the statuses"
+
+
 @pytest.mark.parametrize("lost", [Lost("x", begun=True), Lost("x", late=True)])
 def test_a_reply_that_had_begun_is_not_asked_for_again(lost):
     assert len(steps_of([lost])) == 2
 
 
 def test_limits_are_asked_once_and_only_for_lists():
-    session = Session(URL, 60, 5)
+    session = Session(URL, 60, Retries())
     first = conduct(calls.embed(["1", "2", "3", "4"]), session)
     asked = next(first)
     assert (asked.method, asked.path, asked.content) == ("GET", "/info", None)
