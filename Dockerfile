@@ -66,12 +66,13 @@ COPY deploy/image/locks/torch.txt deploy/image/locks/pytorch.txt locks/
 RUN sh ./install torch
 
 
-# Our own package, in a folder that is laid over a venv: a small layer of its own.
+# Our own packages, in a folder that is laid over a venv: a small layer of its own.
 FROM packages-cpu AS package
 COPY LICENSE ./
 COPY model model
 COPY service service
-RUN PIP_PYTHON=/tools/bin/python pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
+COPY clients/python clients/python
+RUN PIP_PYTHON=/tools/bin/python pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . ./clients/python \
     && PIP_PYTHON=/venv/bin/python pip install --no-deps --no-index --no-compile --prefix /package /wheels/*.whl \
     && sh ./compile /package
 

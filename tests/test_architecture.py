@@ -323,6 +323,14 @@ def test_statistics_are_pure() -> None:
     assert found == {"__future__", "collections", "typing", "numpy"}
 
 
+def test_the_client_library_is_loaded_by_one_module_that_is_loaded_on_demand() -> None:
+    connection = "service.files.connection"
+    assert importers({"headscope"}) == {connection}
+    users = {name for name in SOURCES if connection in imported(name, "service", loading=True)}
+    assert users == {"service.files.remote"}
+    assert connection not in reached("service.cli.encode") | reached("service.files.run")
+
+
 def test_only_tests_need_what_is_for_tests() -> None:
     assert importers(FOR_TESTS) == set()
 

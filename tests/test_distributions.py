@@ -91,6 +91,7 @@ def test_the_server_brings_all_of_its_packages_and_no_exporter(server: zipfile.Z
     assert installed(server) == {"model": sources(ROOT / "model"), "service": service}
     assert {"fastapi", "tokenizers"} <= required(server)
     assert not required(server) & HEAVY
+    assert not required(server) & {"headscope", "httpx"}, "these are in the extra `client`"
 
 
 @pytest.mark.parametrize("name", ["client", "server"])

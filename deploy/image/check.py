@@ -42,7 +42,7 @@ def look_inside(sandbox: Sandbox, target: str) -> None:
     bill = sandbox.root / "sbom" / f"headscope-{target}.cdx.json"
     components = json.loads(bill.read_text(encoding="utf-8"))["components"]
     listed = {re.sub(r"[-_.]+", "-", component["name"]).lower() for component in components}
-    if unlisted := installed - listed - {"headscope-server"}:
+    if unlisted := installed - listed - {"headscope", "headscope-server"}:
         raise EngineError(f"not in the bill of materials: {', '.join(sorted(unlisted))}")
     print(f"        {len(installed)} distributions, all in the bill of materials")
 

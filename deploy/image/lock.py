@@ -11,6 +11,7 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from deploy.image.variants import BUILDING, ELSEWHERE, OF_CUDA_TORCH, SERVING, Variant
 
@@ -24,13 +25,23 @@ OPTIONS = [
 
 
 def requirements(variant: Variant) -> list[str]:
-    """Return the requirements of the distribution, of the variant's extras, and further ones."""
+    """Return the requirements of the distribution, of the variant's extras, and further ones.
+
+    The extra `client` is our own package, which no index has: its requirements are in its place.
+    """
     if not variant.extras:
         return [*variant.packages]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
+    project = _project(ROOT)
+    client = _project(ROOT / "clients" / "python")["dependencies"]
+    extras = project["optional-dependencies"] | {"client": client}
     chosen = [line for extra in variant.extras for line in extras[extra]]
     return [*project["dependencies"], *chosen, *variant.packages]
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    project: dict[str, Any] = tomllib.loads(text)["project"]
+    return project
 
 
 def without_torch(lock: str) -> str:

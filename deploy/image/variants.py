@@ -33,10 +33,10 @@ CUDA = (
 )
 """CUDA 13.0, which onnxruntime-gpu is built with, so that any driver for CUDA 13 will do."""
 SERVING = {
-    "cpu": Variant(("cpu", "tracing")),
-    "openvino": Variant(("cpu", "tracing", "openvino")),
-    "cuda": Variant(("gpu", "tracing"), CUDA),
-    "torch": Variant(("cpu", "tracing", "openvino", "export")),
+    "cpu": Variant(("cpu", "client", "tracing")),
+    "openvino": Variant(("cpu", "client", "tracing", "openvino")),
+    "cuda": Variant(("gpu", "client", "tracing"), CUDA),
+    "torch": Variant(("cpu", "client", "tracing", "openvino", "export")),
 }
 """Targets of the Dockerfile. Only `torch` exports artifacts of every precision."""
 BUILDING = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +56,6 @@ class RemoteEncoder:
 
         """
         self._connection, self._encoding = connection, encoding
-        # connection for repeated texts, whose notices must not count twice
-        self._repeating = replace(connection, notices=[])
         try:
             info = connection.get("/info")
             # for a foreign graph the number of heads is unknown, and the service rejects the first
@@ -177,8 +174,9 @@ class RemoteEncoder:
         }
         body = self._tokenizing(texts) | {"outputs": [output]}
         body |= {name: value for name, value in options.items() if value is not None}
-        connection = self._repeating if fields else self._connection
-        tensors: dict[str, Array] = load(connection.post("/encode", body | fields, SAFETENSORS))
+        repeated = bool(fields)
+        reply = self._connection.post("/encode", body | fields, SAFETENSORS, repeated=repeated)
+        tensors: dict[str, Array] = load(reply)
         return tensors
 
     def _vectors(self, texts: Sequence[str]) -> Sequence[TextArrays]:

@@ -18,7 +18,6 @@ from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
 from service.files.arrays import write_npz, write_safetensors, write_vectors
 from service.files.columns import write_jsonl
-from service.files.connection import Connection
 from service.files.encoder import Encoder, Outcome, Pending, Refused
 from service.files.fields import FIELDS, ROWS, joined
 from service.files.importance import importance_table
@@ -27,11 +26,11 @@ from service.files.local import LocalEncoder
 from service.files.options import FileOptions, UsageError
 from service.files.parts import Skipped, create, read_parts, write_part
 from service.files.progress import Progress
-from service.files.remote import RemoteEncoder
 from service.files.rows import InputFailure
 from service.files.windows import Window, windows
 from service.files.work import WorkFolder
 from service.settings import Settings
+from service.system.distribution import require
 
 DONE, SKIPPED = 0, 3
 """Exit codes: done, and done except for skipped rows."""
@@ -65,6 +64,8 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
         ValueError, OSError: an input cannot be read, or the output cannot be written.
 
     """
+    if options.url:
+        require("--url", "headscope")
     work = WorkFolder(options.out)
     sources = find_sources(options, work.spool)
     if not options.out.parent.is_dir():
@@ -76,7 +77,7 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             if STDIN in options.inputs:
                 spool_stdin(work.spool)
             surveyed = survey(options, sources)
-            with contextlib.closing(_encoder(options, settings, say, engine)) as encoder:
+            with _encoder(options, settings, say, engine) as encoder:
                 work.begin(_job(options, surveyed, encoder))
                 _encode(options, surveyed, encoder, work)
             return _write_output(options, surveyed, work, say)
@@ -85,12 +86,23 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             raise
 
 
+@contextlib.contextmanager
 def _encoder(
     options: FileOptions, settings: Settings, say: Say, engine: Engine | None
-) -> LocalEncoder | RemoteEncoder:
-    if options.url:
-        return RemoteEncoder(Connection(options.url, options.api_key), options.encoding, say)
-    return LocalEncoder(open_artifact(settings, say), settings, options.encoding, engine)
+) -> Iterator[Encoder]:
+    """Yield the encoder of a run, and close it."""
+    with contextlib.ExitStack() as stack:
+        if options.url:
+            from service.files.connection import Connection
+            from service.files.remote import RemoteEncoder
+
+            connection = Connection(options.url, options.api_key)
+            stack.enter_context(contextlib.closing(connection))
+            encoder: Encoder = RemoteEncoder(connection, options.encoding, say)
+        else:
+            artifact = open_artifact(settings, say)
+            encoder = LocalEncoder(artifact, settings, options.encoding, engine)
+        yield stack.enter_context(contextlib.closing(encoder))
 
 
 def _job(options: FileOptions, surveyed: Survey, encoder: Encoder) -> dict[str, object]:

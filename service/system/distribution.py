@@ -23,6 +23,7 @@ EXTRAS = {
     "transformers": "export",
     "openvino": "openvino",
     "opentelemetry": "tracing",
+    "headscope": "client",
     "pyarrow": "files",
     "tiktoken": "tiktoken",
 }

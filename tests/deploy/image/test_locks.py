@@ -82,7 +82,9 @@ def test_a_variant_has_one_runtime_and_torch_where_it_exports(name: str) -> None
 
 def test_a_variant_requires_what_its_extras_do() -> None:
     extras = PROJECT["optional-dependencies"]
-    expected = PROJECT["dependencies"] + extras["cpu"] + extras["tracing"]
+    text = (ROOT / "clients" / "python" / "pyproject.toml").read_text(encoding="utf-8")
+    client = tomllib.loads(text)["project"]["dependencies"]
+    expected = PROJECT["dependencies"] + extras["cpu"] + client + extras["tracing"]
     assert requirements(SERVING["cpu"]) == expected
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from service.files.connection import TRIES, Connection, RefusedRequest, ServiceFailure
+from headscope.wire import Answer, refusal
+from service.files.connection import PATIENT, Connection, RefusedRequest, ServiceFailure
+from service.files.options import UsageError
 from service.inference.notices import Notices
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -35,10 +38,10 @@ class Handler(BaseHTTPRequestHandler):
         stub.asked.append((self.path, self.headers["Authorization"]))
         status, headers, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body)  # HTTP/1.0: the end of the connection follows
 
     def log_message(self, *_: object) -> None:
         pass
@@ -54,7 +57,9 @@ def stub() -> Iterator[Stub]:
         thread.join()
 
 
-BUSY = (429, {"Retry-After": "7"}, b'{"detail": "the queue is full"}')
+BUSY = (429, {"Retry-After": "0"}, b'{"detail": "the queue is full"}')
+HASTY = replace(PATIENT, first_wait_seconds=0.001)
+"""The retries of a run, without their waits."""
 
 
 def test_notices_of_replies_are_kept(stub: Stub) -> None:
@@ -90,35 +95,49 @@ def test_another_model_ends_the_requests(
 
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
-    """The client waits for `retry-after`, or longer each time without it."""
-    waits: list[float] = []
+    """So is a proxy without its service."""
     stub.replies = [BUSY, (503, {}, b""), (502, {}, b""), (200, {}, b"vectors")]
-    connection = Connection(stub.url, "secret", waits.append)
+    connection = Connection(stub.url, "secret", HASTY)
     assert connection.post("/encode", {"inputs": ["a"]}, "*/*") == b"vectors"
     assert stub.asked == [("/encode", "Bearer secret")] * 4
-    assert waits[0] == 7
-    assert 0.5 <= waits[1] <= 1
-    assert 1 <= waits[2] <= 2
+
+
+def test_the_waits_of_a_run() -> None:
+    """They begin after `retry-after`, of at most five minutes, and grow to half a minute."""
+    answers = [Answer(429, {"retry-after": seconds}, b"") for seconds in ("7", "0", "900")]
+    seven, zero, long = (refusal(answer, "http://service.example") for answer in answers)
+    assert [PATIENT.wait(seven, 0, jitter) for jitter in (0, 1)] == [7.25, 7.5]
+    assert [PATIENT.wait(zero, attempt, 1) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert PATIENT.wait(long, 0, 1) == 300.5
 
 
 def test_a_service_that_never_answers(stub: Stub) -> None:
-    waits: list[float] = []
     stub.replies = [BUSY]
-    connection = Connection(stub.url, sleep=waits.append)
-    with pytest.raises(ServiceFailure, match=rf"429: the queue is full \({TRIES} tries\)"):
-        connection.post("/encode", {}, "*/*")
-    assert len(waits) == TRIES - 1
+    with pytest.raises(ServiceFailure, match=r"429: the queue is full \(8 tries\); the same comm"):
+        Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*")
+    assert len(stub.asked) == 8
+
+
+def test_a_reply_that_breaks_off_is_requested_again(stub: Stub) -> None:
+    stub.replies = [(200, {"Content-Length": "9"}, b"vec"), (200, {}, b"vectors")]
+    assert Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*") == b"vectors"
 
 
 def test_what_is_refused_is_not_sent_again(stub: Stub) -> None:
     stub.replies = [(422, {}, b'{"detail": "inputs[0] has 600 tokens"}')]
     with pytest.raises(RefusedRequest, match="600 tokens") as refused:
-        Connection(stub.url, sleep=lambda _: None).post("/encode", {}, "*/*")
+        Connection(stub.url).post("/encode", {}, "*/*")
     assert refused.value.status == 422
     assert len(stub.asked) == 1
 
 
-def test_nobody_listens(stub: Stub) -> None:
-    connection = Connection("http://127.0.0.1:1", sleep=lambda _: None)
-    with pytest.raises(ServiceFailure, match=r"no reply from http://127\.0\.0\.1:1"):
+def test_nobody_listens() -> None:
+    connection = Connection("http://127.0.0.1:1", retries=HASTY)
+    with pytest.raises(ServiceFailure, match=r"no reply from http://127\.0\.0\.1:1/info: .*8 t"):
         connection.get("/info")
+
+
+@pytest.mark.parametrize(("url", "key"), [("http://", None), ("http://a", "no key")])
+def test_an_address_or_a_key_that_cannot_be_used(url: str, key: str | None) -> None:
+    with pytest.raises(UsageError, match="http or https" if key is None else "api_key is empty"):
+        Connection(url, key)

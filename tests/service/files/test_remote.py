@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from headscope import Client
+from headscope.wire import Answer
 from model.artifact.manifest import Artifact
 from service.files.connection import Connection, ServiceFailure
 from service.files.options import Encoding, UsageError
@@ -78,26 +83,26 @@ def test_what_the_service_refuses_is_told_at_once(
 
 
 class AnotherModel:
-    """Wrapper of a connection's requests whose later replies look like another model's."""
+    """Wrapper of the client's requests whose later replies look like another model's."""
 
-    def __init__(self, send: Any, change: str) -> None:
-        self.send, self.change, self.sent = send, change, 0
+    def __init__(self, change: str, patched: pytest.MonkeyPatch) -> None:
+        self.send, self.change, self.sent = Client.request, change, 0
+        patched.setattr(Client, "request", self)
 
-    def __call__(self, connection: Any, request: Any) -> Any:
-        reply = self.send(connection, request)
+    def __get__(self, client: Client, _: type) -> Callable[..., Answer]:
+        return functools.partial(self.changed, client)
+
+    def changed(self, client: Client, *args: Any, **fields: Any) -> Answer:
+        answer = self.send(client, *args, **fields)
         self.sent += 1
-        if self.sent < 12 or self.change == "header":
-            return reply._replace(fingerprint=None if self.change != "fingerprint" else "old")
+        headers = {**answer.headers}
+        headers.pop("x-fingerprint", None)
         if self.change == "fingerprint":
-            return reply._replace(fingerprint="new")
-        tensors = {name: array[..., :-1] for name, array in load(reply.content).items()}
-        return reply._replace(fingerprint=None, content=save(tensors))
-
-    def put_in(self, patched: pytest.MonkeyPatch) -> None:
-        def answered(connection: Connection, request: Any) -> Any:
-            return self(connection, request)
-
-        patched.setattr(Connection, "_retried", answered)
+            headers["x-fingerprint"] = "old" if self.sent < 12 else "new"
+        if self.change != "width" or self.sent < 12:
+            return replace(answer, headers=headers)
+        tensors = {name: array[..., :-1] for name, array in load(answer.content).items()}
+        return replace(answer, headers=headers, content=save(tensors))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_another_model_in_its_place_ends_the_run(
     source, out = tmp_path / "some.txt", tmp_path / "out.npz"
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     with monkeypatch.context() as patched:
-        AnotherModel(Connection._retried, change).put_in(patched)
+        AnotherModel(change, patched)
         with pytest.raises(ServiceFailure, match=says):
             encode(source, out, url=url, api_key="secret")
     assert not out.exists()
@@ -131,7 +136,7 @@ def test_a_run_goes_on_with_its_own_model_alone(
     source, out = tmp_path / "some.txt", tmp_path / "out.npz"
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     with monkeypatch.context() as patched:
-        AnotherModel(Connection._retried, "fingerprint").put_in(patched)
+        AnotherModel("fingerprint", patched)
         with pytest.raises(ServiceFailure):
             encode(source, out, url=url, api_key="secret")
     says = r"fingerprint \(was 'old', is '[0-9a-f]{16}'\).*--restart"
@@ -142,7 +147,8 @@ def test_a_run_goes_on_with_its_own_model_alone(
 
 def test_a_service_without_fingerprints_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[str] = []
-    AnotherModel(Connection._retried, "header").put_in(monkeypatch)
-    RemoteEncoder(Connection(url, "secret"), Encoding(), reported.append).close()
+    AnotherModel("header", monkeypatch)
+    with contextlib.closing(Connection(url, "secret")) as connection:
+        RemoteEncoder(connection, Encoding(), reported.append).close()
     (line,) = reported
     assert "answers without x-fingerprint" in line

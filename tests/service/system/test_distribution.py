@@ -115,6 +115,7 @@ MISSING = "which is not installed: {}"
         ("torch", "serve --artifact {artifact} --fallback torch", "needs torch, " + MISSING),
         ("torch", "serve --artifact {artifact} --verify-share 0.5", "needs torch, " + MISSING),
         ("openvino", "export --precision int8", "--precision int8 needs openvino, " + MISSING),
+        ("headscope", "encode a --out b.npy --url http://c", "--url needs headscope, " + MISSING),
     ],
 )
 def test_a_missing_package_is_one_line_that_names_its_extra(
