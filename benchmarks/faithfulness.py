@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from benchmarks.harness.plots import deletion_curves
 from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.syntax import service
+from headscope import Client
 from model.artifact.similarity import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -61,7 +62,7 @@ class Explained:
     importance: Mapping[str, Sides]
 
 
-def explain(client: httpx.Client, pairs: Sequence[tuple[str, str]]) -> list[Explained]:
+def explain(client: Client, pairs: Sequence[tuple[str, str]]) -> list[Explained]:
     """Return the pairs with their tokens' importance, as the service computes it."""
     explained = ask(client, "/explain", {"inputs": pairs, "include": EXPLAINED})
     texts = [text for pair in pairs for text in pair]
@@ -77,9 +78,9 @@ def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def ask(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def ask(client: Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the results of one request."""
-    return client.post(path, json=body).raise_for_status().json()["results"]
+    return json.loads(client.request(path, body).content)["results"]
 
 
 def of_pair(result: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> Explained:
@@ -241,7 +242,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="an SVG file")
     options = parser.parse_args()
     pairs: list[Explained] = []
-    with service(options.url) as url, httpx.Client(base_url=url, timeout=300) as client:
+    with service(options.url) as url, Client(url, timeout=300) as client:
         for some in batched(read_pairs(options.file, options.pairs), PAIRS_PER_REQUEST):
             pairs += explain(client, some)
     curves = deletion(pairs, Reference(default_checkpoint()).cosines)

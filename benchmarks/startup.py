@@ -7,8 +7,7 @@ The first reply counts only if its vector is sentence-transformers' (cosine ≥ 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
+import http
 import json
 import os
 import statistics
@@ -23,7 +22,7 @@ import numpy as np
 from benchmarks.harness.service import default_artifact, default_checkpoint
 from benchmarks.harness.timing import median_ratio
 from benchmarks.harness.vectors import check_vectors
-from testing.blocking import ask
+from testing.blocking import probe
 from testing.generators import check_right, generate
 from testing.load import Job
 from testing.memory import MEBIBYTE, family_bytes
@@ -63,10 +62,9 @@ def first_vector(started: Service) -> np.ndarray:
     vectors: list[np.ndarray] = []
 
     def answered() -> bool:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            reply = ask(started.port, "/encode", {"inputs": TEXT, "outputs": ["pooled"]})
-            if reply.status == http.HTTPStatus.OK:
-                vectors.append(np.array(reply.json()["results"][0]["pooled"]))
+        reply = probe(started.port, "/encode", {"inputs": TEXT, "outputs": ["pooled"]})
+        if reply and reply.status == http.HTTPStatus.OK:
+            vectors.append(np.array(reply.json()["results"][0]["pooled"]))
         return bool(vectors)
 
     started.wait_until(answered, poll_seconds=0.005)

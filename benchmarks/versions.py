@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
+import http
 import os
 import statistics
 import sys
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.harness.texts import read_workload
 from benchmarks.harness.timing import median_ratio
-from testing.blocking import ask
+from testing.blocking import probe
 from testing.generators import check_right, generate
 from testing.load import Job
 from testing.memory import MEBIBYTE, family_bytes
@@ -50,10 +50,8 @@ def serving(checkout: Path) -> Iterator[tuple[Service, float]]:
     with Service([*command, "--log-level", "error"], port, environment=environment) as service:
 
         def answered() -> bool:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                reply = ask(port, "/encode", {"inputs": TEXT, "outputs": ["pooled"]})
-                return reply.status == http.HTTPStatus.OK
-            return False
+            reply = probe(port, "/encode", {"inputs": TEXT, "outputs": ["pooled"]})
+            return reply is not None and reply.status == http.HTTPStatus.OK
 
         service.wait_until(answered, seconds=600, poll_seconds=0.005)
         yield service, time.perf_counter() - started

@@ -19,8 +19,10 @@ RAW_SECONDS = 20.0
 class Session:
     """Connection that is reused between requests, and reopened after it ended."""
 
-    def __init__(self, port: int, seconds: float = HANG_SECONDS) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    def __init__(
+        self, port: int, seconds: float = HANG_SECONDS, address: str = "127.0.0.1"
+    ) -> None:
+        self._connection = http.client.HTTPConnection(address, port, timeout=seconds)
 
     def __enter__(self) -> Session:
         return self
@@ -51,6 +53,22 @@ def ask(port: int, path: str, body: object = None, seconds: float = HANG_SECONDS
     """Return the reply to one request over a connection of its own."""
     with Session(port, seconds) as session:
         return session.ask(path, body)
+
+
+def probe(
+    port: int,
+    path: str,
+    body: object = None,
+    seconds: float = HANG_SECONDS,
+    address: str = "127.0.0.1",
+) -> Reply | None:
+    """Return the reply to one request; None without a complete reply, as while a server starts."""
+    with (
+        contextlib.suppress(OSError, http.client.HTTPException),
+        Session(port, seconds, address) as session,
+    ):
+        return session.ask(path, body)
+    return None
 
 
 class RawConnection:
@@ -89,9 +107,31 @@ class RawConnection:
             http.client.HTTPException: the reply is incomplete or is not HTTP.
 
         """
-        response = http.client.HTTPResponse(cast(socket.socket, self._reader), method=self._method)
-        response.begin()
-        return _whole(response)
+        return _next_reply(self._reader, self._method)
+
+    def receive_all(self) -> bytes:
+        """Return all bytes that follow, up to the end of the connection.
+
+        Raises:
+            TimeoutError: the server does not end the connection.
+            ConnectionError: the server resets the connection.
+
+        """
+        return self._reader.read()
+
+
+def replies_in(data: bytes) -> list[Reply]:
+    """Return consecutive replies.
+
+    Raises:
+        http.client.HTTPException: a reply is incomplete or is not HTTP.
+
+    """
+    reader = _Reader(io.BytesIO(data))
+    replies = []
+    while reader.peek():
+        replies.append(_next_reply(reader))
+    return replies
 
 
 class _Reader(io.BufferedReader):
@@ -102,6 +142,12 @@ class _Reader(io.BufferedReader):
 
     def close(self) -> None:
         """Stay open: later replies are in the same buffer."""
+
+
+def _next_reply(reader: _Reader, method: str = "GET") -> Reply:
+    response = http.client.HTTPResponse(cast(socket.socket, reader), method=method)
+    response.begin()
+    return _whole(response)
 
 
 def _whole(response: http.client.HTTPResponse) -> Reply:

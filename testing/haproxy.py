@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testing import metrics
-from testing.blocking import ask
+from testing.blocking import ask, probe
 from testing.names import Names, naming
 from testing.process import Service, StartError, clean_environment, free_port
 
@@ -45,9 +45,8 @@ class Balancer(Service):
 
     def ready(self) -> bool:
         """Return whether its metrics port answers, with replicas or without."""
-        with contextlib.suppress(OSError):
-            return ask(self.metrics_port, "/health").status in (200, 503)
-        return False
+        reply = probe(self.metrics_port, "/health")
+        return reply is not None and reply.status in (200, 503)
 
     def samples(self) -> dict[str, float]:
         """Return HAProxy's metrics."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 import psutil
 
-from testing.blocking import ask
+from testing.blocking import probe
 
 START_SECONDS, STOP_SECONDS = 120.0, 60.0
 POLL_SECONDS = 0.02
@@ -44,6 +43,8 @@ def clean_environment(**others: str) -> dict[str, str]:
 
 class Service:
     """Server process, in a process group of its own that ends with the context."""
+
+    address = "127.0.0.1"
 
     def __init__(
         self,
@@ -106,9 +107,8 @@ class Service:
 
     def ready(self) -> bool:
         """Return whether /health/ready is answered with 200."""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            return ask(self.port, "/health/ready", seconds=PROBE_SECONDS).status == 200
-        return False
+        reply = probe(self.port, "/health/ready", seconds=PROBE_SECONDS, address=self.address)
+        return reply is not None and reply.status == 200
 
     def wait_until_ready(self) -> None:
         """Wait for readiness.

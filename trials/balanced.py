@@ -7,7 +7,6 @@ batch, so that several replicas leave this machine's processor as idle as one do
 from __future__ import annotations
 
 import contextlib
-import http.client
 import signal
 import sys
 import time
@@ -46,18 +45,7 @@ class Replica(process.Service):
         content = Stub(engine={"batch_seconds": BATCH_SECONDS}, settings=settings)
         command = [sys.executable, "-m", "trials.stub"]
         super().__init__(command, port, stdin=content.model_dump_json().encode())
-        self.host = host
-
-    def ready(self) -> bool:
-        """Return whether /health/ready is answered with 200, as the balancer checks it."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=process.PROBE_SECONDS)
-        with (
-            contextlib.suppress(OSError, http.client.HTTPException),
-            contextlib.closing(connection),
-        ):
-            connection.request("GET", "/health/ready")
-            return connection.getresponse().status == 200
-        return False
+        self.address = host
 
 
 @dataclass
@@ -172,7 +160,7 @@ class Group:
         """Restart a replica; return the times of the last failure and of all replicas being up."""
         balancer = self.balancer
         failures, clean = balancer.failures(), since
-        self._replicas[number] = replica = self._launch(self._replicas[number].host)
+        self._replicas[number] = replica = self._launch(self._replicas[number].address)
         while not (replica.ready() and len(balancer.up()) == len(self._replicas)):
             time.sleep(0.05)
             if replica.process.poll() is not None or time.perf_counter() > since + SEEN_SECONDS:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testing.blocking import RawConnection, Session, ask, exchange
+from testing.blocking import RawConnection, Session, ask, exchange, probe, replies_in
 from tests.testing.servers import answering
 
 
@@ -31,6 +31,16 @@ def test_a_session_keeps_its_connection() -> None:
 def test_one_request() -> None:
     with answering(lambda path, _: (200, {}, json.dumps(path).encode())) as asked:
         assert ask(asked.port, "/health/live").json() == "/health/live"
+
+
+def test_a_probe_is_none_without_a_complete_reply() -> None:
+    with replying(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok") as port:
+        assert probe(port, "/") is None
+    assert probe(port, "/") is None, "nobody listens"
+    with replying(b"HTTP/1.1 503 Starting\r\nContent-Length: 2\r\n\r\nok") as port:
+        reply = probe(port, "/")
+    assert reply is not None
+    assert (reply.status, reply.body) == (503, b"ok")
 
 
 @contextlib.contextmanager
@@ -82,6 +92,18 @@ def test_replies_of_one_connection_are_read_in_turn() -> None:
     assert (one.status, one.body) == (200, b"ok")
     assert one.headers == [("x-a", "B c"), ("x-a", "é"), ("content-length", "2")]
     assert (other.status, other.headers, other.body) == (204, [("x-last", "1")], b"")
+
+
+def test_all_bytes_of_a_connection_are_its_replies() -> None:
+    sent = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 404 No\r\nX: 1\r\n\r\nrest"
+    with replying(sent) as port, RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert connection.receive_all() == sent
+    assert [(reply.status, reply.body) for reply in replies_in(sent)] == [
+        (200, b"ok"),
+        (404, b"rest"),
+    ]
+    assert replies_in(b"") == []
 
 
 def test_a_reply_to_head_has_no_body() -> None:

@@ -34,7 +34,7 @@ from headscope.connection import (
     answer_of,
     lost,
     steps_of,
-    tls_context,
+    trusted,
     with_signature,
 )
 from headscope.exchange import conduct
@@ -91,7 +91,7 @@ class Client(BaseClient):
         settings = Settings(url, api_key, timeout, retries, max_in_flight)
         self._connection = Connection(settings)
         self._http = httpx.Client(
-            headers=self._connection.headers, transport=transport, verify=tls_context()
+            headers=self._connection.headers, transport=transport, verify=trusted(url)
         )
 
     encode = method(calls.encode)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import socket
 import time
 from collections.abc import Iterator
 
@@ -14,6 +12,7 @@ from fastapi import FastAPI
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.models.state import state_of
+from testing.blocking import RawConnection
 from testing.raw_http import AMBIGUOUS, CHUNKED, GET, LARGE, POST
 from tests.service.harness import CONFIG, listening
 from tests.service.http.wire import refusal
@@ -29,19 +28,12 @@ def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
 
 
 @contextlib.contextmanager
-def kept_open(port: int) -> Iterator[socket.socket]:
+def kept_open(port: int) -> Iterator[RawConnection]:
     """Open a connection on which one request was answered."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        connection.sendall(GET + b"\r\n")
-        received(connection)
+    with RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(GET + b"\r\n")
+        connection.receive()
         yield connection
-
-
-def received(connection: socket.socket) -> http.client.HTTPResponse:
-    reply = http.client.HTTPResponse(connection)
-    reply.begin()
-    reply.read()
-    return reply
 
 
 def counted(app: FastAPI, name: str, **labels: str) -> float:
@@ -78,18 +70,18 @@ def test_each_is_counted_once(
 
 def test_the_time_is_that_of_the_head(served: tuple[FastAPI, int]) -> None:
     with kept_open(served[1]) as connection:
-        connection.sendall(GET)
-        reply = received(connection)
+        connection.send(GET)
+        reply = connection.receive()
     assert reply.status == 408
-    assert int(reply.headers["x-total-time"]) >= 1000 * SECONDS - 1
+    assert int(reply.header("x-total-time")) >= 1000 * SECONDS - 1
 
 
 def test_an_idle_connection_is_no_part_of_the_time(served: tuple[FastAPI, int]) -> None:
     with kept_open(served[1]) as connection:
         time.sleep(2 * SECONDS)
         began = time.monotonic()
-        connection.sendall(AMBIGUOUS["TLS"])
-        reply = received(connection)
+        connection.send(AMBIGUOUS["TLS"])
+        reply = connection.receive()
         most = 1000 * (time.monotonic() - began)
     assert reply.status == 400
-    assert int(reply.headers["x-total-time"]) <= most + 1
+    assert int(reply.header("x-total-time")) <= most + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
 from starlette.types import Send
@@ -11,6 +10,7 @@ from starlette.types import Send
 from service.api.native import attention
 from service.api.wire import route
 from service.api.wire.route import Part
+from testing.blocking import RawConnection
 from testing.raw_http import BODY, LENGTH
 from tests.service.http.wire import everything
 
@@ -70,10 +70,10 @@ def test_a_reply_of_known_length_keeps_it(port: int) -> None:
 def test_no_interim_reply(port: int) -> None:
     asked = ENCODE + LENGTH + b"Expect: 100-continue\r\n\r\n"
     assert everything(port, asked + BODY).startswith(b"HTTP/1.1 200 ")
-    with socket.create_connection(("127.0.0.1", port), timeout=0.5) as connection:
-        connection.sendall(asked)
+    with RawConnection(("127.0.0.1", port), 0.5) as connection:
+        connection.send(asked)
         with pytest.raises(TimeoutError):
-            connection.recv(1)
+            connection.receive()
 
 
 def test_a_reply_that_fails_is_reset(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
-import socket
 from typing import Any
 
+from testing.blocking import RawConnection, replies_in
 from tests.service.harness import PROBLEM_MEMBERS
 
 CLOSE = b"Connection: close\r\n\r\n"
 
 
-class Received(io.BytesIO):
-    """Consecutive replies, as a socket for http.client."""
-
-    def makefile(self, _: str) -> Received:
-        return self
-
-    def close(self) -> None:
-        """Stay open: more replies may follow."""
-
-
 def everything(port: int, *parts: bytes) -> bytes:
     """Return all bytes that the server sends until it closes the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with RawConnection(("127.0.0.1", port)) as connection:
         for part in parts:
-            connection.sendall(part)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
+            connection.send(part)
+        return connection.receive_all()
 
 
-def replies(port: int, *parts: bytes) -> list[tuple[int, http.client.HTTPMessage, bytes]]:
+def replies(port: int, *parts: bytes) -> list[tuple[int, dict[str, str], bytes]]:
     """Return status, headers and body of each reply until the server closes the connection."""
-    received = Received(everything(port, *parts))
-    found = []
-    while received.tell() < len(received.getvalue()):
-        reply = http.client.HTTPResponse(received)  # type: ignore[arg-type]
-        reply.begin()
-        found.append((reply.status, reply.msg, reply.read()))
-    return found
+    found = replies_in(everything(port, *parts))
+    return [(reply.status, dict(reply.headers), reply.body) for reply in found]
 
 
 def refusal(port: int, *parts: bytes) -> dict[str, Any]:

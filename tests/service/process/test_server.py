@@ -12,7 +12,7 @@ import uvicorn
 
 from model.artifact.manifest import Artifact
 from service.process.server import Server
-from testing.blocking import Session, ask
+from testing.blocking import RawConnection, Session, ask
 from testing.client import request
 from testing.metrics import samples, total
 from testing.process import Service, free_port
@@ -70,18 +70,16 @@ def test_metrics_have_a_port_and_balancers_time(
         with Session(service.port) as session:
             assert session.ask("/encode", body, key).status == 200
         head, rest = halves("/encode", body, key)
-        with socket.create_connection(("127.0.0.1", service.port)) as slow:
-            slow.sendall(head)
+        with RawConnection(("127.0.0.1", service.port), 60) as slow:
+            slow.send(head)
             service.wait_until(lambda: refused(service.port), 30)
             assert ask(metrics, "/health/ready").status == 503
             page = ask(metrics, "/metrics").body.decode()
             assert "headscope_ready 0.0" in page
             assert total(samples(page), "headscope_requests_in_flight [") == 2  # and the scrape
-            with socket.create_connection(
-                ("127.0.0.1", metrics)
-            ):  # an idle connection, as a scraper may keep
-                slow.sendall(rest)
-                assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
+            with RawConnection(("127.0.0.1", metrics)):  # idle, as a scraper may keep one
+                slow.send(rest)
+                assert slow.receive().status == 200
                 assert service.process.wait(60) in (0, -signal.SIGTERM)
         assert refused(metrics)
         reported = f"metrics and health, without a key: http://127.0.0.1:{metrics}/metrics"
