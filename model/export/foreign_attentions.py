@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,9 @@ ROUNDING = 0.01
 """Largest allowed difference of a row's sum from 1, in any precision."""
 
 
-def attentions(outputs: Mapping[str, NDArray[Any]], source: object) -> tuple[TensorSpec, ...]:
+def attentions(
+    outputs: Mapping[str, NDArray[np.generic]], source: object
+) -> tuple[TensorSpec, ...]:
     """Return the outputs with attention weights, one per layer, in order; may be none.
 
     Args:
@@ -60,14 +61,14 @@ def attentions(outputs: Mapping[str, NDArray[Any]], source: object) -> tuple[Ten
     )
 
 
-def row_sums_off(maps: NDArray[Any]) -> float:
+def row_sums_off(maps: NDArray[np.generic]) -> float:
     """Return the largest difference of a row's sum from 1, of `[…, S]`; infinite if invalid."""
     if not np.isfinite(maps).all() or maps.min(initial=0) < 0:
         return float("inf")
     return float(np.abs(maps.sum(axis=-1, dtype=np.float64) - 1).max(initial=0))
 
 
-def _is_map(array: NDArray[Any]) -> bool:
+def _is_map(array: NDArray[np.generic]) -> bool:
     """Return whether an output holds attention weights `[B, N, S, S]`."""
     if array.ndim != 4 or array.shape[2] != array.shape[3] or array.dtype.name not in FLOATS:
         return False

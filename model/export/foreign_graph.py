@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -154,7 +153,7 @@ def _input(item: onnx.ValueInfoProto, source: Path) -> TensorSpec:
     return TensorSpec(name=item.name, dtype=_IDS[tensor.elem_type], axes=("batch", "sequence"))
 
 
-def _output(outputs: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
+def _output(outputs: Mapping[str, NDArray[np.generic]], source: Path) -> TensorSpec:
     """Return the only output with a vector per token."""
     states = {
         name: array

@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -136,7 +136,7 @@ def save_tensors(
         save_file(own, path, metadata)
 
 
-def _find(values: NDArray[Any], places: Places) -> tuple[Place, tuple[int, ...]] | None:
+def _find(values: NDArray[np.generic], places: Places) -> tuple[Place, tuple[int, ...]] | None:
     """Return the position of equal values, and the order of axes in which they are stored."""
     if values.nbytes not in {place.length for place in places.values()}:
         return None

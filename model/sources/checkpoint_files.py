@@ -54,7 +54,7 @@ _WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer"}
 """Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
 
 
-def modules(folder: Path) -> list[dict[str, Any]]:
+def modules(folder: Path) -> list[dict[str, object]]:
     """Return the entries of `modules.json`; none if it is missing or not a list of modules."""
     content = read_json(folder / MODULES)
     return [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
@@ -68,12 +68,12 @@ def read_json(path: Path) -> Any:
         return None
 
 
-def kind(module: dict[str, Any]) -> str:
+def kind(module: dict[str, object]) -> str:
     """Return the class of an entry of `modules.json`, without its package."""
     return str(module.get("type", "")).rpartition(".")[2]
 
 
-def place(module: dict[str, Any]) -> str:
+def place(module: dict[str, object]) -> str:
     """Return a module's folder with a final `/`; empty for the checkpoint's own, or one outside."""
     path = PurePosixPath(str(module.get("path") or ""))
     if path.is_absolute() or ".." in path.parts or not path.parts:

@@ -7,7 +7,6 @@ are listed only if they are common.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 VISION = "a vision model, not a text encoder"
 AUDIO = "an audio model, not a text encoder"
@@ -73,7 +72,7 @@ _IMAGES = {"vision_config", "image_size", "patch_size", "pretrained_cfg"}
 _SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}
 
 
-def kind_of(config: Mapping[str, Any]) -> str | None:
+def kind_of(config: Mapping[str, object]) -> str | None:
     """Return the kind of a model; None if it is unknown.
 
     Args:

@@ -68,7 +68,9 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
     return folder
 
 
-def _modules(checkpoint: Path, pooling: PoolingSetting) -> tuple[list[Any], dict[str, Any]]:
+def _modules(
+    checkpoint: Path, pooling: PoolingSetting
+) -> tuple[list[dict[str, object]], dict[str, object]]:
     """Return the contents of `modules.json` and of the pooling's `config.json`."""
     entries = listed_modules(checkpoint)
     listed: list[Any] = [] if entries is None else read_json(checkpoint / MODULES)
@@ -88,7 +90,7 @@ def _modules(checkpoint: Path, pooling: PoolingSetting) -> tuple[list[Any], dict
     return _numbered(kinds), {"pooling_mode": _MODES[pooling]}
 
 
-def _numbered(kinds: list[tuple[str, str]]) -> list[Any]:
+def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:
     return [
         {"idx": number, "name": str(number), "path": path, "type": kind}
         for number, (path, kind) in enumerate(kinds)

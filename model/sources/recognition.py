@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig
@@ -174,7 +173,7 @@ def check_described(folder: Path, names: Collection[str], source: str) -> None:
     SentenceConfig.from_checkpoint(folder, longest, size)
 
 
-def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
+def _checked_config(config: Mapping[str, object], source: str) -> EncoderConfig:
     if str(config.get("model_type")) not in FAMILIES:
         kind_of_model = kind_of(config)
         reason = unsupported(config)

@@ -37,7 +37,7 @@ class Growth:
         return Growth(min(self.factor * after.factor, _NO_BOUND), min(added, _NO_BOUND))
 
 
-def check_growth(source: str, content: Mapping[str, Any]) -> None:
+def check_growth(source: str, content: Mapping[str, object]) -> None:
     """Raise an error for a tokenizer that can expand texts too much.
 
     Args:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from model.artifact.manifest import load_artifact
+from model.runtimes.contract import Device
 from service.cli.command import Choice, Command
 from service.cli.exits import Exit
 
@@ -17,7 +17,7 @@ headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pair
 """
 
 
-def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
+def bench(artifact: tuple[Path, ...], pairs: Path, device: Device) -> int:
     """Score artifacts on the pairs; several artifacts are timed in turn and printed as a table."""
     from service.engines.onnx import OnnxEngine
     from service.measuring.evaluation import compare, score, standings, verdicts, words

@@ -45,7 +45,7 @@ class Command(click.Command):
 class Choice(click.Choice[str]):
     """Choice among a few words, whose error message suggests the likely word."""
 
-    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
         """Return the accepted words and a suggestion; click adds the option's name."""
         del ctx
         message = must_be_one_of(self.choices) + likely(str(value), self.choices)

@@ -25,7 +25,9 @@ PREFIX = "HEADSCOPE_"
 class Words(Choice):
     """Choice for help and completion only; the settings validate flags and variables alike."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         """Return the value unchanged."""
         del param, ctx
         return str(value)
@@ -122,7 +124,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         raise WrongUseError(str(error)) from None
 
 
-def _wrong(item: ErrorDetails, flags: dict[str, Any]) -> str:
+def _wrong(item: ErrorDetails, flags: dict[str, object]) -> str:
     """Return the message of an invalid value, beginning with its flag or variable."""
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
@@ -159,7 +161,7 @@ def choices(field: FieldInfo) -> tuple[str, ...]:
     return tuple(_literals(field.annotation))
 
 
-def _literals(annotation: Any) -> Iterator[str]:
+def _literals(annotation: object) -> Iterator[str]:
     if get_origin(annotation) is Literal:
         yield from get_args(annotation)
     else:
@@ -167,7 +169,7 @@ def _literals(annotation: Any) -> Iterator[str]:
             yield from _literals(part)
 
 
-def _type_of(field: FieldInfo) -> click.ParamType[Any]:
+def _type_of(field: FieldInfo) -> click.ParamType[str] | click.Path:
     """Return the type for completion; the settings validate values."""
     if words := choices(field):
         return Words(words)

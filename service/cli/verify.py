@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from model.artifact.manifest import load_artifact
 from model.artifact.recorded import passed_uses
+from model.runtimes.contract import Device
 from service.cli.command import Command
 from service.cli.exits import verified
 from service.cli.options import verification_device
@@ -20,7 +20,7 @@ headscope verify --artifact artifacts/fp16 --device cuda
 """
 
 
-def run(artifact: Path, device: Any) -> int:
+def run(artifact: Path, device: Device) -> int:
     """Verify and print a line for each tensor; fail if a use fails that passed at the export."""
     require("a verification", *EXPORTER)
     from model.export.verify import report, verify

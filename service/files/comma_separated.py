@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import orjson
 
@@ -54,7 +53,7 @@ class CsvRecords(Source):
         """Return the fields by column name."""
         return orjson.dumps(dict(zip(self._header, row.record, strict=True)))[:-1]
 
-    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the fields by column name."""
         return [dict(zip(self._header, row.record, strict=True)) for row in rows]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from service.files.fields import TextArrays
 from service.inference.notices import Notices
@@ -31,7 +31,7 @@ class Encoder(Protocol):
     """Encoder of texts as arrays, which computes started batches concurrently."""
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Properties that determine the arrays, beside the texts and the options."""
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from service.files.options import Kind
 from service.inference.attention.statistics import STATISTICS
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 TextArrays = tuple[Array, ...]
 """Arrays of a text, in the order of its kind's fields."""
 ROWS, LENGTHS = "rows", "lengths"

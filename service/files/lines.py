@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -56,7 +55,7 @@ class TextLines(Source):
         """Return the text under the column's name."""
         return orjson.dumps({self.column: row.record})[:-1]
 
-    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the texts under the column's name."""
         return [{self.column: row.record} for row in rows]
 
@@ -81,7 +80,7 @@ class JsonLines(Source):
         line: bytes = row.record
         return line[:-1].rstrip()
 
-    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the objects."""
         return [orjson.loads(row.record) for row in rows]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
-from service.engines.contract import Engine
+from service.engines.contract import Engine, Output, Task
 from service.errors import InputTooLong, NotExported, Unprocessable
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.options import Encoding, UsageError
@@ -84,7 +83,7 @@ class LocalEncoder:
             heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
             least = CHARACTERS_PER_TOKEN * self._batch_tokens
             self.window_characters = max(least, self.window_characters // heads)
-        self.identity: dict[str, Any] = {
+        self.identity: dict[str, object] = {
             "fingerprint": fingerprint_of(artifact, self._engine.provider),
             "model": artifact.sha256,
             "engine": f"{self._engine.name}, {self._engine.provider}",
@@ -129,7 +128,7 @@ class LocalEncoder:
     def _run(self, places: list[int], texts: list[TokenizedText]) -> list[tuple[int, Outcome]]:
         return list(zip(places, self._plan.compute(texts, self._checked), strict=True))
 
-    def _checked(self, tasks: Sequence[Any]) -> list[Any]:
+    def _checked(self, tasks: Sequence[Task]) -> list[Output]:
         outputs = self._engine.run(tasks)
         check_outputs(tasks, outputs, self._engine.hidden_size)
         return outputs

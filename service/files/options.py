@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from model.numerics.pooling import PoolingName
 from service.inference.tokenization.truncation import Direction
@@ -73,6 +73,6 @@ class FileOptions:
             raise UsageError(f"--url {self.url} is not an address of http or https")
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Options that determine the output's content, beside the inputs and the model."""
         return {"column": self.column, **asdict(self.encoding)}

@@ -6,7 +6,6 @@ import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -73,12 +72,12 @@ class ParquetRows(Source):
                         f"{batch[-1].number}: JSON has no such value ({error}): write .parquet"
                     ) from None
 
-    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return rows as Python values by column name."""
-        values: list[dict[str, Any]] = self.table(rows).to_pylist()
+        values: list[dict[str, object]] = self.table(rows).to_pylist()
         return values
 
-    def _text(self, value: Any) -> tuple[str | None, str]:
+    def _text(self, value: pa.Scalar) -> tuple[str | None, str]:
         try:
             return text_of(value.as_py(), self.column)
         except UnicodeDecodeError:
@@ -99,7 +98,7 @@ class ParquetRows(Source):
             raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
 
 
-def _check_numbers(value: Any) -> None:
+def _check_numbers(value: object) -> None:
     """Raise ValueError if a number in a value, however deep, is not finite."""
     if isinstance(value, float):
         if not math.isfinite(value):

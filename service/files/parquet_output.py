@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ def write_parquet(
 ) -> None:
     """Write a row for each text; neighbouring parts share a row group."""
     fields = FIELDS[kind]
-    writer: Any = None
+    writer: pq.ParquetWriter | None = None
     group: list[pa.Table] = []
     try:
         for rows, arrays in with_rows(parts, places):
@@ -48,7 +48,7 @@ def write_parquet(
             writer.close()
 
 
-def _write(writer: Any, group: list[pa.Table]) -> None:
+def _write(writer: pq.ParquetWriter, group: list[pa.Table]) -> None:
     table = pa.concat_tables(group)
     writer.write_table(table, row_group_size=len(table))
     group.clear()
@@ -74,7 +74,7 @@ def _with_arrays(table: pa.Table, fields: Sequence[Field], arrays: dict[str, Arr
     return table
 
 
-def _nested(values: Array) -> Any:
+def _nested(values: Array) -> pa.Array:
     """Convert `[n]` to a column of numbers, `[n, D]` to fixed-size lists, and so on."""
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     for size in reversed(values.shape[1:]):

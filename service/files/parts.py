@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
@@ -103,7 +103,7 @@ def write_part(
 def write_head(file: BinaryIO, specs: Mapping[str, Spec], about: Mapping[str, str]) -> list[str]:
     """Write the header of a safetensors file, and return the arrays' order, widest items first."""
     order = sorted(specs, key=lambda name: -np.dtype(specs[name].dtype).itemsize)
-    header: dict[str, Any] = {"__metadata__": dict(about)}
+    header: dict[str, object] = {"__metadata__": dict(about)}
     end = 0
     for name in order:
         dtype, shape = specs[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from safetensors import SafetensorError
@@ -71,7 +71,7 @@ class RemoteEncoder:
                 "proxy that removes it): whether one model computes all texts is not checked"
             )
         self._most_texts = int(info.get("max_client_batch_size") or 1)
-        self.identity: dict[str, Any] = {
+        self.identity: dict[str, object] = {
             "fingerprint": connection.fingerprint,
             "shapes": self._shapes,
             "model": info.get("artifact_sha256"),
@@ -144,7 +144,7 @@ class RemoteEncoder:
             url = self._connection.url
             raise ServiceFailure(f"the reply of {url} is not from a Headscope service") from error
 
-    def _tokenizing(self, texts: Sequence[str]) -> dict[str, Any]:
+    def _tokenizing(self, texts: Sequence[str]) -> dict[str, object]:
         wanted = self._encoding
         body = {
             "inputs": list(texts),
@@ -164,7 +164,7 @@ class RemoteEncoder:
             shifts[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
         return [(importance,) for importance in shifts]
 
-    def _encoded(self, texts: Sequence[str], output: str, **fields: Any) -> dict[str, Array]:
+    def _encoded(self, texts: Sequence[str], output: str, **fields: object) -> dict[str, Array]:
         wanted = self._encoding
         options = {
             "layer": wanted.layer,
@@ -206,6 +206,13 @@ def _shapes_of(kind: Kind, arrays: TextArrays) -> list[list[int]]:
     return [[*array.shape[int(field.ragged) :]] for field, array in fields]
 
 
-def _sparse_arrays(values: Sequence[dict[str, Any]]) -> tuple[Array, Array]:
+class SparseValue(TypedDict):
+    """Weight of a word in a reply of `POST /embed_sparse`."""
+
+    index: int
+    value: float
+
+
+def _sparse_arrays(values: Sequence[SparseValue]) -> tuple[Array, Array]:
     indices = np.array([value["index"] for value in values], np.int64)
     return indices, np.array([value["value"] for value in values], np.float32)

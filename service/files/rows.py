@@ -66,7 +66,7 @@ class Source(ABC):
         """Return the record as a non-empty JSON object without its closing brace."""
 
     @abstractmethod
-    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return records as values by column name."""
 
     def check_json(self) -> None:  # noqa: B027 - only records of Parquet may not fit JSON
@@ -82,7 +82,7 @@ class Source(ABC):
         return f"{self.name}, {self.unit} {number}"
 
 
-def text_of(value: Any, column: str) -> tuple[str | None, str]:
+def text_of(value: object, column: str) -> tuple[str | None, str]:
     """Return the text of a column's value and an empty error, or None and an error."""
     if isinstance(value, str):
         return value, ""

@@ -8,14 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from service.engines.contract import Ablated, Floats, MapsTask, Pooling, TextTask
-from service.errors import NoTaskHead
+from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
+from service.errors import EngineFailed, NoTaskHead
 from service.files.encoder import Refused
 from service.files.fields import TextArrays
 from service.files.options import Encoding
@@ -23,9 +22,16 @@ from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.tokenization.tokenized import TokenizedText
 
-Run = Callable[[Sequence[Any]], list[Any]]
+Run = Callable[[Sequence[Task]], list[Output]]
 """Function from a batch of tasks to their checked outputs."""
 _UNBOUNDED = 2**62
+
+
+def _given(array: Floats | None) -> Floats:
+    """Return an array of an output, which is checked for what its task requests."""
+    if array is None:
+        raise EngineFailed("the engine left out what was asked for")
+    return array
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class PooledPlan(Plan):
                 for text in texts
             ]
         )
-        pooled = [output.pooled for output in outputs]
+        pooled = [_given(output.pooled) for output in outputs]
         return self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
 
 
@@ -122,7 +128,7 @@ class SparsePlan(Plan):
         outputs = run(
             [TextTask(text.input_ids, text.segment_ids, scores=self.shape) for text in texts]
         )
-        weights = [output.scores for output in outputs]
+        weights = [_given(output.scores) for output in outputs]
         nonzero = [np.flatnonzero(vector) for vector in weights]
         return [
             (indices, vector[indices]) for indices, vector in zip(nonzero, weights, strict=True)
@@ -143,11 +149,11 @@ class StatisticsPlan(Plan):
             return [self._of_graph(text, run) for text in texts]
         wanted = tuple(range(layers))
         states = run([TextTask(text.input_ids, text.segment_ids, wanted) for text in texts])
-        arrays = []
+        arrays: list[TextArrays] = []
         for text, output in zip(texts, states, strict=True):
             ends = self._ends(text)
             of_layers = [
-                statistics(run([MapsTask(hidden, hidden, layer, heads)])[0].maps, ends)
+                statistics(_given(run([MapsTask(hidden, hidden, layer, heads)])[0].maps), ends)
                 for layer, hidden in enumerate(output.hidden)
             ]
             arrays.append(
@@ -171,7 +177,7 @@ class StatisticsPlan(Plan):
         config, tokens = self.manifest.config, len(text.input_ids)
         shape = (config.num_hidden_layers, config.num_attention_heads, tokens, tokens)
         (output,) = run([TextTask(text.input_ids, text.segment_ids, scores=shape)])
-        values = statistics(output.scores, self._ends(text))
+        values = statistics(_given(output.scores), self._ends(text))
         return tuple(values[name] for name in STATISTICS)
 
     def _ends(self, text: TokenizedText) -> list[int]:

@@ -20,7 +20,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NotRequired, TypedDict
 
 import orjson
 
@@ -29,6 +29,19 @@ from service.files.options import UsageError
 from service.files.parts import create, sync, sync_folder
 
 JOB, SPOOL, DRAFT = "job.json", "input.txt", "output"
+
+
+class JobFile(TypedDict):
+    """Content of the job file."""
+
+    id: str
+    """Id of the work folder."""
+    replaces: bool
+    """Whether a finished output is replaced."""
+    job: dict[str, object]
+    """All properties that determine the output's content."""
+    output: NotRequired[int | None]
+    """Inode of the complete output."""
 
 
 class WorkFolder:
@@ -75,7 +88,7 @@ class WorkFolder:
             finally:
                 self._discard_unbegun()
 
-    def begin(self, job: Mapping[str, Any]) -> bool:
+    def begin(self, job: Mapping[str, object]) -> bool:
         """Start a run, or resume it.
 
         Args:
@@ -186,9 +199,9 @@ class WorkFolder:
         if job is None:
             return False
         output = job.get("output")
-        return bool(job["replaces"]) or (output is not None and output == _inode(self.out))
+        return job["replaces"] or (output is not None and output == _inode(self.out))
 
-    def _read_job(self) -> dict[str, Any] | None:
+    def _read_job(self) -> JobFile | None:
         """Return the content of the job file; None if the file does not exist.
 
         Raises:
@@ -209,7 +222,7 @@ class WorkFolder:
                 f"{path} is damaged, or was not written by the run of this folder: start over with "
                 "--restart"
             )
-        job: dict[str, Any] = content
+        job: JobFile = content
         return job
 
     def _note_output(self) -> None:
@@ -254,7 +267,7 @@ class WorkFolder:
         release(self.folder, self._id)
         self._id = ""  # the folder's name may be another process's now
 
-    def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    def _check(self, before: Mapping[str, object], now: Mapping[str, object]) -> None:
         """Raise UsageError with the differences between the jobs, if there are any."""
         names = sorted(
             name for name in before.keys() | now.keys() if before.get(name) != now.get(name)

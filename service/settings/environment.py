@@ -10,7 +10,6 @@ import difflib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
@@ -28,7 +27,7 @@ _SERVED = {"model", "artifact"}
 _LISTED = {*_SERVED, "served_model_name", "alias", "heads_from"}
 
 
-def listed(value: Any) -> Any:
+def listed(value: object) -> object:
     """Return a single name or folder as a tuple, other values unchanged."""
     return (value,) if isinstance(value, str | Path) else value
 
@@ -36,7 +35,7 @@ def listed(value: Any) -> Any:
 class Variables(EnvSettingsSource):
     """Source of `HEADSCOPE_*` variables, without models and artifacts if a flag names one."""
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> dict[str, object]:
         """Return the values by setting; values of flags and arguments are in `current_state`.
 
         Raises:
@@ -62,7 +61,7 @@ class Variables(EnvSettingsSource):
             raise ValueError(PRECISION_OF_ARTIFACT)
         return values
 
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: str) -> object:
         """Decode a variable from JSON; names and folders may also be plain text."""
         if field_name not in _LISTED:
             return super().decode_complex_value(field_name, field, value)
