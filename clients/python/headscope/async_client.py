@@ -23,7 +23,7 @@ from headscope import (
     task_calls,
     tokens,
 )
-from headscope.call import Call
+from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
     BaseClient,
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def method(
-    call: Callable[P, Call[Any, T]],
+    call: Callable[P, CallFor[T]],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """Turn a call into a method."""
 
@@ -107,7 +107,7 @@ class AsyncClient(BaseClient):
     info = method(service_calls.info)
     models = method(service_calls.models)
 
-    async def run(self, call: Call[Any, T]) -> T:
+    async def run(self, call: CallFor[T]) -> T:
         """Run a call and return its result.
 
         Raises:

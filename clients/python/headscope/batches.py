@@ -8,12 +8,12 @@ request is split in half (`headscope.exchange`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.service_results import Info
 
 if TYPE_CHECKING:
-    from headscope.call import Call
+    from headscope.call import CallFor
 
 REQUEST_CHARACTERS = 2**18
 REPLY_BYTES = 2**25
@@ -30,7 +30,7 @@ def tokens_of(texts: Sequence[str], info: Info) -> int:
     return min(size // BYTES_PER_TOKEN + 2, info.max_input_length)
 
 
-def ranges_of(call: Call[Any, Any], info: Info) -> Iterator[range]:
+def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
     """Yield the inputs of each request, in order; a large input gets a request of its own."""
     bounds = (
         info.max_client_batch_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ View = Literal["head_view", "model_view"]
 class HeadMaps(NamedTuple):
     """Maps of one kind of attention."""
 
-    weights: NDArray[Any]
+    weights: NDArray[np.floating]
     """`[layers, heads, queries, keys]`."""
     layers: Sequence[int]
     """Indices of the layers in the model."""

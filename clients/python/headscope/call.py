@@ -10,7 +10,7 @@ from headscope.service_results import Info
 from headscope.wire import JSON
 
 P = TypeVar("P")
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Raises = Literal["raise"]
 Returns = Literal["return"]
 OnError = Raises | Returns
@@ -19,8 +19,8 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Call(Generic[P, T]):
-    """Call whose inputs are divided among requests; each reply is parsed to a `P`, all to a `T`."""
+class Call(Generic[P, T_co]):
+    """Call whose inputs are divided among requests; a reply is parsed to a `P`, all to a `T_co`."""
 
     path: str
     inputs: Sequence[Any]
@@ -29,7 +29,7 @@ class Call(Generic[P, T]):
     """Body without the inputs; None for a GET."""
     read: Callable[[bytes, Sequence[Any]], P]
     """Parser of a reply with status 200, given its content and the inputs of the request."""
-    join: Callable[[Sequence[P]], T]
+    join: Callable[[Sequence[P]], T_co]
     """Function that joins the parts in order; it gets none without inputs."""
     accept: str = JSON
     name: str = "inputs"
@@ -77,3 +77,7 @@ class Call(Generic[P, T]):
     def model(self) -> str | None:
         """Name of the model that the call is for; None for the default."""
         return None if self.body is None else self.body.get("model")
+
+
+CallFor = Call[Any, T_co]
+"""Call with this type of result; only its own functions know the type of its parts."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope import reading
 from headscope.alignment import Alignment, read_alignments
-from headscope.call import FLOAT_BYTES, Call, OnError, Raises, Returns
+from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns
 from headscope.errors import Refused
 from headscope.fields import (
     AlignFields,
@@ -36,14 +36,14 @@ SCORE_BYTES = 15
 @overload
 def encode(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
-) -> Call[Any, Encodings]: ...
+) -> CallFor[Encodings]: ...
 @overload
 def encode(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[EncodeFields]
-) -> Call[Any, list[Encoding | Refused]]: ...
+) -> CallFor[list[Encoding | Refused]]: ...
 def encode(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the contextual embeddings of texts: a vector per token, and one per text.
 
     Args:
@@ -64,14 +64,14 @@ def encode(
 @overload
 def embed(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
-) -> Call[Any, NDArray[np.float32]]: ...
+) -> CallFor[NDArray[np.float32]]: ...
 @overload
 def embed(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[EncodeFields]
-) -> Call[Any, list[NDArray[np.float32] | Refused]]: ...
+) -> CallFor[list[NDArray[np.float32] | Refused]]: ...
 def embed(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the vectors of texts, `[B, D]`: `encode` without the tokens' vectors.
 
     With `on_error="return"` the result is a list of vectors `[D]` and errors.
@@ -88,7 +88,7 @@ def _encoded(
     on_error: OnError,
     of_all: Callable[[Encodings], Any],
     of_each: Callable[[Encoding], Any],
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return a call of /encode.
 
     Args:
@@ -127,14 +127,14 @@ def _encoded(
 @overload
 def attention(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[AttentionFields]
-) -> Call[Any, list[Reply]]: ...
+) -> CallFor[list[Reply]]: ...
 @overload
 def attention(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[AttentionFields]
-) -> Call[Any, list[Reply | Refused]]: ...
+) -> CallFor[list[Reply | Refused]]: ...
 def attention(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[AttentionFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the attention weights of any head of any layer.
 
     Args:
@@ -188,14 +188,14 @@ def attention(
 @overload
 def align(
     inputs: Sequence[Sequence[str]], *, on_error: Raises = "raise", **fields: Unpack[AlignFields]
-) -> Call[Any, list[Alignment]]: ...
+) -> CallFor[list[Alignment]]: ...
 @overload
 def align(
     inputs: Sequence[Sequence[str]], *, on_error: Returns, **fields: Unpack[AlignFields]
-) -> Call[Any, list[Alignment | Refused]]: ...
+) -> CallFor[list[Alignment | Refused]]: ...
 def align(
     inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[AlignFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return alignments of targets' words with their sources' words.
 
     Args:

@@ -25,7 +25,7 @@ from headscope import (
     task_calls,
     tokens,
 )
-from headscope.call import Call
+from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
     BaseClient,
@@ -49,7 +49,7 @@ class Stopped(Exception):
     """Cancellation of an exchange because another one of the same call failed."""
 
 
-def method(call: Callable[P, Call[Any, T]]) -> Callable[Concatenate[Client, P], T]:
+def method(call: Callable[P, CallFor[T]]) -> Callable[Concatenate[Client, P], T]:
     """Turn a call into a method."""
 
     @functools.wraps(call)
@@ -111,7 +111,7 @@ class Client(BaseClient):
     info = method(service_calls.info)
     models = method(service_calls.models)
 
-    def run(self, call: Call[Any, T]) -> T:
+    def run(self, call: CallFor[T]) -> T:
         """Run a call and return its result.
 
         Raises:

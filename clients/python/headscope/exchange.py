@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from headscope import service_calls
 from headscope.batches import ranges_of
-from headscope.call import Call
+from headscope.call import Call, CallFor
 from headscope.errors import HeadscopeError, InvalidReply, Refused
 from headscope.isolation import pieces_of
 from headscope.reading import NOT_OURS
@@ -19,7 +19,7 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 
-def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
+def conduct(call: CallFor[T], session: Session) -> Generator[Step, Any, T]:
     """Yield the steps of a whole call; return its result.
 
     Raises:

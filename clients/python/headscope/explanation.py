@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import FLOAT_BYTES, Call, OnError, Raises, Returns
+from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns
 from headscope.display import Shown, short
 from headscope.errors import HeadscopeError, Refused
 from headscope.explanation_view import explanation_frame, explanation_html, token_values
@@ -163,14 +163,14 @@ class Explanation(Shown):
 @overload
 def explain(
     inputs: Sequence[Sequence[str]], *, on_error: Raises = "raise", **fields: Unpack[ExplainFields]
-) -> Call[Any, list[Explanation]]: ...
+) -> CallFor[list[Explanation]]: ...
 @overload
 def explain(
     inputs: Sequence[Sequence[str]], *, on_error: Returns, **fields: Unpack[ExplainFields]
-) -> Call[Any, list[Explanation | Refused]]: ...
+) -> CallFor[list[Explanation | Refused]]: ...
 def explain(
     inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[ExplainFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return why the texts of each pair are similar: shares of tokens, and losses without each.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns
 from headscope.display import shape_of
 from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
@@ -91,14 +91,14 @@ class HeadScores(TokenizedText):
 @overload
 def head_scores(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[HeadScoresFields]
-) -> Call[Any, list[HeadScores]]: ...
+) -> CallFor[list[HeadScores]]: ...
 @overload
 def head_scores(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[HeadScoresFields]
-) -> Call[Any, list[HeadScores | Refused]]: ...
+) -> CallFor[list[HeadScores | Refused]]: ...
 def head_scores(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[HeadScoresFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the queries, keys and scores of one head.
 
     Args:

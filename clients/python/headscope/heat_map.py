@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class HeatMap(Shown):
     title: str
     tokens: tuple[str, ...]
     """Tokens of the rows."""
-    weights: NDArray[Any] | None
+    weights: NDArray[np.floating] | None
     """`[Q, K]`; only the tokens are shown when None."""
     keys: tuple[str, ...] | None = None
     """Tokens of the columns; the rows' tokens when None."""
@@ -70,7 +70,7 @@ class HeatMap(Shown):
         names = " ".join(f"<code>{escape(token)}</code>" for token in tokens)
         return f'<div style="margin-top:4px">{names}</div>'
 
-    def _table(self, tokens: tuple[str, ...], weights: NDArray[Any]) -> str:
+    def _table(self, tokens: tuple[str, ...], weights: NDArray[np.floating]) -> str:
         keys = tokens if self.keys is None else self.keys[:MAX_TOKENS]
         part = np.asarray(weights, np.float32)[: len(tokens), : len(keys)]
         shades = part / (float(part.max(initial=0)) or 1)

@@ -8,9 +8,9 @@ if the service names the input, as in `inputs[3] has 302 tokens`, and in halves 
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from headscope.call import Call
+from headscope.call import CallFor
 from headscope.errors import HeadscopeError, Refused
 
 Failure = TypeVar("Failure", bound=HeadscopeError)
@@ -19,7 +19,7 @@ OF_INPUTS = (400, 413, 422)
 TOO_LARGE = 413
 
 
-def pieces_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> list[range | Refused]:
+def pieces_of(error: HeadscopeError, call: CallFor[object], part: range) -> list[range | Refused]:
     """Return the replacements of a refused request, and errors of single inputs, in order.
 
     Raises:
@@ -47,7 +47,7 @@ def halves(part: range) -> list[range | Refused]:
     return [range(part.start, middle), range(middle, part.stop)]
 
 
-def is_about_inputs(error: HeadscopeError, call: Call[Any, Any], index: int | None) -> bool:
+def is_about_inputs(error: HeadscopeError, call: CallFor[object], index: int | None) -> bool:
     """Return whether a refusal may be about one input, rather than a field or the service.
 
     A refusal that names a field of the request, but no input, is about the field.
@@ -59,20 +59,20 @@ def is_about_inputs(error: HeadscopeError, call: Call[Any, Any], index: int | No
     return not any(re.search(rf"\b{re.escape(name)}\b", error.detail) for name in call.body or ())
 
 
-def index_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> int | None:
+def index_of(error: HeadscopeError, call: CallFor[object], part: range) -> int | None:
     """Return the index in the caller's list of the input that a refusal names; None without one."""
     match = names_of(call).search(error.detail)
     index = part.start + int(match[2]) if match else -1
     return index if index in part else None
 
 
-def names_of(call: Call[Any, Any]) -> re.Pattern[str]:
+def names_of(call: CallFor[object]) -> re.Pattern[str]:
     """Return a pattern for an input in a message: its field, and its index in the request."""
     names = {call.name, "inputs"} | ({call.targets_name} if call.targets else set())
     return re.compile(rf"\b({'|'.join(sorted(names))})\[(\d+)\]")
 
 
-def placed(error: Failure, call: Call[Any, Any], part: range, index: int | None) -> Failure:
+def placed(error: Failure, call: CallFor[object], part: range, index: int | None) -> Failure:
     """Set the inputs that an error is about, and shift indices in its message to the caller's list.
 
     Args:

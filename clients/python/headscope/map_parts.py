@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import HeadscopeError
@@ -15,7 +16,7 @@ PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross"
 
 
 def tokens_of(
-    tensors: Mapping[str, NDArray[Any]], kind: MapKind, axis: Axis, size: int
+    tensors: Mapping[str, NDArray[np.generic]], kind: MapKind, axis: Axis, size: int
 ) -> list[list[int]]:
     """Return the tokens of each of `size` rows or columns: several only in a pooled map."""
     prefix = PREFIXES[kind]
@@ -26,7 +27,7 @@ def tokens_of(
     return [places[start:end] for start, end in bins.tolist()]
 
 
-def check_whole(tensors: Mapping[str, NDArray[Any]], kind: MapKind) -> None:
+def check_whole(tensors: Mapping[str, NDArray[np.generic]], kind: MapKind) -> None:
     """Raise an error if maps of a kind are incomplete or pooled.
 
     Raises:

@@ -51,17 +51,17 @@ class Reply(TokenizedText):
     decoder_heads: list[int] = field(default_factory=list)
 
     @property
-    def weights(self) -> NDArray[Any]:
+    def weights(self) -> NDArray[np.floating]:
         """Weights `[layers, heads, S, S]`, queries × keys, or the requested part of them."""
         return self._tensor("attention", 'include "weights", without top_k')
 
     @property
-    def decoder_weights(self) -> NDArray[Any]:
+    def decoder_weights(self) -> NDArray[np.floating]:
         """Weights `[layers, heads, T, T]`; key k is the decoder's input for target token k."""
         return self._tensor("decoder_attention", 'maps "decoder"')
 
     @property
-    def cross_weights(self) -> NDArray[Any]:
+    def cross_weights(self) -> NDArray[np.floating]:
         """Weights `[layers, heads, T, S]`, over the text's tokens."""
         return self._tensor("cross_attention", 'maps "cross"')
 
@@ -71,7 +71,7 @@ class Reply(TokenizedText):
         return self._tensor("target_logprobs", 'include "logprobs"')
 
     @property
-    def rollout(self) -> NDArray[Any]:
+    def rollout(self) -> NDArray[np.floating]:
         """Attention rollout `[S, S]` through all layers (Abnar & Zuidema 2020)."""
         return self._tensor("rollout", 'include "rollout"')
 
@@ -108,17 +108,17 @@ class Reply(TokenizedText):
         return tokens_of(self.tensors, kind, axis, len(tokens))
 
     @cached_property
-    def statistics(self) -> dict[str, NDArray[Any]]:
+    def statistics(self) -> dict[str, NDArray[np.floating]]:
         """Statistics `[layers, heads]` by name, such as entropy, distance, confidence and cls."""
         return self._statistics("stats")
 
     @cached_property
-    def decoder_statistics(self) -> dict[str, NDArray[Any]]:
+    def decoder_statistics(self) -> dict[str, NDArray[np.floating]]:
         """Statistics of the decoder's self-attention, likewise."""
         return self._statistics("decoder_stats")
 
     @cached_property
-    def cross_statistics(self) -> dict[str, NDArray[Any]]:
+    def cross_statistics(self) -> dict[str, NDArray[np.floating]]:
         """Statistics of cross-attention, likewise: entropy, confidence, cls and sep."""
         return self._statistics("cross_stats")
 
@@ -215,7 +215,7 @@ class Reply(TokenizedText):
         about = f"{self.model} ({self.backend}), {len(self.tokens)} tokens"
         return self.heat_map().html(about)
 
-    def _statistics(self, kind: str) -> dict[str, NDArray[Any]]:
+    def _statistics(self, kind: str) -> dict[str, NDArray[np.floating]]:
         self._tensor(f"{kind}.entropy", 'include "stats"')
         prefix = f"{kind}."
         return {

@@ -13,7 +13,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns
 from headscope.errors import Refused
 from headscope.fields import ScoreFields
 from headscope.inputs import only_texts, targets_of
@@ -33,7 +33,7 @@ def score(
     *,
     on_error: Raises = "raise",
     **fields: Unpack[ScoreFields],
-) -> Call[Any, NDArray[np.float32]]: ...
+) -> CallFor[NDArray[np.float32]]: ...
 @overload
 def score(
     queries: str | Sequence[str],
@@ -41,14 +41,14 @@ def score(
     *,
     on_error: Returns,
     **fields: Unpack[ScoreFields],
-) -> Call[Any, list[float | Refused]]: ...
+) -> CallFor[list[float | Refused]]: ...
 def score(
     queries: str | Sequence[str],
     texts: Sequence[str],
     *,
     on_error: OnError = "raise",
     **fields: Unpack[ScoreFields],
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the score of each text with a query, or with its own query, `[B]`.
 
     Args:
@@ -72,14 +72,14 @@ def score(
 @overload
 def rank(
     query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[ScoreFields]
-) -> Call[Any, list[Rank]]: ...
+) -> CallFor[list[Rank]]: ...
 @overload
 def rank(
     query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[ScoreFields]
-) -> Call[Any, list[Rank | Refused]]: ...
+) -> CallFor[list[Rank | Refused]]: ...
 def rank(
     query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[ScoreFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Rank texts by their scores with a query; a model of vectors ranks them by cosine.
 
     Args:
@@ -109,7 +109,7 @@ def _scored(
     fields: ScoreFields,
     on_error: OnError,
     join: Callable[[Sequence[Any]], Any],
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return a call of /score."""
     query = queries if isinstance(queries, str) else None
     return Call(

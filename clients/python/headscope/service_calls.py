@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 from urllib.parse import urlencode
 
 from headscope import reading
-from headscope.call import Call
+from headscope.call import Call, CallFor
 from headscope.fields import VerifyFields
 from headscope.inputs import Text, texts_of
 from headscope.joining import only, worst
 from headscope.service_results import Info, ServedModel, Verification
 
 
-def info(model: str | None = None) -> Call[Any, Info]:
+def info(model: str | None = None) -> CallFor[Info]:
     """Return information about a model and its limits: the first model, or the named one."""
     query = "" if model is None else "?" + urlencode({"model": model})
     return Call(f"/info{query}", (), None, reading.read_info, only)
 
 
-def models() -> Call[Any, list[ServedModel]]:
+def models() -> CallFor[list[ServedModel]]:
     """Return the served models."""
     return Call("/v1/models", (), None, reading.read_models, only)
 
 
-def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> Call[Any, Verification]:
+def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> CallFor[Verification]:
     """Compare the engine with PyTorch on some texts; return the worst differences.
 
     Raises:

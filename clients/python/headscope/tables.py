@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def frame(columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> DataFrame:
+def frame(columns: Mapping[str, Sequence[Any] | NDArray[np.generic]]) -> DataFrame:
     """Return a table of named columns.
 
     Raises:
@@ -22,7 +23,7 @@ def frame(columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> DataFrame:
 
 
 def matrix_frame(
-    values: NDArray[Any], rows: Sequence[str], columns: Sequence[str] | None = None
+    values: NDArray[np.generic], rows: Sequence[str], columns: Sequence[str] | None = None
 ) -> DataFrame:
     """Return a table of a matrix; columns without names are numbered.
 
@@ -33,7 +34,9 @@ def matrix_frame(
     return _pandas().DataFrame(values, index=list(rows), columns=columns and list(columns))
 
 
-def vectors_frame(vectors: NDArray[Any], rows: Sequence[str], layers: Sequence[int]) -> DataFrame:
+def vectors_frame(
+    vectors: NDArray[np.generic], rows: Sequence[str], layers: Sequence[int]
+) -> DataFrame:
     """Return a table of vectors `[rows, D]`, or `[layers, rows, D]` indexed by layer and row.
 
     Raises:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 from urllib.parse import urlencode
 
 from headscope import reading
-from headscope.call import Call, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns
 from headscope.errors import Refused
 from headscope.fields import PredictFields, RerankFields, SparseFields
 from headscope.inputs import Text, only_texts, texts_of
@@ -18,14 +18,14 @@ from headscope.results import Label, Rank, SparseVector
 @overload
 def predict(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[PredictFields]
-) -> Call[Any, list[tuple[Label, ...]]]: ...
+) -> CallFor[list[tuple[Label, ...]]]: ...
 @overload
 def predict(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[PredictFields]
-) -> Call[Any, list[tuple[Label, ...] | Refused]]: ...
+) -> CallFor[list[tuple[Label, ...] | Refused]]: ...
 def predict(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the labels of each text or pair, the largest score first.
 
     Args:
@@ -45,14 +45,14 @@ def predict(
 @overload
 def rerank(
     query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[RerankFields]
-) -> Call[Any, list[Rank]]: ...
+) -> CallFor[list[Rank]]: ...
 @overload
 def rerank(
     query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[RerankFields]
-) -> Call[Any, list[Rank | Refused]]: ...
+) -> CallFor[list[Rank | Refused]]: ...
 def rerank(
     query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Rank texts by a cross-encoder's or a late-interaction model's scores with a query.
 
     Args:
@@ -76,14 +76,14 @@ def rerank(
 @overload
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[SparseFields]
-) -> Call[Any, list[SparseVector]]: ...
+) -> CallFor[list[SparseVector]]: ...
 @overload
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[SparseFields]
-) -> Call[Any, list[SparseVector | Refused]]: ...
+) -> CallFor[list[SparseVector | Refused]]: ...
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[SparseFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return sparse vectors: weights of words of a vocabulary (SPLADE), or of a text (BM42).
 
     Args:
@@ -98,7 +98,7 @@ def embed_sparse(
 
 def vocabulary(
     indices: Sequence[int] | None = None, model: str | None = None
-) -> Call[Any, list[str | None]]:
+) -> CallFor[list[str | None]]:
     """Return the tokens that indices of sparse vectors stand for; all tokens without indices."""
     pairs: list[tuple[str, int | str]] = [("index", int(index)) for index in indices or ()]
     pairs += [] if model is None else [("model", model)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from headscope.call import Call, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns
 from headscope.display import Shown, short
 from headscope.errors import Refused
 from headscope.fields import TokenizeFields
@@ -73,14 +73,14 @@ class Tokens(Shown):
 @overload
 def tokenize(
     inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[TokenizeFields]
-) -> Call[Any, list[Tokens]]: ...
+) -> CallFor[list[Tokens]]: ...
 @overload
 def tokenize(
     inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[TokenizeFields]
-) -> Call[Any, list[Tokens | Refused]]: ...
+) -> CallFor[list[Tokens | Refused]]: ...
 def tokenize(
     inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[TokenizeFields]
-) -> Call[Any, Any]:
+) -> CallFor[object]:
     """Return the tokens of texts, which may exceed the model's maximum length.
 
     Args:

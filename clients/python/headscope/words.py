@@ -8,7 +8,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +117,7 @@ def is_ideographic(piece: str) -> bool:
     return any(unicodedata.name(character, "").startswith(IDEOGRAPHS) for character in piece)
 
 
-def merge(weights: NDArray[Any], groups: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+def merge(weights: NDArray[np.floating], groups: Sequence[Sequence[int]]) -> NDArray[np.float32]:
     """Return attention between words: summed over keys' tokens, averaged over queries' tokens.
 
     This follows Clark et al. 2019 (https://arxiv.org/abs/1906.04341, section 4.1). Rows still sum
