@@ -112,7 +112,7 @@ class Alignment(Shown):
         return "\n".join(f"{source:{longest}}  {target}" for source, target in self.pairs)
 
 
-def read_alignments(content: bytes, pairs: Sequence[Any]) -> list[Alignment]:
+def read_alignments(content: bytes, pairs: Sequence[object]) -> list[Alignment]:
     """Parse the reply of /align: one alignment per pair."""
     reply = json.loads(content)
     named = {name: reply[name] for name in ("model", "backend", "method")}

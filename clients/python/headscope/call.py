@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from headscope.inputs import Text
 from headscope.service_results import Info
 from headscope.wire import JSON
 
@@ -23,9 +24,9 @@ class Call(Generic[P, T_co]):
     """Call whose inputs are divided among requests; a reply is parsed to a `P`, all to a `T_co`."""
 
     path: str
-    inputs: Sequence[Any]
+    inputs: Sequence[Text]
     """Inputs; empty for a GET."""
-    body: Mapping[str, Any] | None
+    body: Mapping[str, object] | None
     """Body without the inputs; None for a GET."""
     read: Callable[[bytes, Sequence[Any]], P]
     """Parser of a reply with status 200, given its content and the inputs of the request."""
@@ -50,10 +51,10 @@ class Call(Generic[P, T_co]):
         if self.on_error not in ("raise", "return"):
             raise ValueError(f'on_error is {self.on_error!r}: use "raise" or "return"')
 
-    def written(self, part: range) -> dict[str, Any]:
+    def written(self, part: range) -> dict[str, object]:
         """Return the inputs of a request as fields of the body."""
         rows = slice(part.start, part.stop)
-        fields: dict[str, Any] = {self.name: self.inputs[rows]}
+        fields: dict[str, object] = {self.name: self.inputs[rows]}
         return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
     def read_part(self, content: bytes, part: range) -> P:
@@ -76,7 +77,8 @@ class Call(Generic[P, T_co]):
     @property
     def model(self) -> str | None:
         """Name of the model that the call is for; None for the default."""
-        return None if self.body is None else self.body.get("model")
+        model = (self.body or {}).get("model")
+        return None if model is None else str(model)
 
 
 CallFor = Call[Any, T_co]

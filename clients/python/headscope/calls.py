@@ -7,7 +7,7 @@ in `headscope.task_calls`, `service_calls`, `scoring`, `tokens`, `explanation` a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,8 @@ def _encoded(
     inputs: str | Sequence[Text],
     fields: EncodeFields,
     on_error: OnError,
-    of_all: Callable[[Encodings], Any],
-    of_each: Callable[[Encoding], Any],
+    of_all: Callable[[Encodings], object],
+    of_each: Callable[[Encoding], object],
 ) -> CallFor[object]:
     """Return a call of /encode.
 
@@ -105,7 +105,7 @@ def _encoded(
         rows += tokens * len(fields.get("include") or ())
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
-    def join(parts: Sequence[Sequence[Encoding | Refused]]) -> Any:
+    def join(parts: Sequence[Sequence[Encoding | Refused]]) -> object:
         results = chained(parts)
         if on_error == "return":
             return [r if isinstance(r, Refused) else of_each(r) for r in results]

@@ -136,7 +136,7 @@ def lost(error: Exception, step: Send, *, begun: bool) -> Lost:
     return Lost(str(error) or type(error).__name__, begun, late)
 
 
-def with_signature(method: Callable[..., Any], call: Callable[..., Any]) -> None:
+def with_signature(method: Callable[..., object], call: Callable[..., object]) -> None:
     """Give a method the parameters of its call, for `help` and notebooks."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     signature = inspect.signature(call)

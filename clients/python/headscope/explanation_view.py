@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,7 @@ def explanation_frame(explanation: Explanation) -> DataFrame:
         ImportError: pandas is not installed.
 
     """
-    columns: Mapping[str, list[Any]] = {
+    columns: Mapping[str, Sequence[object]] = {
         "text": [side for side, text in enumerate(explanation.texts) for _ in text.tokens],
         "token": [token for text in explanation.texts for token in text.tokens],
         "word": [word for text in explanation.texts for word in words_of_tokens(text)],

@@ -188,7 +188,7 @@ def read_verification(content: bytes, texts: Sequence[Text]) -> Verification:
     return build(Verification, reply | parts)
 
 
-def read_info(content: bytes, _: Sequence[Any] = ()) -> Info:
+def read_info(content: bytes, _: Sequence[object] = ()) -> Info:
     """Parse the information about a model."""
     reply = json.loads(content)
     limits = ("max_client_batch_size", "max_input_length", "max_queue_tokens")
@@ -197,12 +197,12 @@ def read_info(content: bytes, _: Sequence[Any] = ()) -> Info:
     return build(Info, reply | {"fields": reply})
 
 
-def read_models(content: bytes, _: Sequence[Any] = ()) -> list[ServedModel]:
+def read_models(content: bytes, _: Sequence[object] = ()) -> list[ServedModel]:
     """Parse the list of served models."""
     return [build(ServedModel, model) for model in json.loads(content)["data"]]
 
 
-def read_vocabulary(content: bytes, _: Sequence[Any] = ()) -> list[str | None]:
+def read_vocabulary(content: bytes, _: Sequence[object] = ()) -> list[str | None]:
     """Parse the tokens that indices of sparse vectors stand for."""
     tokens = json.loads(content)
     if type(tokens) is not list or not all(isinstance(token, str | None) for token in tokens):
@@ -219,7 +219,7 @@ def build(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{name.name: values[name.name] for name in names if name.name in values})
 
 
-def check_count(results: Sequence[Any], texts: Sequence[Any]) -> None:
+def check_count(results: Sequence[object], texts: Sequence[object]) -> None:
     """Raise an error unless every text has one result.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ def score(
 
     """
 
-    def join(parts: Sequence[Scores]) -> Any:
+    def join(parts: Sequence[Scores]) -> object:
         scores = chained(parts)
         return scores if on_error == "return" else np.array(scores, np.float32)
 
@@ -108,7 +108,7 @@ def _scored(
     texts: Sequence[str],
     fields: ScoreFields,
     on_error: OnError,
-    join: Callable[[Sequence[Any]], Any],
+    join: Callable[[Sequence[Scores]], object],
 ) -> CallFor[object]:
     """Return a call of /score."""
     query = queries if isinstance(queries, str) else None
@@ -127,7 +127,7 @@ def _scored(
     )
 
 
-def read_scores(content: bytes, texts: Sequence[Any]) -> list[float]:
+def read_scores(content: bytes, texts: Sequence[object]) -> list[float]:
     """Parse the scores of a reply of /score, in the order of the texts."""
     data = json.loads(content)["data"]
     check_count(data, texts)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def frame(columns: Mapping[str, Sequence[Any] | NDArray[np.generic]]) -> DataFrame:
+def frame(columns: Mapping[str, Sequence[object] | NDArray[np.generic]]) -> DataFrame:
     """Return a table of named columns.
 
     Raises:
