@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.problems import PROBLEMS, error_reply
+from service.api.wire.problems import error_reply, problems_in_form
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400
@@ -44,9 +44,5 @@ def error_response(error: ServiceError, _: str) -> Response:
     return response
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": problem["description"], "model": ErrorResponse}
-    for status, problem in PROBLEMS.items()
-    if status not in _STATUSES
-}
+ERRORS = problems_in_form(ErrorResponse, without=_STATUSES)
 """Error replies of a route, for the OpenAPI document."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.problems import PROBLEMS, error_reply
+from service.api.wire.problems import error_reply, problems_in_form
 from service.errors import NoTaskHead, ServiceError
 
 _BAD_REQUEST = 400
@@ -30,8 +28,5 @@ def error_response(error: ServiceError, _: str) -> Response:
     return response
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": problem["description"], "model": ErrorResponse}
-    for status, problem in PROBLEMS.items()
-}
+ERRORS = problems_in_form(ErrorResponse)
 """Error replies of a route, for the OpenAPI document."""

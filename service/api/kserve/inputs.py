@@ -20,8 +20,14 @@ from starlette.requests import Request
 from service.api.kserve.outputs import INPUT
 from service.api.kserve.schema import InferRequest, InputTensor
 from service.api.wire.route import body_of, context_of
-from service.api.wire.strict_json import INLINE_BODY_BYTES, VALUE_BYTES, WIDEST_BYTES, read_json
-from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
+from service.api.wire.strict_json import (
+    INLINE_BODY_BYTES,
+    VALUE_BYTES,
+    WIDEST_BYTES,
+    check_media_type,
+    read_json,
+)
+from service.errors import InvalidRequest, Unprocessable
 from service.inference.tokenization.inputs import Input
 
 LENGTH_HEADER = "inference-header-content-length"
@@ -54,7 +60,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
         Unprocessable: there are too many texts.
 
     """
-    check_media_type(request)
+    check_media_type(request, MEDIA_TYPES)
     body = await body_of(request)
     length = json_length(request.headers.get(LENGTH_HEADER), len(body))
     content = await read_json(body[:length], context_of(request).reservation)
@@ -74,20 +80,6 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     if len(body) <= INLINE_BODY_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))
     return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))
-
-
-def check_media_type(request: Request) -> None:
-    """Reject other content types than JSON and bytes, and compressed bodies.
-
-    Raises:
-        UnsupportedMediaType: the content type or encoding is not accepted.
-
-    """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in MEDIA_TYPES:
-        raise UnsupportedMediaType(f"the content type must be {' or '.join(MEDIA_TYPES[1:])}")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("compressed bodies are not taken")
 
 
 def json_length(said: str | None, size: int) -> int:

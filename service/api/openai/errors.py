@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.problems import PROBLEMS, error_reply
+from service.api.wire.problems import error_reply, problems_in_form
 from service.errors import (
     NoEmbeddings,
     Overloaded,
@@ -61,11 +60,7 @@ def error_response(error: ServiceError, _: str) -> Response:
     return response
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": problem["description"], "model": OpenAIError}
-    for status, problem in PROBLEMS.items()
-    if status != Unprocessable.status
-} | {
+ERRORS = problems_in_form(OpenAIError, without={Unprocessable.status}) | {
     INVALID: {"description": "Invalid JSON or invalid input", "model": OpenAIError},
     NoEmbeddings.status: {"description": "The model does not embed texts", "model": OpenAIError},
     "default": {"description": "Any other error", "model": OpenAIError},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.wire.problems import PROBLEMS, error_reply
+from service.api.wire.problems import PROBLEMS, error_reply, problems_in_form
 from service.errors import NoTaskHead, ServiceError, Unauthorized
 
 
@@ -26,11 +26,7 @@ def error_response(error: ServiceError, _: str) -> Response:
     return error_reply(error, content, "application/json")
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": problem["description"], "model": ErrorResponse}
-    for status, problem in PROBLEMS.items()
-    if status != Unauthorized.status
-} | {
+ERRORS = problems_in_form(ErrorResponse, without={Unauthorized.status}) | {
     NoTaskHead.status: {"description": "The model has no such task head", "model": ErrorResponse},
     Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
 }

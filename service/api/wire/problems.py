@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import orjson
@@ -53,6 +53,23 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 """Error replies of a route, for the OpenAPI document."""
+
+
+def problems_in_form(
+    model: type[BaseModel], without: Container[int] = ()
+) -> dict[int | str, dict[str, Any]]:
+    """Return the error replies of a route in a dialect's form, for the OpenAPI document.
+
+    Args:
+        model: body of an error.
+        without: statuses that the dialect does not use.
+
+    """
+    return {
+        status: {"description": problem["description"], "model": model}
+        for status, problem in PROBLEMS.items()
+        if status not in without
+    }
 
 
 def problem_response(error: ServiceError, request_id: str) -> Response:

@@ -7,6 +7,7 @@ gigabytes, and blocks all threads meanwhile. Values are therefore counted before
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import orjson
 from starlette.requests import Request
 
+from service.api.wire.media import JSON
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 from service.system.budget import Reservation
 
@@ -34,16 +36,21 @@ the event loop would wait for as many as are parsed at a time."""
 _COUNTED = np.isin(np.arange(256), [*_BEFORE_VALUES])
 
 
-def check_media_type(request: Request) -> None:
-    """Reject other content types than JSON, and compressed bodies.
+def check_media_type(request: Request, accepted: Sequence[str] = (JSON,)) -> None:
+    """Reject other content types than the accepted ones, and compressed bodies.
+
+    Args:
+        request: HTTP request.
+        accepted: media types; an empty one accepts requests without the header.
 
     Raises:
         UnsupportedMediaType: the content type or encoding is not accepted.
 
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise UnsupportedMediaType("the content type must be application/json")
+    if content_type not in accepted:
+        named = " or ".join(filter(None, accepted))
+        raise UnsupportedMediaType(f"the content type must be {named}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
 
