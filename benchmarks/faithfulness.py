@@ -37,7 +37,7 @@ from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.syntax import service
 from headscope import Client
-from model.artifact.similarity import spearman
+from model.numerics.similarity import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the removable tokens that are removed, step by step."""

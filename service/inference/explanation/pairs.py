@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.artifact.similarity import spearman
+from model.numerics.similarity import spearman
 from service.engines.contract import Floats
 from service.inference.explanation.spans import Span, SpanKind
 
