@@ -27,16 +27,13 @@ from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
     BaseClient,
-    Connection,
-    Settings,
     answer_of,
     lost,
-    steps_of,
     trusted,
     with_signature,
 )
 from headscope.exchange import conduct
-from headscope.sending import Retries
+from headscope.sending import Request, answered
 from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
 
 P = ParamSpec("P")
@@ -56,39 +53,8 @@ def method(
     return wrapped
 
 
-class AsyncClient(BaseClient):
+class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
     """Client of a service, with persistent connections, for the tasks of one event loop."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        timeout: float = 60,
-        retries: int | Retries = 5,
-        max_in_flight: int = 4,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        """Create a client; no request is sent yet.
-
-        Args:
-            url: address of the service, such as `http://localhost:8000`.
-            api_key: sent as `Authorization: Bearer …`.
-            timeout: seconds for a whole call, with all its requests and retries.
-            retries: maximum retries of a request that was temporarily refused or not answered, or
-                all rules of retries.
-            max_in_flight: maximum number of concurrent requests of one call.
-            transport: another httpx transport, such as a Unix socket, or a fake for tests.
-
-        Raises:
-            ValueError: `url` is not an http or https address, or a number is out of range.
-
-        """
-        settings = Settings(url, api_key, timeout, retries, max_in_flight)
-        self._connection = Connection(settings)
-        self._http = httpx.AsyncClient(
-            headers=self._connection.headers, transport=transport, verify=trusted(url)
-        )
 
     encode = method(calls.encode)
     embed = method(calls.embed)
@@ -107,6 +73,13 @@ class AsyncClient(BaseClient):
     info = method(service_calls.info)
     models = method(service_calls.models)
 
+    def _open(
+        self, transport: httpx.AsyncBaseTransport | None, headers: dict[str, str]
+    ) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=headers, transport=transport, verify=trusted(self._session.url)
+        )
+
     async def run(self, call: CallFor[T]) -> T:
         """Run a call and return its result.
 
@@ -114,14 +87,14 @@ class AsyncClient(BaseClient):
             HeadscopeError: the call has no result; see `headscope.errors`.
 
         """
-        result: T = await self._drive(conduct(call, self._connection.session))
+        result: T = await self._drive(conduct(call, self._session))
         return result
 
     async def request(
         self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
     ) -> Answer:
         """Send a request to any route, with retries; see `Client.request`."""
-        answer: Answer = await self._drive(steps_of(self._connection.session, path, body, accept))
+        answer: Answer = await self._drive(answered(Request.of(path, body, accept), self._session))
         return answer
 
     async def aclose(self) -> None:
@@ -156,7 +129,7 @@ class AsyncClient(BaseClient):
 
     async def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
         """Run exchanges in tasks; the first failure cancels the others."""
-        room = asyncio.Semaphore(self._connection.max_in_flight)
+        room = asyncio.Semaphore(self._max_in_flight)
 
         async def limited(steps: Steps) -> Any:
             await room.acquire()
@@ -178,7 +151,7 @@ class AsyncClient(BaseClient):
         begun = False
         try:
             async with asyncio.timeout(step.seconds):
-                request = self._http.build_request(**self._connection.options(step))
+                request = self._request(step)
                 response = await self._http.send(request, stream=True)
                 begun = True
                 try:

@@ -29,16 +29,13 @@ from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
     BaseClient,
-    Connection,
-    Settings,
     answer_of,
     lost,
-    steps_of,
     trusted,
     with_signature,
 )
 from headscope.exchange import conduct
-from headscope.sending import Retries
+from headscope.sending import Request, answered
 from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
 
 P = ParamSpec("P")
@@ -60,39 +57,8 @@ def method(call: Callable[P, CallFor[T]]) -> Callable[Concatenate[Client, P], T]
     return wrapped
 
 
-class Client(BaseClient):
+class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     """Client of a service, with persistent connections; it is thread-safe."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        timeout: float = 60,
-        retries: int | Retries = 5,
-        max_in_flight: int = 4,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        """Create a client; no request is sent yet.
-
-        Args:
-            url: address of the service, such as `http://localhost:8000`.
-            api_key: sent as `Authorization: Bearer …`.
-            timeout: seconds for a whole call, with all its requests and retries.
-            retries: maximum retries of a request that was temporarily refused or not answered, or
-                all rules of retries.
-            max_in_flight: maximum number of concurrent requests of one call.
-            transport: another httpx transport, such as a Unix socket, or a fake for tests.
-
-        Raises:
-            ValueError: `url` is not an http or https address, or a number is out of range.
-
-        """
-        settings = Settings(url, api_key, timeout, retries, max_in_flight)
-        self._connection = Connection(settings)
-        self._http = httpx.Client(
-            headers=self._connection.headers, transport=transport, verify=trusted(url)
-        )
 
     encode = method(calls.encode)
     embed = method(calls.embed)
@@ -111,6 +77,9 @@ class Client(BaseClient):
     info = method(service_calls.info)
     models = method(service_calls.models)
 
+    def _open(self, transport: httpx.BaseTransport | None, headers: dict[str, str]) -> httpx.Client:
+        return httpx.Client(headers=headers, transport=transport, verify=trusted(self._session.url))
+
     def run(self, call: CallFor[T]) -> T:
         """Run a call and return its result.
 
@@ -118,7 +87,7 @@ class Client(BaseClient):
             HeadscopeError: the call has no result; see `headscope.errors`.
 
         """
-        result: T = self._drive(conduct(call, self._connection.session), threading.Event())
+        result: T = self._drive(conduct(call, self._session), threading.Event())
         return result
 
     def request(
@@ -136,7 +105,7 @@ class Client(BaseClient):
             DeadlineExceeded: `timeout` has passed.
 
         """
-        steps = steps_of(self._connection.session, path, body, accept)
+        steps = answered(Request.of(path, body, accept), self._session)
         answer: Answer = self._drive(steps, threading.Event())
         return answer
 
@@ -185,7 +154,7 @@ class Client(BaseClient):
                 stop.set()
                 raise
 
-        workers = min(self._connection.max_in_flight, len(exchanges))
+        workers = min(self._max_in_flight, len(exchanges))
         if workers < 2:
             return [stoppable(steps) for steps in exchanges]
         with ThreadPoolExecutor(workers, "headscope") as pool:
@@ -202,10 +171,10 @@ class Client(BaseClient):
         return [future.result() for future in futures]
 
     def _send(self, step: Send) -> Answer | Lost:
-        clock, begun = self._connection.session.clock, False
+        clock, begun = self._session.clock, False
         until = clock() + step.seconds
         try:
-            request = self._http.build_request(**self._connection.options(step))
+            request = self._request(step)
             response = self._http.send(request, stream=True)
             begun, parts = True, []
             try:

@@ -6,100 +6,94 @@ import inspect
 import math
 import re
 import ssl
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import httpx
 
 from headscope.notices import Notices
-from headscope.sending import Request, Retries, Session, answered
-from headscope.wire import JSON, Answer, Lost, Send, Step
+from headscope.sending import Retries, Session
+from headscope.wire import Answer, Lost, Send
 
 CONNECT_SECONDS = 5.0
 """Timeout for connecting to the host, after which the client retries."""
+Transport = TypeVar("Transport")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 _KEY = re.compile(r"[!-~]+")
 HTTP_ERRORS = (httpx.TransportError, httpx.DecodingError)
 """Exceptions of sending a request and reading its reply."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Arguments of a client.
+class BaseClient(ABC, Generic[Transport, Http]):
+    """Client of a service, without sending and waiting."""
 
-    Raises:
-        ValueError: `url` is not an http or https address, or a number is out of range.
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60,
+        retries: int | Retries = 5,
+        max_in_flight: int = 4,
+        transport: Transport | None = None,
+    ) -> None:
+        """Create a client; no request is sent yet.
 
-    """
+        Args:
+            url: address of the service, such as `http://localhost:8000`.
+            api_key: sent as `Authorization: Bearer …`.
+            timeout: seconds for a whole call, with all its requests and retries.
+            retries: maximum retries of a request that was temporarily refused or not answered, or
+                all rules of retries.
+            max_in_flight: maximum number of concurrent requests of one call.
+            transport: another httpx transport, such as a Unix socket, or a fake for tests.
 
-    url: str
-    api_key: str | None
-    timeout: float
-    retries: int | Retries
-    max_in_flight: int
+        Raises:
+            ValueError: `url` is not an http or https address, or a number is out of range.
 
-    @property
-    def policy(self) -> Retries:
-        """Rules of the retries; a number is a limit of the default rules."""
-        return self.retries if isinstance(self.retries, Retries) else Retries(self.retries)
-
-    def __post_init__(self) -> None:
+        """
+        policy = retries if isinstance(retries, Retries) else Retries(retries)
         try:
-            address = httpx.URL(self.url)
+            address = httpx.URL(url)
         except httpx.InvalidURL:
             address = httpx.URL()
         if address.scheme not in ("http", "https") or not address.host:
-            raise ValueError(f"{self.url} is not an address of http or https")
-        if not 0 < self.timeout < math.inf:
-            raise ValueError(f"timeout is {self.timeout}: a number of seconds above 0 is needed")
-        if self.policy.count < 0 or self.max_in_flight < 1:
+            raise ValueError(f"{url} is not an address of http or https")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout is {timeout}: a number of seconds above 0 is needed")
+        if policy.count < 0 or max_in_flight < 1:
             raise ValueError("retries is at least 0, and max_in_flight at least 1")
-        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
+        if api_key is not None and not _KEY.fullmatch(api_key):
             raise ValueError("api_key is empty, or not of printable ASCII without spaces")
+        self._session = Session(url.rstrip("/"), timeout, policy)
+        self._max_in_flight = max_in_flight
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._http: Http = self._open(transport, headers)
 
-
-class Connection:
-    """Session, headers and limits for the service of a client."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.session = Session(settings.url.rstrip("/"), settings.timeout, settings.policy)
-        key = settings.api_key
-        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        self.max_in_flight = settings.max_in_flight
-
-    def options(self, step: Send) -> dict[str, Any]:
-        """Return the arguments of an httpx client's `build_request`."""
-        silence = min(step.silence_seconds, step.seconds)
-        return {
-            "method": step.method,
-            "url": self.session.url + step.path,
-            "headers": step.headers,
-            "content": step.content,
-            "timeout": httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence)),
-        }
-
-
-class BaseClient:
-    """Parts of a client that need no HTTP."""
-
-    _connection: Connection
+    @abstractmethod
+    def _open(self, transport: Transport | None, headers: dict[str, str]) -> Http:
+        """Return the client of HTTP."""
 
     @property
     def notices(self) -> Notices:
         """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-        return self._connection.session.notices
+        return self._session.notices
 
     @property
     def fingerprint(self) -> str | None:
         """Fingerprint of the model that gave the last result; None without the header."""
-        return self._connection.session.fingerprint
+        return self._session.fingerprint
 
-
-def steps_of(
-    session: Session, path: str, body: Mapping[str, object] | None, accept: str = JSON
-) -> Generator[Step, Answer | Lost, Answer]:
-    """Return the steps of a request of a client's user."""
-    return answered(Request.of(path, body, accept), session, session.deadline)
+    def _request(self, step: Send) -> httpx.Request:
+        silence = min(step.silence_seconds, step.seconds)
+        return self._http.build_request(
+            step.method,
+            self._session.url + step.path,
+            headers=step.headers,
+            content=step.content,
+            timeout=httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence)),
+        )
 
 
 def trusted(url: str) -> ssl.SSLContext | bool:

@@ -113,15 +113,21 @@ class Request:
 
 
 def answered(
-    request: Request, session: Session, deadline: float
+    request: Request, session: Session, deadline: float | None = None
 ) -> Generator[Step, Answer | Lost, Answer]:
     """Yield the steps of a request with its retries; return the last answer, of any status.
+
+    Args:
+        request: the request.
+        session: session of the client.
+        deadline: deadline of the call, by the session's clock; by default it begins now.
 
     Raises:
         NoConnection: the last attempt has no complete reply.
         DeadlineExceeded: the deadline has passed.
 
     """
+    deadline = session.deadline if deadline is None else deadline
     retries, address = session.retries, session.url + request.path
     attempt, error = 0, None
     while (left := deadline - session.clock()) > 0:
