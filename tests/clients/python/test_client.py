@@ -109,6 +109,9 @@ def test_a_request_to_any_route_is_retried_and_answered_with_any_status(kind):
     assert (first.method, second.url.path, sent(second)) == ("POST", "/v1/x", {"n": [0, 1]})
     assert second.headers["accept"] == "a/b"
     assert asked(kind, "request", service, "/info").status == 200
+    busy = Service(lambda *_: problem(429, "full"))
+    assert asked(kind, "request", busy, "/v1/x", {}, retries=1).status == 429
+    assert len(busy.requests) == 2
     with pytest.raises(NoConnection):
         asked(kind, "request", Service(unreachable), "/v1/x", {}, retries=1)
 

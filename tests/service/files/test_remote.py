@@ -53,14 +53,15 @@ def test_arrays_are_those_of_an_engine_here(
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["pooled", "importance"])
 def test_texts_that_are_cut_are_counted_at_the_end(
-    encode: Encode, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+    encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """This holds for a service and for an engine in this process."""
+    """This holds for a service and for an engine here, also where texts are sent repeatedly."""
     source = tmp_path / "some.txt"
     source.write_text("\n".join(["word " * 600, *TEXTS[:30], "word " * 700]), encoding="utf-8")
     for name, options in {"here": {}, "there": {"url": url, "api_key": "secret"}}.items():
-        assert encode(source, tmp_path / f"{name}.npz", truncate=True, **options) == 0
+        assert encode(source, tmp_path / f"{name}.npz", truncate=True, kind=kind, **options) == 0
         assert "headscope: 2 texts were cut to the most tokens" in capsys.readouterr().err, name
 
 
