@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -34,20 +34,26 @@ class LayerOutput(NamedTuple):
 class DecoderLayer(nn.Module, ABC):
     """Layer of a decoder; its self-attention and feed-forward are an encoder's layer."""
 
+    own_class: ClassVar[type[Layer]]
     own: Layer
     cross_norm: nn.Module
 
-    def __init__(self, config: DecoderConfig, rule: AttentionRule) -> None:
-        """Allocate the cross-attention.
+    def __init__(
+        self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
+    ) -> None:
+        """Allocate the parameters.
 
         Args:
             config: the decoder's config.
-            rule: rule of all heads of cross-attention.
+            number: index of the layer.
+            rule: rule of all heads of self-attention.
+            cross: rule of all heads of cross-attention.
 
         """
         super().__init__()
-        self.cross = CrossAttention(config, rule)
+        self.cross = CrossAttention(config, cross)
         self.cross_norm = norm_of(config.layers)
+        self.own = self.own_class(config.layers, number, rule)
 
     @abstractmethod
     def forward(
@@ -73,13 +79,8 @@ class DecoderLayer(nn.Module, ABC):
 class PostNormDecoderLayer(DecoderLayer):
     """Layer with norm(x + f(x)) for each of the three parts (Vaswani et al. 2017, section 3.1)."""
 
+    own_class = PostNormLayer
     own: PostNormLayer
-
-    def __init__(
-        self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
-    ) -> None:
-        super().__init__(config, cross)
-        self.own = PostNormLayer(config.layers, number, rule)
 
     def forward(
         self,
@@ -100,13 +101,8 @@ class PostNormDecoderLayer(DecoderLayer):
 class PreNormDecoderLayer(DecoderLayer):
     """Layer with x + f(norm(x)) for each of the three parts."""
 
+    own_class = PreNormLayer
     own: PreNormLayer
-
-    def __init__(
-        self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
-    ) -> None:
-        super().__init__(config, cross)
-        self.own = PreNormLayer(config.layers, number, rule)
 
     def forward(
         self,
