@@ -30,8 +30,10 @@ from model.artifact.manifest import (
     load_artifact,
     record_file,
 )
-from model.errors import ArtifactError
+from model.errors import ArtifactError, ModelError
+from service.errors import ServiceError
 from testing.process import free_port
+from tests.service.harness import serving
 
 HANG_SECONDS = 120
 
@@ -238,18 +240,31 @@ def wrong_numbers(folder: Path) -> None:
     forge(folder, WEIGHTS, content[:start] + content[half:] + content[start:half])
 
 
-# one fault that `load_artifact` refuses, and all faults that only loading a file reveals
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (ENCODER_GRAPH, "cannot load encoder.onnx"),
+        *((name, name) for name in (HEADS, GOLDEN, TOKENIZER)),
+    ],
+)
+async def test_a_file_that_is_none(copy: Path, name: str, says: str) -> None:
+    """Only loading the file reveals it, before the application has started."""
+    forge(copy, name, b"none")
+    with pytest.raises((ModelError, ServiceError), match=says):
+        async with serving(load_artifact(copy)):
+            pytest.fail("it started")
+
+
 PROCESSES: dict[str, tuple[Callable[[Path], None], str]] = {
     "one bit": (lambda f: flip_a_bit(f / WEIGHTS), f"{WEIGHTS} is damaged"),
     "a graph that is none": (
         lambda f: forge(f, ENCODER_GRAPH, b"none"),
         "cannot load encoder.onnx",
     ),
-    "heads that are none": (lambda f: forge(f, HEADS, b"none"), HEADS),
-    "golden texts that are none": (lambda f: forge(f, GOLDEN, b"none"), GOLDEN),
-    "a tokenizer that is none": (lambda f: forge(f, TOKENIZER, b"none"), TOKENIZER),
     "wrong numbers": (wrong_numbers, "disagrees with PyTorch"),
 }
+"""Faults that opening, loading and verifying an artifact find."""
 
 
 @pytest.mark.slow
