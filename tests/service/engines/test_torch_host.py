@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.engines.torch_host import TorchHosts
 from service.errors import EngineUnavailable
@@ -72,25 +72,10 @@ def test_a_process_that_dies_is_replaced_for_all(twins: tuple[Artifact, Artifact
             assert all(engine.alive for engine in engines)
 
 
-def test_an_idle_process_ends_and_the_next_batch_starts_another(artifact: Artifact) -> None:
-    engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
-    with contextlib.closing(engine):
-        expected = engine.run([text(5)])[0].pooled
-        pid = engine.pid
-        assert pid is not None
-        deadline = time.monotonic() + HANG_SECONDS
-        while not gone(pid):
-            assert time.monotonic() < deadline, "an idle process stays"
-            time.sleep(0.02)
-        assert engine.alive
-        np.testing.assert_array_equal(engine.run([text(5)])[0].pooled, expected)
-    assert not engine.alive
-
-
-def test_an_idle_process_is_alive_while_it_ends(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+def test_an_idle_process_ends_and_the_next_batch_starts_another(
+    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also to a reader that found the process before its end, and asks it after its end."""
+    """The engine is alive throughout, also to a reader that found the process before its end."""
     engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
     ended, poll, wait = threading.Event(), subprocess.Popen.poll, subprocess.Popen.wait
     while_ending: list[bool] = []
@@ -106,8 +91,17 @@ def test_an_idle_process_is_alive_while_it_ends(
         ended.set()
         return code
 
-    with contextlib.closing(engine), monkeypatch.context() as patched:
-        patched.setattr(subprocess.Popen, "poll", late_poll)
-        patched.setattr(subprocess.Popen, "wait", watched_wait)
-        assert engine.alive
+    pid = engine.pid
+    with contextlib.closing(engine):
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess.Popen, "poll", late_poll)
+            patched.setattr(subprocess.Popen, "wait", watched_wait)
+            assert engine.alive
         assert while_ending == [True]
+        assert pid is not None
+        assert gone(pid)
+        assert engine.alive
+        found, expected = (one.run([text(5)])[0].pooled for one in (engine, onnx_engine))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert engine.pid not in (None, pid)
+    assert not engine.alive
