@@ -159,6 +159,7 @@ def test_a_program_that_imports_headscope_asks_nobody(recorded: Recorded, import
 def places(
     tmp_path: Path,
     small_checkpoint: Path,
+    tiny_checkpoint: Path,
     exported: Callable[[Path, str, Precision], Artifact],
 ) -> dict[str, Path]:
     """Return the folders that the commands name."""
@@ -166,7 +167,7 @@ def places(
     (tmp_path / "texts.txt").write_text("A cat sleeps.\nIt rains.\n", "utf-8")
     return {
         "out": tmp_path,
-        "checkpoint": small_checkpoint,
+        "checkpoint": tiny_checkpoint,
         "fp32": exported(small_checkpoint, "small", "fp32").folder,
         "int8": exported(small_checkpoint, "small", "int8").folder,
     }
