@@ -130,8 +130,7 @@ def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> 
         assert len(one.tokenize([text], Options(truncate=True))) == 1
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("max_tokens", [8, 9])
+@pytest.mark.parametrize(("max_tokens", "side"), [(8, "right"), (9, "left")])
 def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
     artifact: Artifact, reference: Any, max_tokens: int, side: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
