@@ -37,6 +37,7 @@ def test_without_the_device_it_ends_at_once(dry, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_dry_run_measures_or_says_why_not(dry, capsys: pytest.CaptureFixture[str]):
     code, found = dry()
     assert code == 0

@@ -359,7 +359,10 @@ async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:
                 await asked
 
 
-@pytest.mark.parametrize(("workers", "exit_code"), [(1, -signal.SIGTERM), (2, 0)])
+@pytest.mark.parametrize(
+    ("workers", "exit_code"),
+    [(1, -signal.SIGTERM), pytest.param(2, 0, marks=pytest.mark.nightly)],
+)
 async def test_without_a_terminal(workers: int, exit_code: int) -> None:
     """SIGHUP is ignored, clients wait for descriptors, and SIGTERM loses no request."""
     with hangups(signal.SIG_IGN), serving("--engine", "fake", workers=workers) as service:

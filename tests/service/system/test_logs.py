@@ -223,7 +223,7 @@ def lines_of(service: Service) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_every_process_logs_json(artifact: Artifact, workers: int) -> None:
     flags = ["--artifact", str(artifact.folder), "--engine", "fake", "--access-log"]
     flags += ["--log-format", "json", "--workers", str(workers)]

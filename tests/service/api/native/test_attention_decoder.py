@@ -59,6 +59,7 @@ async def test_all_kinds_of_maps_are_transformers(
     await assert_maps(served, translator[0])
 
 
+@pytest.mark.nightly
 async def test_those_of_marian_too(
     exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
 ) -> None:
