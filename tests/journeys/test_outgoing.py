@@ -42,7 +42,10 @@ COMMANDS = {
     "bench": "bench --artifact {fp32} --artifact {int8} --pairs {out}/pairs.csv --device cpu",
     "encode": "encode {out}/texts.txt --out {out}/vectors.npy --artifact {int8}",
 }
-NIGHTLY = {"help", "version", "fetch a folder", "export fp32", "export bf16", "verify fp32"}
+NIGHTLY = {
+    *("help", "version", "fetch a folder"),
+    *("export fp32", "export bf16", "verify fp32", "verify int8"),
+}
 """Commands that run the same code as another one, or a part of it."""
 OWN = ".cache/headscope/"
 

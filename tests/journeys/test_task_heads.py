@@ -110,7 +110,7 @@ async def test_a_sparse_encoder_over_http(
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["Bert", "DistilBert"])
+@pytest.mark.parametrize("family", ["Bert", pytest.param("DistilBert", marks=pytest.mark.nightly)])
 async def test_a_masked_language_model_is_sparse_by_its_setting(
     exported: Callable[..., Artifact], tmp_path: Path, family: str
 ) -> None:

@@ -81,6 +81,7 @@ def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: s
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_half_precision_is_within_its_tolerance(
     exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
 ) -> None:

@@ -49,7 +49,13 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("weights", [True, False], ids=["whole", "without PyTorch's weights"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param(True, marks=pytest.mark.nightly, id="whole"),
+        pytest.param(False, id="without PyTorch's weights"),
+    ],
+)
 def test_an_artifact_is_served_without_what_only_extras_bring(
     artifact: Artifact, tmp_path: Path, weights: bool
 ) -> None:
