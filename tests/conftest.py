@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -20,6 +21,7 @@ from model.runtimes.registry import weight_bits
 from service.settings import Settings
 from tests import sts
 from tests.kept import Kept
+from tests.order import Scheduling, place
 from tests.slow import listed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -35,17 +37,6 @@ LESSER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
 as they do with AVX2, to the same sums. (AVX2 itself is not for tests: OpenVINO's own kernels keep
 AVX-512, and beside them oneDNN's for AVX2 can crash on tensors as small as the tests'.)"""
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-
-
-LONGEST = (
-    "trials",
-    "test_lesser_processor.py",
-    "model/export",
-    "service/inference/test_core_precisions.py",
-    "service/engines/test_torch_process.py",
-    "journeys",
-)
-"""Tests that run first, so that at the end no process waits for another."""
 COSTLY = {
     *("tiny_fp16", "tiny_bf16", "tiny_int8", "minilm", "kept"),
     *("torch_engine", "started_torch"),
@@ -64,16 +55,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Return the scheduler of `--dist loadfile`."""
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with costly fixtures and listed tests as slow, and run the longest first."""
     folder, slow = Path(__file__).parent, listed()
-
-    def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(folder).as_posix()
-        return next((i for i, one in enumerate(LONGEST) if path.startswith(one)), len(LONGEST))
-
-    items.sort(key=place)
+    items.sort(key=lambda item: place(item.path.relative_to(folder).as_posix()))
     for item in items:
         test = item.nodeid.partition("[")[0]
         if test in slow or COSTLY.intersection(getattr(item, "fixturenames", ())):
