@@ -12,7 +12,6 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.inference.notices import Notices
-from tests.model.task_checkpoints import write_task_checkpoint
 from tests.service.api.kserve.wire import in_bytes, in_json
 from tests.service.harness import Client, serving
 from tests.service.several import fake_of, variant
@@ -177,9 +176,10 @@ async def test_rankings_report_them(
 
 
 @pytest.mark.slow
-async def test_labels_report_them(exported: Callable[..., Artifact], tmp_path: Path) -> None:
-    write_task_checkpoint(tmp_path / "labels", num_labels=3)
-    async with serving(exported(tmp_path / "labels", "three-labels")) as client:
+async def test_labels_report_them(
+    exported: Callable[..., Artifact], cross_checkpoint: Path
+) -> None:
+    async with serving(exported(cross_checkpoint, "cross")) as client:
         for path, body in (
             ("/predict", {"inputs": [["a " * 60]]}),
             ("/classify", {"input": ["a " * 60]}),
