@@ -39,6 +39,7 @@ AVX-512, and beside them oneDNN's for AVX2 can crash on tensors as small as the 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 COSTLY = {
     *("tiny_fp16", "tiny_bf16", "tiny_int8", "minilm", "kept"),
+    *("translator", "bart_artifact", "late_artifact", "ranking", "ranker"),
     *("torch_engine", "started_torch"),
 }
 """Fixtures that make a test slow: an export, or a process that loads PyTorch."""

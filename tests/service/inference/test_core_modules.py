@@ -29,7 +29,7 @@ from service.engines.onnx import OnnxEngine
 from service.measuring.evaluation import Embedder
 from tests.service.harness import serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TRANSFORMER_FILES = (
     "config.json",
