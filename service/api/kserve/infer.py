@@ -25,7 +25,7 @@ from service.api.kserve.outputs import (
 )
 from service.api.kserve.parameters import map_selection, vector_options
 from service.api.kserve.schema import InferRequest, inlined
-from service.api.native.attention import (
+from service.api.native.attention.maps import (
     FEWER_MAPS,
     stream_reply,
 )
@@ -79,7 +79,8 @@ class Answering:
         lengths = [len(text.input_ids) for text in texts]
         maps = (0, 0)
         if self.selection:
-            maps = (len(self.selection.layers), len(self.selection.heads))
+            layers, heads = self.selection.maps["encoder"]
+            maps = (len(layers), len(heads))
         if name == "attention":
             size = math.prod(maps) * sum(length**2 for length in lengths)
             return Output(name, (size,), binary)
