@@ -54,7 +54,6 @@ SHARED = [
     "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
     "service/scheduler/dispatch.py",
-    "service/scheduler/isolation.py",
     "service/scheduler/scheduler.py",
 ]
 ENCODE = {*SHARED, "service/api/native/encode.py"}
