@@ -18,7 +18,7 @@ from model.numerics.comparison import Comparison
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.layer_passes import OF_VALUES
-from service.inference.attention.maps import Convert
+from service.inference.attention.maps import Convert, unchanged
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
@@ -248,7 +248,7 @@ class Inference:
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        convert: Convert,
+        convert: Convert = unchanged,
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
 

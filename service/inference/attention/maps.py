@@ -40,6 +40,11 @@ Convert = Callable[[Floats], Weights]
 """Function of an array of weights, which runs in the computing thread."""
 
 
+def unchanged(weights: Floats) -> Weights:
+    """Return weights without conversion."""
+    return weights
+
+
 @dataclass(frozen=True, slots=True)
 class LayerMaps:
     """Requested parts of a layer's maps of a text; None for parts that are not requested."""

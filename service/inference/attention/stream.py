@@ -25,6 +25,7 @@ from service.inference.attention.maps import (
     LayerResults,
     MapsReduction,
     TextSummary,
+    unchanged,
 )
 from service.inference.attention.selection import AttentionSelection, Lengths
 from service.inference.attention.statistics import shift
@@ -46,10 +47,6 @@ Job = tuple[MapsTask, MapsReduction]
 """Task of maps, and the reduction of its output."""
 
 
-def _unchanged(weights: Floats) -> Floats:
-    return weights
-
-
 @dataclass
 class AttentionStream:
     """Attention of a request, computed as it is consumed."""
@@ -62,7 +59,7 @@ class AttentionStream:
     """Timings so far."""
     caller: Caller = ANYBODY
     """Client, and the deadline of the next computation."""
-    convert: Convert = _unchanged
+    convert: Convert = unchanged
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
     passes: list[LayerPass] = field(init=False)

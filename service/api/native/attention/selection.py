@@ -14,7 +14,7 @@ from service.api.native.indices import (
     Head,
     Indices,
     ablated_heads,
-    selected_indices,
+    selected_heads,
 )
 from service.api.native.texts import Targets, TextRequest, no_duplicates
 from service.engines.contract import Ablated
@@ -121,9 +121,8 @@ def attention_selection(
             continue
         whose = f" of the {name}" if stack else ""
         if wanted := [kind for kind in of_stack if kind in kinds]:
-            layers = selected_indices("layers", request.layers, own.num_hidden_layers, whose)
-            heads = selected_indices("heads", request.heads, own.num_attention_heads, whose)
-            maps |= dict.fromkeys(wanted, (layers, heads))
+            selected = selected_heads(request.layers, request.heads, own, whose)
+            maps |= dict.fromkeys(wanted, selected)
         for kind in of_stack:
             ablated[kind] = ablated_heads(request.ablate, kind, own, whose)
     return AttentionSelection(
