@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.inference.attention.map_parts import MapPart
-from service.inference.tokenization import file_tokenizer
+from service.inference.tokenization import tokenizer
 from service.process.listener import bound
 from service.process.server import Server
 from service.settings import Settings
@@ -37,7 +37,7 @@ from testing.process import free_port
 ROOT = Path(__file__).resolve().parents[2]
 POINTS: list[tuple[Any, str]] = [
     (RequestResponseCycle, "__init__"),
-    (file_tokenizer, "Excerpt"),
+    (tokenizer, "Excerpt"),
     (onnxruntime.InferenceSession, "run"),
     (RequestResponseCycle, "send"),
 ]
@@ -50,7 +50,6 @@ SHARED = [
     "service/http/exchange.py",
     "service/http/reader.py",
     "service/inference/core.py",
-    "service/inference/tokenization/file_tokenizer.py",
     "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
     "service/scheduler/dispatch.py",
