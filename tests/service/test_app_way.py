@@ -46,7 +46,6 @@ SHARED = [
     "model/runtimes/onnx.py",
     "service/api/wire/route.py",
     "service/engines/runtime.py",
-    "service/http/connection.py",
     "service/http/exchange.py",
     "service/http/reader.py",
     "service/inference/core.py",
