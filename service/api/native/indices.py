@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
@@ -20,7 +20,7 @@ from service.inference.encoding import HeadPatch
 T = TypeVar("T")
 
 
-def _indices(value: Any) -> list[int] | None:
+def _indices(value: object) -> list[int] | None:
     """Validate a list of distinct integers, up to its first invalid item."""
     if value is None:
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.api.wire.media import SAFETENSORS
 from service.api.wire.notices import NoticedReply
 from service.api.wire.problems import PROBLEMS
+from service.api.wire.reply_headers import Responses
 
 Vectors = list[list[float]] | list[list[list[float]]] | str | None
 
@@ -153,7 +154,7 @@ class VerifyReply(BaseModel):
     decoder: DecoderDifferences | None = Field(None, description="For encoder–decoders.")
 
 
-def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+def documented(model: type[BaseModel]) -> Responses:
     """Return the replies of a route, for the OpenAPI document."""
     binary = {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
     return {200: {"model": model, "content": binary}, **PROBLEMS}

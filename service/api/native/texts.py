@@ -31,7 +31,7 @@ TOKEN_BYTES, TEXT_BYTES = 64, 256
 """Predicted bytes of a token (piece, id, offsets, segment) and of a text's names in a reply."""
 
 
-def _inputs(value: Any) -> list[Input]:
+def _inputs(value: object) -> list[Input]:
     """Validate a text, a list of texts or a list of pairs, up to its first invalid item."""
     if isinstance(value, str):
         return [value]
@@ -85,7 +85,7 @@ Inputs = Annotated[
 ]
 
 
-def _targets(value: Any) -> list[str] | None:
+def _targets(value: object) -> list[str] | None:
     """Validate a text or list of texts as a list, up to its first invalid item."""
     if value is None or isinstance(value, str):
         return value if value is None else [value]
@@ -131,7 +131,7 @@ class BoundedRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _given_fields(cls, fields: Any) -> Any:
+    def _given_fields(cls, fields: object) -> object:
         if not isinstance(fields, dict):
             return fields
         if len(fields) > MAX_FIELDS:
@@ -188,7 +188,7 @@ class Header:
     notices: Notices = NO_NOTICES
 
     @property
-    def names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, object]:
         """JSON fields before the results."""
         names = {"model": self.model, "backend": self.backend, **self.fields}
         return names | notice_field(self.notices)
@@ -205,7 +205,7 @@ def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
     return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in every)}
 
 
-def text_fields(text: TokenizedText) -> dict[str, Any]:
+def text_fields(text: TokenizedText) -> dict[str, object]:
     """Return the fields of a text and its target in a JSON reply."""
     fields = {
         "tokens": text.tokens,
@@ -230,9 +230,9 @@ def text_bytes(texts: Sequence[TokenizedText]) -> int:
     return TOKEN_BYTES * sum(len(text.input_ids) for text in every) + TEXT_BYTES * len(every)
 
 
-def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
+def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[np.generic]]:
     """Return the tensors of all texts and targets in a binary reply."""
-    tensors: dict[str, NDArray[Any]] = {
+    tensors: dict[str, NDArray[np.generic]] = {
         "cu_seqlens": _bounds(texts),
         "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
         "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
@@ -261,7 +261,7 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
         **notice_field(header.notices),
     }
     names = {"model": header.model, "backend": header.backend}
-    of_targets: dict[str, Any] = {}
+    of_targets: dict[str, object] = {}
     if targets := targets_of(texts):
         of_targets = {
             "target_tokens": [target.tokens for target in targets],
@@ -270,5 +270,5 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
     return _encoded(lists) | names | _encoded(of_targets)
 
 
-def _encoded(lists: Mapping[str, Any]) -> dict[str, str]:
+def _encoded(lists: Mapping[str, object]) -> dict[str, str]:
     return {name: orjson.dumps(value).decode() for name, value in lists.items()}

@@ -7,10 +7,8 @@ of a map); Q selected queries and K selected keys of a map, P maximum rows and c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
@@ -58,13 +56,15 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
     return places_by_name
 
 
-def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, Any]:
+def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, object]:
     """Return `part_places` as JSON fields of a text, with both bins as members of `bins`."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
+    bounds: dict[str, dict[str, Places]] = {}
     for name, values in part_places(selection, lengths).items():
         field, _, member = name.partition(".")
         if member:
-            fields.setdefault(field, {})[member] = values
+            fields[field] = bounds.setdefault(field, {})
+            bounds[field][member] = values
         else:
             fields[field] = values
     return fields
@@ -72,7 +72,7 @@ def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, An
 
 def part_tensors(
     selection: AttentionSelection, texts: Sequence[TokenizedText]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Places]:
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
     for index, own in enumerate(map(Lengths.of, texts)):

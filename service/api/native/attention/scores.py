@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -164,7 +163,10 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
 
 
 def reply_pieces(
-    names: dict[str, Any], prepared: PreparedTexts, part: MapPart, compared: Sequence[ComparedText]
+    names: dict[str, object],
+    prepared: PreparedTexts,
+    part: MapPart,
+    compared: Sequence[ComparedText],
 ) -> Unwritten:
     """Yield the JSON reply."""
     asked = {"queries": part.queries, "keys": part.keys}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.api.native.attention.layout import (
@@ -241,5 +242,5 @@ def _shifts(summary: TextSummary) -> dict[str, float]:
     return {name: value for name, value in shifts.items() if value is not None}
 
 
-def _memory(array: Any) -> memoryview:
+def _memory(array: NDArray[np.generic]) -> memoryview:
     return as_bytes(np.ascontiguousarray(array))
