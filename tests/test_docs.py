@@ -14,7 +14,7 @@ from service import errors
 from service.api import documentation
 from service.api.dialects import DIALECTS
 from service.api.native.align import AlignRequest
-from service.api.native.attention import AttentionRequest
+from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode import EncodeRequest
 from service.api.native.explain import ExplainRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest

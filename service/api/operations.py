@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -91,7 +90,7 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
     return response
 
 
-def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
+def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
     """Return the content of `/info` about a model: TEI's fields, native fields, current status."""
     manifest, engines = model.artifact.manifest, model.inference.engines
     engine, vectors = engines.default.engine, model.inference.vectors
@@ -131,7 +130,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
     }
 
 
-def _of_encoder(manifest: Manifest) -> dict[str, Any]:
+def _of_encoder(manifest: Manifest) -> dict[str, object]:
     """Return the shapes and functions of the encoder, and of a decoder.
 
     Null where a foreign graph does not reveal them, or without a decoder.
@@ -150,7 +149,7 @@ def _of_encoder(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any]:
+def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, object]:
     """Return the checkpoint's settings of text vectors."""
     return {
         "normalize": sentence.normalize,
@@ -163,7 +162,7 @@ def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any
     }
 
 
-def model_type(manifest: Manifest) -> dict[str, Any]:
+def model_type(manifest: Manifest) -> dict[str, object]:
     """Return TEI's model type, from the task head or the pooling."""
     task = manifest.task
     if task is not None and task.kind == "sequence_classification":

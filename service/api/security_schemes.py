@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
 
 from service.telemetry.probe_paths import PROBE_PATHS
@@ -18,7 +16,7 @@ def describe_keys(app: FastAPI) -> None:
     """Mark every route except the probes as requiring an API key."""
     generate = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> dict[str, object]:
         document = generate()
         document.setdefault("components", {})["securitySchemes"] = SCHEMES
         document["security"] = [{name: []} for name in SCHEMES]

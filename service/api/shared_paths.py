@@ -5,8 +5,6 @@ Errors use the format of the body's dialect once it is known, before that of the
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -15,10 +13,11 @@ from service.api.infinity import rerank as infinity
 from service.api.tei import errors as tei_errors
 from service.api.tei import rerank as tei
 from service.api.vllm import rerank as vllm
+from service.api.wire.reply_headers import Responses
 from service.api.wire.route import JsonRoute
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
-_ERRORS: dict[int | str, dict[str, Any]] = {
+_ERRORS: Responses = {
     **infinity_errors.ERRORS,
     **tei_errors.ERRORS,
     **{

@@ -20,18 +20,15 @@ from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-import httptools
 from starlette.types import ASGIApp
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from service.errors import HeaderFieldsTooLarge, InvalidRequest, RequestTimeout, ServiceError
+from service.errors import RequestTimeout, ServiceError
 from service.http.exchange import ErrorResponse, new_request_id
 from service.http.reader import StrictReader
 from service.http.until_close import until_close
 
-PIPELINED = 64
-"""Maximum number of requests that wait on one connection for the reply to an earlier request."""
 TAKEN_BYTES = 2**20
 """Minimum bytes of a reply that a client must take within each timeout."""
 LINGER_SECONDS = 5.0
@@ -88,24 +85,15 @@ class HttpProtocol(StrictReader):
         self._timer.cancel()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse received bytes; reject a request that cannot be parsed."""
-        self._unset_keepalive_if_required()
+    def reading(self) -> bool:
+        """Return whether no error ends the connection yet; start the timeout of a head."""
         if self._final_error or self._closing:
-            return
+            return False
         if self._in_head and not self._uncounted_bytes:
             self._began = self.loop.time()
         if self._in_head and self._head_deadline is None:
             self._head_deadline = self.loop.time() + self._timeout
-        try:
-            self.feed(data)
-        except HeaderFieldsTooLarge as error:
-            self._refuse(error)
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            if not isinstance(cause, ServiceError):
-                cause = InvalidRequest("this is not a request of HTTP/1.1")
-            self._refuse(cause)
+        return True
 
     def on_message_begin(self) -> None:
         """Start the timeout of a head at its first byte."""
@@ -114,20 +102,10 @@ class HttpProtocol(StrictReader):
         if self._head_deadline is None:
             self._head_deadline = self._began + self._timeout
 
-    def on_headers_complete(self) -> None:
-        """Start the request of a complete head, or enqueue it after earlier requests.
-
-        Raises:
-            InvalidRequest: the head is invalid or ambiguous, or too many requests wait.
-            HeaderFieldsTooLarge: the head is too long.
-
-        """
-        if len(self.pipeline) >= PIPELINED:
-            raise InvalidRequest(f"more than {PIPELINED} requests wait on this connection")
-        super().on_headers_complete()
-        if not self._upgrading:
-            self._answering += 1
-            self._head_deadline = None
+    def head_is_complete(self) -> None:
+        """Count a request, and end the timeout of its head."""
+        self._answering += 1
+        self._head_deadline = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["http_version"] == "1.0":
@@ -146,7 +124,7 @@ class HttpProtocol(StrictReader):
         elif not self._in_head:
             self.close()
 
-    def _refuse(self, error: ServiceError) -> None:
+    def refuse(self, error: ServiceError) -> None:
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
@@ -271,7 +249,7 @@ class HttpProtocol(StrictReader):
             self._head_deadline = now + self._timeout
         elif self._uncounted_bytes:
             seconds = f"{self._timeout:g} seconds"
-            self._refuse(RequestTimeout(f"the request's head was not complete within {seconds}"))
+            self.refuse(RequestTimeout(f"the request's head was not complete within {seconds}"))
         else:
             self._head_deadline = None
             self.close()

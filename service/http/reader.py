@@ -9,25 +9,28 @@ uvicorn would add them to the headers. An upgrade request is read as a plain req
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.errors import HeaderFieldsTooLarge, InvalidRequest
+from service.errors import HeaderFieldsTooLarge, InvalidRequest, ServiceError
 
 HEAD_BYTES = 32 * 2**10
 """Maximum bytes of a request line and its headers, and of the framing between chunks of a body."""
 HEADERS = 100
 """Maximum number of headers of a request."""
+PIPELINED = 64
+"""Maximum number of requests that wait on one connection for the reply to an earlier request."""
 
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
 _UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
 
 
-class StrictReader(HttpToolsProtocol):
-    """Reading half of the protocol."""
+class StrictReader(HttpToolsProtocol, ABC):
+    """Reading half of the protocol: parses received bytes, and rejects invalid requests."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -38,7 +41,34 @@ class StrictReader(HttpToolsProtocol):
         self._hosts = 0
         self._upgrading = False
 
-    def feed(self, data: bytes) -> None:
+    @abstractmethod
+    def reading(self) -> bool:
+        """Return whether received bytes are still parsed; called before they are."""
+
+    @abstractmethod
+    def refuse(self, error: ServiceError) -> None:
+        """Stop reading, and answer a request that is rejected."""
+
+    @abstractmethod
+    def head_is_complete(self) -> None:
+        """Count a request whose head is complete."""
+
+    def data_received(self, data: bytes) -> None:
+        """Parse received bytes; reject a request that cannot be parsed."""
+        self._unset_keepalive_if_required()
+        if not self.reading():
+            return
+        try:
+            self._feed(data)
+        except HeaderFieldsTooLarge as error:
+            self.refuse(error)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if not isinstance(cause, ServiceError):
+                cause = InvalidRequest("this is not a request of HTTP/1.1")
+            self.refuse(cause)
+
+    def _feed(self, data: bytes) -> None:
         """Parse received bytes.
 
         Raises:
@@ -87,13 +117,15 @@ class StrictReader(HttpToolsProtocol):
             raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
 
     def on_headers_complete(self) -> None:
-        """Check a complete head, and start its request.
+        """Check a complete head, and start its request or enqueue it after earlier requests.
 
         Raises:
-            InvalidRequest: the head is invalid or ambiguous.
+            InvalidRequest: the head is invalid or ambiguous, or too many requests wait.
             HeaderFieldsTooLarge: the head is too long.
 
         """
+        if len(self.pipeline) >= PIPELINED:
+            raise InvalidRequest(f"more than {PIPELINED} requests wait on this connection")
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
@@ -114,6 +146,7 @@ class StrictReader(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head = False
         self._uncounted_bytes = 0
+        self.head_is_complete()
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of a body."""

@@ -17,7 +17,8 @@ from model.config.precision import Use
 from model.numerics.comparison import Comparison
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
-from service.inference.attention.maps import Convert
+from service.inference.attention.layer_passes import OF_VALUES
+from service.inference.attention.maps import Convert, unchanged
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
@@ -115,7 +116,7 @@ class Inference:
         seconds = time.monotonic() - began
         timings = Timings(sum(lengths), began, seconds, notices=notices)
         size, check = characters(inputs), self.require_use
-        return PreparedTexts(texts, caller, scheduler, timings, (), size, check)
+        return PreparedTexts(texts, caller, scheduler, timings, size, check)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
@@ -133,7 +134,11 @@ class Inference:
         tokens = sum(len(target.input_ids) for target in tokenized)
         seconds, notices = time.monotonic() - began, Notices.of(tokenized)
         more = Timings(tokens, began, seconds, notices=notices)
-        return dataclasses.replace(prepared, targets=tokenized, timings=prepared.timings + more)
+        texts = [
+            dataclasses.replace(text, target=target)
+            for text, target in zip(prepared.texts, tokenized, strict=True)
+        ]
+        return dataclasses.replace(prepared, texts=texts, timings=prepared.timings + more)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Return the requested embeddings of each text.
@@ -243,7 +248,7 @@ class Inference:
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        convert: Convert,
+        convert: Convert = unchanged,
     ) -> AttentionStream:
         """Return a stream of the attention of each text, a layer at a time.
 
@@ -259,9 +264,9 @@ class Inference:
 
         """
         self.require_use("heads")
-        if selection.ablated or selection.of_values:
+        if selection.ablates or selection.include & OF_VALUES:
             self.require_head_outputs()
-        texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
+        texts = attention_texts(self.manifest, self.tokenizer, prepared.texts)
         kind = GraphAttentionStream if self.manifest.foreign else AttentionStream
         return kind(
             prepared.scheduler,

@@ -28,8 +28,6 @@ class PreparedTexts:
     caller: Caller
     scheduler: Scheduler
     timings: Timings
-    targets: Sequence[TokenizedText] = ()
-    """Target of each text for a decoder; empty without targets."""
     characters: int = 0
     """Number of characters of the inputs."""
     require_use: Callable[[Use], None] = lambda _: None

@@ -9,25 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model.artifact.foreign import not_in_graph
-from service.engines.contract import Ablated, Floats, MapsTask, Output, TextTask
+from service.engines.contract import Floats, MapsTask, Output, TextTask
 from service.errors import NotExported, ReplyTooLarge
 from service.inference.attention.map_parts import MapPart, taken
+from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.scheduler.outputs import requested
-
-
-@dataclass(frozen=True)
-class HeadSelection:
-    """Head of the encoder, and the selected tokens of each text."""
-
-    layer: int
-    head: int
-    part: MapPart
-    """Queries and keys to return, without pooling."""
-    ablated: Ablated = ()
-    """Heads whose output is set to zero, as (layer, head); their own scores are still computed."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +69,13 @@ def working_bytes(inference: Inference, prepared: PreparedTexts) -> int:
     return 4 * (inference.config.hidden_size * sum(lengths) + 2 * max(lengths) ** 2)
 
 
-async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[ComparedText]:
+async def compare(prepared: PreparedTexts, selection: AttentionSelection) -> list[ComparedText]:
     """Compute the arrays of the head: a forward pass of all texts, then one text at a time.
+
+    Args:
+        prepared: the texts.
+        selection: one head of the encoder, and a part of its map without pooling. The scores of an
+            ablated head are still computed.
 
     Raises:
         Overloaded: the queue has no room, or the deadline cannot be met.
@@ -89,11 +83,10 @@ async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[Com
         ServiceError: the engine failed.
 
     """
-    layer, heads, caller = selection.layer, (selection.head,), prepared.caller
+    (layers, heads), caller = selection.maps["encoder"], prepared.caller
+    ablated = selection.ablated.get("encoder", ())
     tasks = [
-        TextTask(
-            text.input_ids, text.segment_ids, hidden_layers=(layer,), ablated=selection.ablated
-        )
+        TextTask(text.input_ids, text.segment_ids, hidden_layers=layers, ablated=ablated)
         for text in prepared.texts
     ]
     done = await prepared.scheduler.submit("attention", tasks, caller)
@@ -101,7 +94,7 @@ async def compare(prepared: PreparedTexts, selection: HeadSelection) -> list[Com
     compared: list[ComparedText] = []
     for result in done:
         (states,) = result.value.hidden
-        task = MapsTask(states, states, layer, heads, scores=True)
+        task = MapsTask(states, states, layers[0], heads, scores=True)
         results = await prepared.scheduler.resume(
             "attention", [task], [_Reduction(selection.part)], caller
         )

@@ -20,7 +20,7 @@ from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.admission import BatchLimits, Workers
 from service.scheduler.congestion import Congestion
-from service.scheduler.isolation import isolate
+from service.scheduler.isolation import Isolation
 from service.scheduler.lanes import LANE_SHARES, Lane
 from service.scheduler.outputs import check_outputs
 from service.scheduler.submission import Entry, Reduced, Submission
@@ -207,7 +207,15 @@ class Dispatcher:
         """Compute a batch, in parts if it fails, and return the seconds that it took."""
         lane, began = batch.lane, time.monotonic()
         part_began = began
-        for entries, outcome in isolate(batch.entries, self._run, _wanted, _shared):
+        isolation = Isolation(batch.entries, _wanted, _shared)
+        for entries in isolation.parts():
+            outcome: list[Reduced[object]] | ServiceError
+            try:
+                outcome = self._run(entries)
+            except ServiceError as error:
+                if isolation.halve(entries, error):
+                    continue
+                outcome = error
             now = time.monotonic()
             self._account(lane, entries, outcome, now - part_began)
             self._finished(Part(lane, entries, outcome, began, now - part_began))

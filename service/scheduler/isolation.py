@@ -7,7 +7,7 @@ the other texts of its batch, and no text fails by an error that occurs once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 
@@ -16,44 +16,55 @@ MOST_RUNS = 16
 remaining texts fail."""
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
-def isolate(
-    batch: Sequence[Item],
-    run: Callable[[Sequence[Item]], list[Result]],
-    wanted: Callable[[Item], bool],
-    shared: Callable[[Sequence[Item]], bool],
-) -> Iterator[tuple[Sequence[Item], list[Result] | ServiceError]]:
-    """Run a batch, halving it where it fails; yield each part with its outputs or its error.
+class Isolation(Generic[Item]):
+    """Parts of a batch in the order in which they are run: first the whole batch.
 
     A batch that runs out of memory is halved once: a half that runs out of memory again fails.
-
-    Args:
-        batch: at least one item.
-        run: function that computes items, with an output for each, or raises a `ServiceError`.
-        wanted: whether a caller still waits for an item; called before the item is run again.
-        shared: whether items belong to several callers; items of a single caller fail together.
-
     """
-    pending: list[tuple[Sequence[Item], bool]] = [(batch, False)]
-    runs = 0
-    while pending:
-        part, halved = pending.pop()
-        if runs:
-            part = [item for item in part if wanted(item)]
-            if not part:
-                continue
-        runs += 1
-        try:
-            outputs = run(part)
-        except ServiceError as error:
-            again = isinstance(error, EngineFailed) and runs < MOST_RUNS and shared(part)
-            again = again or (isinstance(error, EngineOutOfMemory) and not halved)
-            if len(part) == 1 or not again:
-                yield part, error
-            else:
-                middle = len(part) // 2
-                pending += [(part[middle:], True), (part[:middle], True)]
-        else:
-            yield part, outputs
+
+    def __init__(
+        self,
+        batch: Sequence[Item],
+        wanted: Callable[[Item], bool],
+        shared: Callable[[Sequence[Item]], bool],
+    ) -> None:
+        """Start with the whole batch.
+
+        Args:
+            batch: at least one item.
+            wanted: whether a caller still waits for an item; called before the item is run again.
+            shared: whether items belong to several callers; items of one caller fail together.
+
+        """
+        self._pending: list[Sequence[Item]] = [batch]
+        self._wanted, self._shared = wanted, shared
+        self._runs = 0
+
+    def parts(self) -> Iterator[Sequence[Item]]:
+        """Yield the parts to run; `halve` adds two."""
+        while self._pending:
+            part = self._pending.pop()
+            if self._runs:
+                part = [item for item in part if self._wanted(item)]
+            if part:
+                self._runs += 1
+                yield part
+
+    def halve(self, part: Sequence[Item], error: ServiceError) -> bool:
+        """Return whether a failed part is to be run again in halves, which are then the next parts.
+
+        Args:
+            part: part that was run last.
+            error: its error.
+
+        """
+        first_run = self._runs == 1
+        again = isinstance(error, EngineFailed) and self._runs < MOST_RUNS and self._shared(part)
+        again = again or (isinstance(error, EngineOutOfMemory) and first_run)
+        if len(part) == 1 or not again:
+            return False
+        middle = len(part) // 2
+        self._pending += [part[middle:], part[:middle]]
+        return True

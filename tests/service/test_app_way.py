@@ -1,13 +1,16 @@
-"""Files of the project on the call stacks of one /encode.
+"""Files of the project on the call stacks of one /encode and of one /attention.
 
-A request is looked at where it begins, where its text is tokenised, where ONNX Runtime computes it
-and where its reply is sent: the files of all that has called that, or waits for it. What was called
-and has returned by then, such as the check of a header, is beside the way.
+A request is looked at where it begins, where its text is tokenised, where ONNX Runtime computes it,
+where its maps are reduced, and where its reply is sent: the files of all that has called that, or
+waits for it. What was called and has returned by then, such as the check of a header, is beside the
+way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import json
 import sys
 import threading
@@ -24,36 +27,41 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.inference.tokenization import file_tokenizer
+from service.inference.attention.map_parts import MapPart
+from service.inference.tokenization import tokenizer
 from service.process.listener import bound
 from service.process.server import Server
 from service.settings import Settings
 from testing.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-POINTS = (
+POINTS: list[tuple[Any, str]] = [
     (RequestResponseCycle, "__init__"),
-    (file_tokenizer, "Excerpt"),
+    (tokenizer, "Excerpt"),
     (onnxruntime.InferenceSession, "run"),
     (RequestResponseCycle, "send"),
-)
-WAY = [
+]
+SHARED = [
     "model/runtimes/host.py",
     "model/runtimes/onnx.py",
-    "service/api/native/encode.py",
     "service/api/wire/route.py",
     "service/engines/runtime.py",
-    "service/http/connection.py",
     "service/http/exchange.py",
     "service/http/reader.py",
     "service/inference/core.py",
-    "service/inference/tokenization/file_tokenizer.py",
     "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
     "service/scheduler/dispatch.py",
-    "service/scheduler/isolation.py",
     "service/scheduler/scheduler.py",
 ]
+ENCODE = {*SHARED, "service/api/native/encode.py"}
+ATTENTION = {
+    *SHARED,
+    "service/api/native/attention/maps.py",
+    "service/inference/attention/maps.py",
+    "service/inference/attention/stream.py",
+    "service/scheduler/submission.py",
+}
 
 
 class Way:
@@ -82,14 +90,25 @@ class Way:
 
 
 def awaiting(coroutine: Any) -> Iterator[str]:
-    """Return the files of a waiting coroutine, and of the coroutines it awaits."""
+    """Return the files of a waiting coroutine, and of all that it awaits.
+
+    It may await coroutines, asynchronous generators, and tasks.
+    """
     while coroutine is not None:
-        if frame := getattr(coroutine, "cr_frame", None):
-            yield frame.f_code.co_filename
-        coroutine = getattr(coroutine, "cr_await", None)
+        for prefix in ("cr", "ag"):
+            if frame := getattr(coroutine, f"{prefix}_frame", None):
+                yield frame.f_code.co_filename
+        awaited = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+        if awaited is None or inspect.iscoroutine(awaited):
+            coroutine = awaited
+            continue
+        (behind,) = gc.get_referents(awaited)[:1] or (None,)
+        coroutine = behind.get_coro() if isinstance(behind, asyncio.Task) else behind
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, way: Way, server: Server) -> None:
+def watch(
+    monkeypatch: pytest.MonkeyPatch, way: Way, server: Server, points: list[tuple[Any, str]]
+) -> None:
     """Record the request's stacks at each of the points."""
 
     def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,24 +119,32 @@ def watch(monkeypatch: pytest.MonkeyPatch, way: Way, server: Server) -> None:
 
         return call
 
-    for owner, name in POINTS:
+    for owner, name in points:
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, watched(f"{owner.__name__}.{name}", original))
 
 
-def ask(port: int) -> int:
-    """Send one /encode over a connection of its own, and return the status."""
+def ask(port: int, path: str) -> int:
+    """Send one request over a connection of its own, and return the status."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         headers = {"content-type": "application/json"}
-        connection.request("POST", "/encode", json.dumps({"inputs": "Hello world"}), headers)
+        connection.request("POST", path, json.dumps({"inputs": "Hello world"}), headers)
         return connection.getresponse().status
     finally:
         connection.close()
 
 
-def test_one_encode_passes_through_these_files(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("path", "points", "files"),
+    [("/encode", POINTS, ENCODE), ("/attention", [*POINTS, (MapPart, "of")], ATTENTION)],
+)
+def test_a_request_passes_through_these_files(
+    path: str,
+    points: list[tuple[Any, str]],
+    files: set[str],
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings, port, way = Settings(), free_port(), Way()
     with bound("127.0.0.1", port, None) as sockets:
@@ -128,11 +155,11 @@ def test_one_encode_passes_through_these_files(
             while not server.started:
                 assert thread.is_alive()
                 time.sleep(0.01)
-            assert ask(port) == 200
-            watch(monkeypatch, way, server)
-            assert ask(port) == 200
+            assert ask(port, path) == 200
+            watch(monkeypatch, way, server, points)
+            assert ask(port, path) == 200
         finally:
             server.should_exit = True
             thread.join()
-    assert way.looked_at == {f"{owner.__name__}.{name}" for owner, name in POINTS}
-    assert sorted(way.files) == WAY
+    assert way.looked_at == {f"{owner.__name__}.{name}" for owner, name in points}
+    assert way.files == files

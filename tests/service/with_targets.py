@@ -62,20 +62,19 @@ def maps_of(
     heads: Sequence[int],
 ) -> tuple[Any, Any]:
     """Return maps `[layers, heads, queries, keys]` of a kind, from the engine, and their norms."""
-    chosen, target, last = tuple(layers), asked.target, case.pooling.layer
-    assert target is not None
+    chosen, last = tuple(layers), case.pooling.layer
     output = engine.expected(
         TextTask(
             case.text.input_ids,
             case.text.segment_ids,
             chosen if kind == "encoder" else (last,),
-            ablated=asked.ablated,
+            ablated=asked.ablated.get("encoder", ()),
             target=Target(
                 case.target.input_ids,
                 chosen,
                 chosen,
-                ablated=target.ablated,
-                cross_ablated=target.cross_ablated,
+                ablated=asked.ablated.get("decoder", ()),
+                cross_ablated=asked.ablated.get("cross", ()),
             ),
         )
     )
@@ -99,17 +98,16 @@ def logprobs_of(
     engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection, ablated: bool
 ) -> Any:
     """Return the log-probabilities `[T]`, with or without the ablation."""
-    target = asked.target
-    assert target is not None
+    heads = asked.ablated if ablated else {}
     task = TextTask(
         case.text.input_ids,
         case.text.segment_ids,
-        ablated=asked.ablated if ablated else (),
+        ablated=heads.get("encoder", ()),
         target=Target(
             case.target.input_ids,
             logprobs=True,
-            ablated=target.ablated if ablated else (),
-            cross_ablated=target.cross_ablated if ablated else (),
+            ablated=heads.get("decoder", ()),
+            cross_ablated=heads.get("cross", ()),
         ),
     )
     found = engine.expected(task).target
@@ -121,27 +119,22 @@ def assert_target_result(
     found: dict[str, Any], engine: FakeEngine, case: TextWithTarget, asked: AttentionSelection
 ) -> None:
     """Check that a text's JSON has the requested results of it and its target, and no others."""
-    target = asked.target
-    assert target is not None
     fields = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
     fields |= {f"target_{name}" for name in ("tokens", "token_ids", "offsets", "truncated")}
     assert found["target_tokens"] == case.target.tokens
     assert found["target_token_ids"] == case.target.input_ids.tolist()
     assert found["target_offsets"] == [list(pair) for pair in case.target.offsets]
     assert found["target_truncated"] is case.target.truncated
-    wanted: dict[MapKind, Any] = dict.fromkeys(target.maps, (target.layers, target.heads))
-    if asked.layers:
-        wanted["encoder"] = (asked.layers, asked.heads)
-    for kind, (layers, heads) in wanted.items():
+    for kind, (layers, heads) in asked.maps.items():
         maps, norms = maps_of(engine, case, asked, kind, layers, heads)
-        if asked.weights:
+        if "weights" in asked.include:
             fields.add(f"{PREFIXES[kind]}attention")
             assert_weights(found[f"{PREFIXES[kind]}attention"], maps, asked.top_k)
-        if asked.norms:
+        if "norms" in asked.include:
             fields.add(f"{PREFIXES[kind]}norms")
             own = np.array(found[f"{PREFIXES[kind]}norms"])
             np.testing.assert_allclose(own, norms, rtol=1e-6, strict=True)
-        if asked.statistics:
+        if "stats" in asked.include:
             fields.add(f"{PREFIXES[kind]}stats")
             names = plain.cross_statistics if kind == "cross" else plain.statistics
             places = case.read_separators if kind == "decoder" else case.separators
@@ -150,13 +143,13 @@ def assert_target_result(
             for name, values in stats.items():
                 array = np.array(found[f"{PREFIXES[kind]}stats"][name])
                 np.testing.assert_allclose(array, values, atol=1e-6, strict=True, err_msg=name)
-    if asked.rollout:
+    if "rollout" in asked.include:
         fields.add("rollout")
-    if asked.ablated or target.ablated or target.cross_ablated:
+    if any(asked.ablated.values()):
         fields |= {"pooled_shift", "target_logprob_shift"}
         means = [logprobs_of(engine, case, asked, with_).mean() for with_ in (True, False)]
         np.testing.assert_allclose(found["target_logprob_shift"], means[0] - means[1], atol=1e-6)
-    if target.logprobs:
+    if "logprobs" in asked.include:
         fields.add("target_logprobs")
         logprobs = logprobs_of(engine, case, asked, ablated=True)
         np.testing.assert_array_equal(np.array(found["target_logprobs"], "f4"), logprobs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Request
@@ -41,7 +41,7 @@ _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"t
 _CONTENT = {"type": "array", "items": _PART, "minItems": 1, "maxItems": 1}
 
 
-def _inputs(value: Any) -> list[str] | None:
+def _inputs(value: object) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -39,18 +38,18 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def searched(version: str, documents: int, timings: Timings) -> dict[str, Any]:
+def searched(version: str, documents: int, timings: Timings) -> dict[str, object]:
     """Return the `meta` of a ranking."""
     units = -(-documents // DOCUMENTS_PER_UNIT)
     return _meta(version, {"search_units": units}, timings)
 
 
-def embedded(version: str, timings: Timings) -> dict[str, Any]:
+def embedded(version: str, timings: Timings) -> dict[str, object]:
     """Return the `meta` of embeddings."""
     return _meta(version, {"input_tokens": timings.tokens}, timings)
 
 
-def _meta(version: str, units: dict[str, int], timings: Timings) -> dict[str, Any]:
+def _meta(version: str, units: dict[str, int], timings: Timings) -> dict[str, object]:
     meta = {"api_version": {"version": version}, "billed_units": units}
     warnings = timings.notices.sentences()
     return meta | {"warnings": warnings} if warnings else meta

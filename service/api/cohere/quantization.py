@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def binary(vector: Floats) -> NDArray[np.int8]:
 class VectorForm:
     """Conversion and serialisation of one vector type."""
 
-    convert: Callable[[Floats], NDArray[Any]]
+    convert: Callable[[Floats], NDArray[np.generic]]
     """Function from a vector `[D]` to its numbers in this type."""
     feature_bytes: float
     """Predicted bytes of a feature in JSON."""

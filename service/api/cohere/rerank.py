@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -57,7 +55,7 @@ class RankRequest(LenientRequest):
         cut = [len(text) < len(given) for text, given in zip(texts, self.documents, strict=True)]
         return await ranked(request, self.query, texts, _CUT, cut)
 
-    def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, Any]]:
+    def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, object]]:
         """Return the first `top_n` results, the largest score first.
 
         Args:
@@ -68,7 +66,7 @@ class RankRequest(LenientRequest):
         scores = ranking.scores()
         ranks = []
         for index in ranking.order()[: self.top_n]:
-            rank: dict[str, Any] = {"index": index, "relevance_score": scores[index]}
+            rank: dict[str, object] = {"index": index, "relevance_score": scores[index]}
             if documents:
                 rank["document"] = {"text": self.documents[index]}
             ranks.append(rank)
@@ -112,7 +110,7 @@ async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -
     with reserve(request, size) as reply:
         ranking = await body.ranking(request)
 
-        def content() -> Any:
+        def content() -> object:
             results = body.ranks(ranking, documents=False)
             meta = searched("2", len(body.documents), ranking.timings)
             return {"id": new_id(), "results": results, "meta": meta}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
@@ -21,7 +21,7 @@ CHARACTER_TOKENS = 4
 _ALONE = Options(truncate=True, naming=NAMING)
 
 
-def _documents(value: Any) -> list[str]:
+def _documents(value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise PydanticCustomError("documents", "a list with at least one document is needed")
     texts = []

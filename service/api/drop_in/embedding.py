@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import Request
@@ -37,7 +37,7 @@ _OTHER_TASKS = {
 _FORMS = "a text, a list of token ids, or a list of either is needed"
 
 
-def _inputs(value: Any) -> list[Input]:
+def _inputs(value: object) -> list[Input]:
     """Parse a text, a list of token ids (one text), or a list of texts and token-id lists."""
     if isinstance(value, str):
         return [value]
@@ -48,7 +48,7 @@ def _inputs(value: Any) -> list[Input]:
     return [item if isinstance(item, str) else token_ids(item) for item in value]
 
 
-def token_ids(value: Any) -> TokenIds:
+def token_ids(value: object) -> TokenIds:
     """Return a list of non-negative ints as the token ids of one text; a validator for pydantic."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise PydanticCustomError("inputs", _FORMS)

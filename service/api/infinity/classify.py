@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -66,7 +66,7 @@ async def classify(body: ClassifyRequest, request: Request) -> Response:
     with reserve(request, size) as reply:
         logits = await task_scores(prepared, task)
 
-        def content() -> Any:
+        def content() -> object:
             data = [predictions(row, task.labels, raw=False) for row in logits]
             return envelope("classify", model.name, prepared.timings) | {"data": data}
 

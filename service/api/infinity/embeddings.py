@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Request
@@ -43,7 +43,7 @@ _TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
 _LIST = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS}
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 

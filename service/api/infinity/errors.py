@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -29,14 +27,14 @@ class ErrorResponse(BaseModel):
     """Error, with FastAPI's `detail` if the body does not fit the schema, as in Infinity."""
 
     error: ErrorObject
-    detail: list[dict[str, Any]] | None = None
+    detail: list[dict[str, object]] | None = None
 
 
 def error_response(error: ServiceError, _: str) -> Response:
     """Return the reply of an error."""
     status = _STATUSES.get(error.status, error.status)
     nested = {"message": error.detail, "type": None, "param": None, "code": status}
-    body: dict[str, Any] = {"error": nested}
+    body: dict[str, object] = {"error": nested}
     if isinstance(error, Unprocessable):
         body["detail"] = [{"loc": ["body"], "msg": error.detail, "type": "value_error"}]
     response = error_reply(error, orjson.dumps(body), "application/json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, field_validator
 from pydantic_core import PydanticKnownError
@@ -22,7 +22,7 @@ NO_MODEL = "default/not-specified"
 """Model name that Infinity's clients send by default."""
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: object) -> object:
     """Reject a text that is too long as it was sent; pydantic counts after it strips."""
     if isinstance(value, str) and len(value) > MAX_CHARACTERS:
         raise PydanticKnownError("string_too_long", {"max_length": MAX_CHARACTERS})
@@ -64,7 +64,7 @@ class InfinityReply(NoticedReply):
     created: int
 
 
-def envelope(kind: str, model: str, timings: Timings) -> dict[str, Any]:
+def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
     """Return the fields of every reply beside its results."""
     tokens = timings.tokens
     return {

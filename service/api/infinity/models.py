@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
@@ -47,7 +47,7 @@ async def models(request: Request) -> InfinityModels:
 def _described(name: str, model: ServedModel, max_queue_tokens: int) -> InfinityModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
     queued = sum(model.queued_tokens.values())
-    stats: dict[str, Any] = {
+    stats: dict[str, object] = {
         "queue_fraction": queued / max_queue_tokens,
         "queue_absolute": queued,
     }

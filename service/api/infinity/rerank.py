@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -69,14 +69,14 @@ async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
     with reserve(request, size) as reply:
         ranking = await ranked(request, body.query, body.documents, _CUT)
 
-        def content() -> Any:
+        def content() -> object:
             outer = envelope("rerank", model.name, ranking.timings)
             return outer | {"results": ranks(body, ranking)}
 
         return await reply.json(content, ranking.timings)
 
 
-def ranks(body: InfinityRerankRequest, ranking: Ranking) -> list[dict[str, Any]]:
+def ranks(body: InfinityRerankRequest, ranking: Ranking) -> list[dict[str, object]]:
     """Return the first `top_n` results, the largest score first."""
     scores = ranking.scores(raw=body.raw_scores)
     return [

@@ -6,8 +6,6 @@ fields of both.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -89,7 +87,7 @@ async def rerank(
         ranking = await body.ranking(request)
         tokens = ranking.timings.tokens
 
-        def content() -> Any:
+        def content() -> object:
             return {
                 "id": new_id(),
                 "model": model.name,

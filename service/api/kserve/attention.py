@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,12 @@ class MapsWriter:
     """`Writer` that puts the maps last: at the end of the JSON, or of the binary data after it."""
 
     def __init__(
-        self, names: Mapping[str, Any], outputs: Sequence[Output], maps: Output, *, keeps_back: bool
+        self,
+        names: Mapping[str, object],
+        outputs: Sequence[Output],
+        maps: Output,
+        *,
+        keeps_back: bool,
     ) -> None:
         """Write nothing yet.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api.wire.problems import error_reply
+from service.api.wire.reply_headers import Responses
 from service.errors import ServiceError
 
 STATUSES = {422: 400, 429: 503}
@@ -22,7 +21,7 @@ class KServeError(BaseModel):
     error: str
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: Responses = {
     status: {"model": KServeError, "description": description}
     for status, description in {
         400: "Invalid request, or not ready",

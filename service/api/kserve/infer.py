@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -25,7 +24,7 @@ from service.api.kserve.outputs import (
 )
 from service.api.kserve.parameters import map_selection, vector_options
 from service.api.kserve.schema import InferRequest, inlined
-from service.api.native.attention import (
+from service.api.native.attention.maps import (
     FEWER_MAPS,
     stream_reply,
 )
@@ -47,7 +46,7 @@ from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.scheduler.lanes import LaneName
 
-_BODY: dict[str, Any] = {
+_BODY: dict[str, object] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -66,7 +65,7 @@ class Answering:
 
     inference: Inference
     prepared: PreparedTexts
-    names: dict[str, Any]
+    names: dict[str, object]
     """Fields of the reply before its outputs."""
     options: EncodeOptions | None
     """Options of the vectors; None if no vectors are requested."""
@@ -79,7 +78,8 @@ class Answering:
         lengths = [len(text.input_ids) for text in texts]
         maps = (0, 0)
         if self.selection:
-            maps = (len(self.selection.layers), len(self.selection.heads))
+            layers, heads = self.selection.maps["encoder"]
+            maps = (len(layers), len(heads))
         if name == "attention":
             size = math.prod(maps) * sum(length**2 for length in lengths)
             return Output(name, (size,), binary)
@@ -137,7 +137,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
-    names: dict[str, Any] = {"model_name": chosen.name, "model_version": VERSION}
+    names: dict[str, object] = {"model_name": chosen.name, "model_version": VERSION}
     if body.id is not None:
         names = {"id": body.id, **names}
     if counts := prepared.timings.notices.counts():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -63,7 +63,7 @@ class Output:
     name: OutputName
     shape: tuple[int, ...]
     binary: bool
-    values: NDArray[Any] | list[str] | None = None
+    values: NDArray[np.generic] | list[str] | None = None
     """Values of the tensor; None if they are written later, elsewhere."""
 
     @property
@@ -85,7 +85,7 @@ class Output:
 
     def entry(self) -> Unwritten:
         """Yield the output's JSON object; without values, only the text before the first value."""
-        described: dict[str, Any] = {
+        described: dict[str, object] = {
             "name": self.name,
             "datatype": DATATYPES[self.name],
             "shape": self.shape,
@@ -107,7 +107,7 @@ class Output:
         return as_bytes(np.ascontiguousarray(self.values))
 
 
-def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> Unwritten:
+def head(names: Mapping[str, object], outputs: Sequence[Output]) -> Unwritten:
     """Yield the JSON of a reply; up to the last output's values if these come later."""
     yield orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")
     for index, output in enumerate(outputs):
@@ -128,7 +128,9 @@ def tails(outputs: Sequence[Output]) -> list[Part]:
     return [output.tail() for output in outputs if output.binary and output.values is not None]
 
 
-def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any] | list[str]:
+def text_values(
+    name: OutputName, texts: Sequence[TokenizedText]
+) -> NDArray[np.generic] | list[str]:
     """Return the values of an output that depends on the tokens alone."""
     if name == "tokens":
         return [token for text in texts for token in text.tokens]
@@ -139,7 +141,7 @@ def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any
     return text_tensors(texts)[name]
 
 
-def value_pieces(values: NDArray[Any] | list[str]) -> Unwritten:
+def value_pieces(values: NDArray[np.generic] | list[str]) -> Unwritten:
     """Return values as JSON, row-major, without the brackets around them."""
     if isinstance(values, list):
         return chain.from_iterable(

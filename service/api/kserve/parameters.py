@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from service.api.kserve.outputs import ATTENTION, VECTORS
 from service.api.kserve.schema import InferParameters, InferRequest
-from service.api.native.attention_selection import AttentionRequest, attention_selection
+from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode import EncodeRequest, encode_options
 from service.errors import Unprocessable
 from service.inference.attention.selection import AttentionSelection

@@ -24,7 +24,7 @@ _REFERRING = ("$defs", "$ref")
 _NUMBERS = r"^ *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *$"
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     """Convert `2` and `"0,2"` to a list: some clients send parameters as numbers or strings."""
     if isinstance(value, str) and re.fullmatch(_NUMBERS, value):
         return [int(number) for number in value.split(",")]

@@ -1,11 +1,10 @@
 """Native dialect of Headscope: /encode, /attention and its scores, /explain, /align and /verify."""
 
-from service.api.native import align, attention, encode, explain, head_scores, verify
+from service.api.native import align, attention, encode, explain, verify
 
 ROUTERS = (
     encode.router,
-    attention.router,
-    head_scores.router,
+    *attention.ROUTERS,
     explain.router,
     align.router,
     verify.router,

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from service.api.native.alignment_reply import AlignmentReply
-from service.api.native.indices import Indices, selected_indices
+from service.api.native.indices import Indices, selected_heads
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import AlignReply
 from service.api.native.texts import BackendName, StrictRequest
@@ -119,13 +119,10 @@ def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentO
     if method == "cross":
         if decoder is None:
             raise Unprocessable("method cross: this model has no decoder")
-        stack, whose = decoder.layers, " of the decoder"
-        return AlignmentOptions(
-            method,
-            request.split,
-            layers=selected_indices("layers", request.layers, stack.num_hidden_layers, whose),
-            heads=selected_indices("heads", request.heads, stack.num_attention_heads, whose),
+        layers, heads = selected_heads(
+            request.layers, request.heads, decoder.layers, " of the decoder"
         )
+        return AlignmentOptions(method, request.split, layers=layers, heads=heads)
     threshold = SOFTMAX_THRESHOLD if request.threshold is None else request.threshold
     layer = _layer(request.layer, inference)
     return AlignmentOptions(method, request.split, layer, threshold=threshold)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import orjson
@@ -69,9 +68,9 @@ class AlignmentReply:
 
     def _result(
         self, pair: Pair, cut: tuple[bool, bool], alignment: WordAlignment
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         links = alignment.links.tolist()
-        result = {
+        result: dict[str, object] = {
             "words": {"source": _words(pair.source), "target": _words(pair.target)},
             "alignments": list_pieces(
                 {"source": i, "target": j, "score": score}
@@ -87,7 +86,7 @@ class AlignmentReply:
         return result
 
 
-def _words(text: AlignedText) -> list[dict[str, Any]]:
+def _words(text: AlignedText) -> list[dict[str, object]]:
     places = text.words.tolist()
     return [{"text": text.text[start:end], "start": start, "end": end} for start, end in places]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import orjson
@@ -217,7 +217,7 @@ def encode_safetensors(
 
     With several hidden states, each tensor has a leading axis of layers.
     """
-    tensors: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, NDArray[np.generic]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
     if embeddings:

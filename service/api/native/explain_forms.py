@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import orjson
@@ -83,7 +82,7 @@ def matches_json(
 
 
 def _pair_pieces(
-    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[dict[str, Any]]
+    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[dict[str, object]]
 ) -> Unwritten:
     """Yield the JSON reply: the texts and the fields of each pair."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
@@ -103,7 +102,7 @@ def explain_safetensors(
 
     The losses without each head are one tensor, `heads` `[B, L, N]`.
     """
-    tensors: dict[str, NDArray[Any]] = {
+    tensors: dict[str, NDArray[np.generic]] = {
         "similarity": np.array([pair.similarity for pair in pairs], np.float32)
     }
     for name in pairs[0].wanted:
@@ -138,14 +137,14 @@ def pair_usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
     return usage(texts) | {"inputs": len(texts) // 2}
 
 
-def _text(text: TokenizedText) -> dict[str, Any]:
+def _text(text: TokenizedText) -> dict[str, object]:
     fields = text_fields(text)
     del fields["segment_ids"]  # all in one segment
     return fields
 
 
-def _fields(pair: PairExplanation) -> dict[str, Any]:
-    fields: dict[str, Any] = {"similarity": pair.similarity}
+def _fields(pair: PairExplanation) -> dict[str, object]:
+    fields: dict[str, object] = {"similarity": pair.similarity}
     for name, matrix in pair.shares.items():
         computed = pair.computed.get(name, 1)
         fields[name] = np.ascontiguousarray(matrix) if computed else None
@@ -164,7 +163,7 @@ def _fields(pair: PairExplanation) -> dict[str, Any]:
     return fields
 
 
-def _spans(pair: PairExplanation) -> list[list[dict[str, Any]]] | None:
+def _spans(pair: PairExplanation) -> list[list[dict[str, object]]] | None:
     """Return the spans of both texts; None without occlusion, or if spans are single tokens."""
     if pair.occlusion is None or pair.span_kind == "tokens":
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
@@ -14,12 +14,13 @@ from model.config.encoder import EncoderConfig
 from service.api.native.texts import StrictRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
+from service.inference.attention.selection import LayersAndHeads
 from service.inference.encoding import HeadPatch
 
 T = TypeVar("T")
 
 
-def _indices(value: Any) -> list[int] | None:
+def _indices(value: object) -> list[int] | None:
     """Validate a list of distinct integers, up to its first invalid item."""
     if value is None:
         return None
@@ -136,6 +137,19 @@ def selected_indices(
     if asked is None:
         return tuple(range(size))
     return _distinct(name, tuple(selected_index(name, index, size, whose) for index in asked))
+
+
+def selected_heads(
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    config: EncoderConfig,
+    whose: str = "",
+) -> LayersAndHeads:
+    """Return the requested layers and heads of a stack, like `selected_indices`."""
+    return (
+        selected_indices("layers", layers, config.num_hidden_layers, whose),
+        selected_indices("heads", heads, config.num_attention_heads, whose),
+    )
 
 
 def selected_index(name: str, index: int, size: int, whose: str = "") -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 
-def _pairs(value: Any) -> list[tuple[str, str]]:
+def _pairs(value: object) -> list[tuple[str, str]]:
     """Validate `[[str, str], …]` as a list of pairs, up to its first invalid item."""
     if not isinstance(value, list) or not value:
         raise PydanticCustomError("inputs", "a list with at least one pair of texts is needed")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.api.wire.media import SAFETENSORS
 from service.api.wire.notices import NoticedReply
 from service.api.wire.problems import PROBLEMS
+from service.api.wire.reply_headers import Responses
 
 Vectors = list[list[float]] | list[list[list[float]]] | str | None
 
@@ -47,88 +48,6 @@ class EncodeReply(NoticedReply):
     backend: str
     layers: list[int] | None = Field(None, description="If the request has `layers`.")
     results: list[EncodeResult]
-    usage: Usage
-
-
-class LargestWeights(BaseModel):
-    """Largest weights of each query: `[layers][heads][S][k]`, largest first."""
-
-    indices: list[list[list[list[int]]]]
-    values: list[list[list[list[float]]]]
-
-
-Norms = list[list[list[list[float]]]] | None
-Maps = list[list[list[list[float]]]] | LargestWeights | None
-Statistics = dict[str, list[list[float]]] | None
-
-
-class Bins(BaseModel):
-    """Start and end of the tokens of each row and each column of a pooled map."""
-
-    queries: list[tuple[int, int]]
-    keys: list[tuple[int, int]]
-
-
-Bounds = Bins | None
-Chosen = list[int] | None
-
-
-class TargetResult(BaseModel):
-    """Fields of a text's target in the reply of an encoder–decoder."""
-
-    target_tokens: list[str] | None = Field(None, description="Tokens of the labels.")
-    target_token_ids: list[int] | None = None
-    target_offsets: list[tuple[int, int]] | None = None
-    target_truncated: bool | None = None
-    decoder_attention: Maps = Field(
-        None, description="`[layers][heads][T][T]`; key k is the token before target token k."
-    )
-    cross_attention: Maps = Field(None, description="`[layers][heads][T][S]`, over the source.")
-    decoder_norms: Norms = Field(None, description="`[layers][heads][T][T]`, as `norms`.")
-    cross_norms: Norms = Field(None, description="`[layers][heads][T][S]`, as `norms`.")
-    decoder_stats: Statistics = None
-    cross_stats: Statistics = None
-    decoder_queries: Chosen = None
-    decoder_keys: Chosen = None
-    decoder_bins: Bounds = None
-    cross_queries: Chosen = None
-    cross_keys: Chosen = None
-    cross_bins: Bounds = None
-    target_logprob_shift: float | None = Field(
-        None,
-        description="Change of the target tokens' mean log-probability by the ablation.",
-    )
-    target_logprobs: list[float] | None = Field(None, description="`[T]`.")
-
-
-class AttentionResult(TextResult, TargetResult):
-    """Attention of a text; fields that are not requested are absent."""
-
-    attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
-    stats: Statistics = Field(None, description="`[layers][heads]` by name, means over queries.")
-    queries: Chosen = Field(None, description="Requested rows of the maps.")
-    keys: Chosen = Field(None, description="Requested columns of the maps.")
-    bins: Bounds = Field(None, description="With `max_size`.")
-    rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
-    norms: Norms = Field(
-        None, description="`[layers][heads][S][S]`: norm of each key's contribution to each query."
-    )
-    norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
-    pooled_shift: float | None = Field(
-        None, description="1 − cosine of the pooled vectors with and without the ablation."
-    )
-
-
-class AttentionReply(NoticedReply):
-    """JSON reply of `POST /attention`."""
-
-    model: str
-    backend: str
-    layers: list[int]
-    heads: list[int]
-    decoder_layers: list[int] | None = Field(None, description="With targets.")
-    decoder_heads: list[int] | None = Field(None, description="With targets.")
-    results: list[AttentionResult]
     usage: Usage
 
 
@@ -235,7 +154,7 @@ class VerifyReply(BaseModel):
     decoder: DecoderDifferences | None = Field(None, description="For encoder–decoders.")
 
 
-def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+def documented(model: type[BaseModel]) -> Responses:
     """Return the replies of a route, for the OpenAPI document."""
     binary = {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
     return {200: {"model": model, "content": binary}, **PROBLEMS}

@@ -31,7 +31,7 @@ TOKEN_BYTES, TEXT_BYTES = 64, 256
 """Predicted bytes of a token (piece, id, offsets, segment) and of a text's names in a reply."""
 
 
-def _inputs(value: Any) -> list[Input]:
+def _inputs(value: object) -> list[Input]:
     """Validate a text, a list of texts or a list of pairs, up to its first invalid item."""
     if isinstance(value, str):
         return [value]
@@ -85,6 +85,33 @@ Inputs = Annotated[
 ]
 
 
+def _targets(value: object) -> list[str] | None:
+    """Validate a text or list of texts as a list, up to its first invalid item."""
+    if value is None or isinstance(value, str):
+        return value if value is None else [value]
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("targets", "a text, or a list of texts, is needed")
+    for index, text in enumerate(value):
+        if not isinstance(text, str):
+            raise PydanticCustomError("targets", "targets[{index}] is no text", {"index": index})
+    return list(value)
+
+
+Targets = Annotated[
+    list[str] | None,
+    PlainValidator(_targets),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
 _SHOWN = ("title", "description", "default", "examples")
 
 
@@ -104,7 +131,7 @@ class BoundedRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _given_fields(cls, fields: Any) -> Any:
+    def _given_fields(cls, fields: object) -> object:
         if not isinstance(fields, dict):
             return fields
         if len(fields) > MAX_FIELDS:
@@ -161,42 +188,68 @@ class Header:
     notices: Notices = NO_NOTICES
 
     @property
-    def names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, object]:
         """JSON fields before the results."""
         names = {"model": self.model, "backend": self.backend, **self.fields}
         return names | notice_field(self.notices)
 
 
+def targets_of(texts: Sequence[TokenizedText]) -> list[TokenizedText]:
+    """Return the targets of texts; none without targets."""
+    return [text.target for text in texts if text.target]
+
+
 def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
-    """Return the number of inputs and tokens of a request."""
-    return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in texts)}
+    """Return the number of inputs of a request, and of tokens of texts and targets."""
+    every = [*texts, *targets_of(texts)]
+    return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in every)}
 
 
-def text_fields(text: TokenizedText) -> dict[str, Any]:
-    """Return the fields of a text in a JSON reply."""
-    return {
+def text_fields(text: TokenizedText) -> dict[str, object]:
+    """Return the fields of a text and its target in a JSON reply."""
+    fields = {
         "tokens": text.tokens,
         "token_ids": text.input_ids,
         "offsets": text.offsets,
         "segment_ids": text.segment_ids,
         "truncated": text.truncated,
     }
+    if target := text.target:
+        fields |= {
+            "target_tokens": target.tokens,
+            "target_token_ids": target.input_ids,
+            "target_offsets": target.offsets,
+            "target_truncated": target.truncated,
+        }
+    return fields
 
 
 def text_bytes(texts: Sequence[TokenizedText]) -> int:
     """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
-    return TOKEN_BYTES * sum(len(text.input_ids) for text in texts) + TEXT_BYTES * len(texts)
+    every = [*texts, *targets_of(texts)]
+    return TOKEN_BYTES * sum(len(text.input_ids) for text in every) + TEXT_BYTES * len(every)
 
 
-def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
-    """Return the tensors of all texts in a binary reply."""
-    lengths = [len(text.input_ids) for text in texts]
-    return {
-        "cu_seqlens": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[np.generic]]:
+    """Return the tensors of all texts and targets in a binary reply."""
+    tensors: dict[str, NDArray[np.generic]] = {
+        "cu_seqlens": _bounds(texts),
         "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
         "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
         "truncated": np.array([text.truncated for text in texts], np.uint8),
     }
+    if targets := targets_of(texts):
+        tensors |= {
+            "target_cu_seqlens": _bounds(targets),
+            "target_token_ids": np.concatenate([own.input_ids for own in targets]).astype(np.int32),
+            "target_truncated": np.array([own.truncated for own in targets], np.uint8),
+        }
+    return tensors
+
+
+def _bounds(texts: Sequence[TokenizedText]) -> NDArray[np.int32]:
+    """Return the start of each text among the tokens of all, and the end of the last, `[B + 1]`."""
+    return np.cumsum([0, *(len(text.input_ids) for text in texts)]).astype(np.int32)
 
 
 def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
@@ -207,5 +260,15 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
         "usage": usage(texts),
         **notice_field(header.notices),
     }
-    encoded = {name: orjson.dumps(value).decode() for name, value in lists.items()}
-    return encoded | {"model": header.model, "backend": header.backend}
+    names = {"model": header.model, "backend": header.backend}
+    of_targets: dict[str, object] = {}
+    if targets := targets_of(texts):
+        of_targets = {
+            "target_tokens": [target.tokens for target in targets],
+            "target_offsets": [target.offsets for target in targets],
+        }
+    return _encoded(lists) | names | _encoded(of_targets)
+
+
+def _encoded(lists: Mapping[str, object]) -> dict[str, str]:
+    return {name: orjson.dumps(value).decode() for name, value in lists.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -47,16 +46,16 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, Any]:
+def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, object]:
     """Return a comparison as the content of the reply."""
-    entries: dict[Kind, list[dict[str, Any]]] = defaultdict(list)
+    entries: dict[Kind, list[dict[str, object]]] = defaultdict(list)
     for key, difference in comparison.differences.items():
         where = {"layer": key.layer} if key.of_layer else {}
         where |= {"head": key.head} if key.of_head else {}
         tolerance = asdict(tolerances[key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
     of_task = entries["task"] + entries["token_vectors"]
-    of_decoder: dict[str, Any] = {}
+    of_decoder: dict[str, object] = {}
     if entries["logprobs"]:
         of_decoder = {
             "hidden": entries["decoder_hidden"],

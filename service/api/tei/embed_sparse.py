@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -114,7 +114,7 @@ async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -
     return await inference.prepare(body.inputs, options, caller, lane)
 
 
-def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, Any]]]:
+def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, object]]]:
     """Return each vector as a list of indices, ascending, and their values."""
     return [
         [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -45,7 +45,7 @@ class PredictInputs(NamedTuple):
     batch: bool
 
 
-def _inputs(value: Any) -> PredictInputs:
+def _inputs(value: object) -> PredictInputs:
     """Parse a text, `[text]` or `[text, text]` as one input, and a list of lists as a batch."""
     if isinstance(value, str):
         return PredictInputs([value], batch=False)
@@ -56,7 +56,7 @@ def _inputs(value: Any) -> PredictInputs:
     return PredictInputs([_sequence(item) for item in value], batch=True)
 
 
-def _sequence(value: Any) -> Input:
+def _sequence(value: object) -> Input:
     match value:
         case [str(text)]:
             return text
@@ -146,7 +146,7 @@ async def _of_texts(
     with reserve(request, size) as reply:
         logits = await task_scores(prepared, task)
 
-        def content() -> Any:
+        def content() -> object:
             results = [predictions(row, task.labels, raw=body.raw_scores) for row in logits]
             return results if body.inputs.batch else results[0]
 
@@ -166,7 +166,7 @@ async def _of_tokens(
         logits = await task_scores(prepared, task)
         grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
-        def label_spans() -> list[list[dict[str, Any]]]:
+        def label_spans() -> list[list[dict[str, object]]]:
             labels = map(TokenLabels, texts, prepared.texts, logits)
             subwords = inference.tokenizer.subwords
             return [labelled(text.text, spans(text, grouping, subwords)) for text in labels]
@@ -176,7 +176,7 @@ async def _of_tokens(
         return await reply.json(lambda: answer, prepared.timings)
 
 
-def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, Any]]:
+def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, object]]:
     """Return each label with its score, the largest first; ties keep the order of the labels."""
     scores = logits if raw else probabilities(logits)
     order = np.argsort(-logits, kind="stable")

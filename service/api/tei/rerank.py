@@ -6,7 +6,7 @@ Scores come from a cross-encoder, or from the MaxSim of a late-interaction model
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -73,7 +73,7 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     return add_compute_headers(response, request, pairs)
 
 
-def ranks(ranking: Ranking, texts: Sequence[str] | None, *, raw: bool) -> list[dict[str, Any]]:
+def ranks(ranking: Ranking, texts: Sequence[str] | None, *, raw: bool) -> list[dict[str, object]]:
     """Return each text's index and score, the largest score first.
 
     Args:

@@ -6,7 +6,6 @@ Notation: S tokens of one text, C labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -60,6 +59,6 @@ def span_bytes(texts: Sequence[str], tokenized: Sequence[TokenizedText], task: T
     return size
 
 
-def labelled(text: str, spans: Sequence[Span]) -> list[dict[str, Any]]:
+def labelled(text: str, spans: Sequence[Span]) -> list[dict[str, object]]:
     """Return each span with its characters."""
     return [span._asdict() | {"text": text[span.start : span.end]} for span in spans]

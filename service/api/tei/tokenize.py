@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Request
@@ -31,7 +31,7 @@ PIECES_PER_STEP = 2**12
 """Number of tokens serialised at a time, as the GIL is held meanwhile for about a millisecond."""
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
@@ -39,7 +39,7 @@ def _texts(value: Any) -> list[str]:
     return list(value)
 
 
-def _ids(value: Any) -> list[TokenIds]:
+def _ids(value: object) -> list[TokenIds]:
     if isinstance(value, list) and value and not isinstance(value[0], list):
         return [token_ids(value)]
     if not isinstance(value, list):

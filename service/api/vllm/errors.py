@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api.wire.problems import error_reply, problems_in_form
+from service.api.wire.reply_headers import Responses
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400
@@ -52,7 +52,7 @@ ERRORS = problems_in_form(ErrorResponse, without=_STATUSES)
 """Error replies of a route, for the OpenAPI document."""
 
 
-def with_vllm_errors(errors: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+def with_vllm_errors(errors: Responses) -> Responses:
     """Return the error replies of a route that also accepts requests in vLLM's format.
 
     Args:

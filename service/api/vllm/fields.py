@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -90,7 +90,7 @@ class Usage(BaseModel):
     prompt_tokens_details: None = None
 
 
-def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, Any]:
+def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, object]:
     """Return the fields of every reply beside its data.
 
     Args:

@@ -5,7 +5,7 @@ A body is recognised by fields that only vLLM has; see `FORM_FIELDS`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -100,9 +100,9 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
         ranking = await scored(request, pairs, body)
         scores = ranking.scores(raw=body.use_activation is False)
 
-        def content() -> Any:
+        def content() -> object:
             outer = envelope(request, "rerank", model.name, ranking.timings)
-            tokens = outer["usage"]["total_tokens"]
+            tokens = ranking.timings.tokens
             results = [
                 {
                     "index": index,

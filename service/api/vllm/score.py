@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
@@ -106,7 +106,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
         ranking = await scored(request, pairs, body)
         scores = ranking.scores(raw=body.use_activation is False)
 
-        def content() -> Any:
+        def content() -> object:
             data = [
                 {"index": index, "object": "score", "score": score}
                 for index, score in enumerate(scores)

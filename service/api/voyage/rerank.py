@@ -5,7 +5,7 @@ https://docs.voyageai.com/reference/reranker-api
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -83,11 +83,11 @@ async def rerank(body: VoyageRerankRequest, request: Request) -> Response:
         ranking = await ranked(request, body.query, documents, options)
         scores = ranking.scores()
 
-        def rank(index: int) -> dict[str, Any]:
+        def rank(index: int) -> dict[str, object]:
             document = {"document": documents[index]} if body.return_documents else {}
             return {"relevance_score": scores[index], "index": index, **document}
 
-        def content() -> Any:
+        def content() -> object:
             return {
                 "object": "list",
                 "data": [rank(index) for index in ranking.order()[: body.top_k]],

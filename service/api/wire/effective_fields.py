@@ -7,9 +7,8 @@ are the exception: a client that sends one expects other vectors, scores or rank
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Any
 
-HARMLESS: Mapping[str, tuple[Any, ...]] = {
+HARMLESS: Mapping[str, tuple[object, ...]] = {
     "activation": (True,),
     "add_special_tokens": (True,),
     "chat_template": (),
@@ -56,7 +55,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 """Field → values that are accepted on routes without the field, as they do not change replies."""
 
 
-def refused_field(fields: Mapping[str, Any], known: Container[str]) -> str | None:
+def refused_field(fields: Mapping[str, object], known: Container[str]) -> str | None:
     """Return the first field of a request that the route lacks and may not ignore; None if none.
 
     Args:

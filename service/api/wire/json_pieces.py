@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import orjson
@@ -25,14 +24,14 @@ BASE64_BYTES = 3 * 2**14
 """Maximum bytes of a piece before base64; a multiple of 3, so that only the end is padded."""
 
 
-def object_pieces(members: Mapping[str, Any]) -> Unwritten:
+def object_pieces(members: Mapping[str, object]) -> Unwritten:
     """Yield the JSON of an object; see `member_pieces`."""
     yield b"{"
     yield from member_pieces(members)
     yield b"}"
 
 
-def member_pieces(members: Mapping[str, Any]) -> Unwritten:
+def member_pieces(members: Mapping[str, object]) -> Unwritten:
     """Yield the JSON of an object's members, without the braces around them.
 
     Args:
@@ -52,9 +51,9 @@ def member_pieces(members: Mapping[str, Any]) -> Unwritten:
         yield from array_pieces(value) if isinstance(value, np.ndarray) else value
 
 
-def _runs(members: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _runs(members: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """Yield runs of members with at most `PIECE` numbers of arrays; an iterator is a run alone."""
-    run: dict[str, Any] = {}
+    run: dict[str, object] = {}
     room = PIECE
     for name, value in members.items():
         alone = isinstance(value, Iterator)
@@ -71,7 +70,7 @@ def _runs(members: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield run
 
 
-def list_pieces(items: Iterable[Any], at_a_time: int = ITEMS) -> Unwritten:
+def list_pieces(items: Iterable[object], at_a_time: int = ITEMS) -> Unwritten:
     """Yield the JSON of a list of small items.
 
     Args:
@@ -87,7 +86,7 @@ def list_pieces(items: Iterable[Any], at_a_time: int = ITEMS) -> Unwritten:
     yield b"]" if opening == b"," else b"[]"
 
 
-def array_pieces(array: NDArray[Any]) -> Unwritten:
+def array_pieces(array: NDArray[np.generic]) -> Unwritten:
     """Yield the JSON of an array as nested lists."""
     if array.size <= PIECE:
         yield as_json(np.ascontiguousarray(array))
@@ -97,7 +96,7 @@ def array_pieces(array: NDArray[Any]) -> Unwritten:
     yield b"]"
 
 
-def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
+def arrays_pieces(arrays: Iterable[NDArray[np.generic]]) -> Unwritten:
     """Yield the JSON of a list of arrays."""
     opening = b"["
     for array in arrays:
@@ -107,7 +106,7 @@ def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
     yield b"]"
 
 
-def item_pieces(array: NDArray[Any]) -> Unwritten:
+def item_pieces(array: NDArray[np.generic]) -> Unwritten:
     """Yield the JSON of the items of an array's first axis, without the brackets around them."""
     item_size = array[:1].size
     if item_size > PIECE:
@@ -123,12 +122,12 @@ def item_pieces(array: NDArray[Any]) -> Unwritten:
         yield memoryview(as_json(np.ascontiguousarray(array[start : start + step])))[1:-1]
 
 
-def vector_pieces(array: NDArray[Any], *, as_base64: bool = False) -> Unwritten:
+def vector_pieces(array: NDArray[np.generic], *, as_base64: bool = False) -> Unwritten:
     """Yield the JSON of a vector or matrix as lists of numbers, or as base64."""
     return base64_pieces(array) if as_base64 else array_pieces(array)
 
 
-def base64_pieces(array: NDArray[Any]) -> Unwritten:
+def base64_pieces(array: NDArray[np.generic]) -> Unwritten:
     """Yield a JSON string of an array's bytes, little-endian and row-major, in base64."""
     content = as_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
     yield b'"'
@@ -137,6 +136,6 @@ def base64_pieces(array: NDArray[Any]) -> Unwritten:
     yield b'"'
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """Return the JSON of a small value, which may contain arrays."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

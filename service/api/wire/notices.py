@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from service.inference.notices import Notices
@@ -29,7 +27,7 @@ class NoticedReply(BaseModel):
     )
 
 
-def notice_field(notices: Notices) -> dict[str, Any]:
+def notice_field(notices: Notices) -> dict[str, object]:
     """Return the field `notices` of a reply, or an empty mapping without notices."""
     counts = notices.counts()
     return {"notices": counts} if counts else {}

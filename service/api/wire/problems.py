@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from service.api.wire.reply_headers import Responses
 from service.errors import ServiceError, Unauthorized
 
 CHALLENGES = ('Bearer realm="headscope"', 'Basic realm="headscope", charset="UTF-8"')
@@ -34,7 +35,7 @@ class Problem(BaseModel):
 
 
 _PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}
-PROBLEMS: dict[int | str, dict[str, Any]] = {
+PROBLEMS: Responses = {
     status: {"description": description, "content": _PROBLEM}
     for status, description in {
         400: "Not JSON",
@@ -55,9 +56,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """Error replies of a route, for the OpenAPI document."""
 
 
-def problems_in_form(
-    model: type[BaseModel], without: Container[int] = ()
-) -> dict[int | str, dict[str, Any]]:
+def problems_in_form(model: type[BaseModel], without: Container[int] = ()) -> Responses:
     """Return the error replies of a route in a dialect's form, for the OpenAPI document.
 
     Args:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from service.inference.fingerprint import FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
 from service.inference.notices import HEADERS, MEANINGS
 
+Responses = dict[int | str, dict[str, Any]]
+"""Documented replies of a route by status, as FastAPI takes them."""
 MODEL_HEADER = "x-model"
 _ABOUT = {
     FINGERPRINT_HEADER: (
@@ -26,6 +27,6 @@ REPLY_HEADERS = {
 }
 
 
-def with_reply_headers(responses: Mapping[int | str, dict[str, Any]]) -> dict[int | str, Any]:
+def with_reply_headers(responses: Responses) -> Responses:
     """Return the documented responses of a route with `REPLY_HEADERS` at status 200."""
     return {**responses, 200: {"headers": REPLY_HEADERS, **responses.get(200, {})}}

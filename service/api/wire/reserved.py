@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from fastapi import Request
 
@@ -29,7 +28,7 @@ class ReservedReply:
         self._size = size
         self._held = held
 
-    async def json(self, content: Callable[[], Any], timings: Timings) -> PartsResponse:
+    async def json(self, content: Callable[[], object], timings: Timings) -> PartsResponse:
         """Return a JSON response.
 
         Args:

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import SAFETENSORS, Part, Unwritten
-from service.api.wire.reply_headers import MODEL_HEADER, with_reply_headers
+from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, Unprocessable
 from service.http.turns import Turns
@@ -36,7 +36,6 @@ SEND_BYTES = 2**20
 """Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
-Responses = dict[int | str, dict[str, Any]]
 
 
 class ModelRequest(BaseModel):
@@ -140,7 +139,7 @@ async def answered(
     return response
 
 
-def validated(schema: type[Schema], content: Any) -> Schema:
+def validated(schema: type[Schema], content: object) -> Schema:
     """Validate a JSON body against its schema.
 
     Raises:
@@ -161,7 +160,7 @@ def validated(schema: type[Schema], content: Any) -> Schema:
         ) from None
 
 
-def schema_of(content: Any, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
+def schema_of(content: object, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
     """Return the schema whose `form_fields` identify the body, or else the first schema."""
     fields = content if isinstance(content, dict) else {}
     given = {name for name, value in fields.items() if value is not None}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import orjson
@@ -45,7 +44,7 @@ def aligned(specs: Iterable[Spec]) -> list[Spec]:
 
 def safetensors_head(specs: Iterable[Spec], metadata: Mapping[str, str]) -> bytes:
     """Return the header's length and the header; the tensors follow in the order of `specs`."""
-    header: dict[str, Any] = {"__metadata__": metadata}
+    header: dict[str, object] = {"__metadata__": metadata}
     end = 0
     for spec in specs:
         start, end = end, end + spec.nbytes
@@ -60,7 +59,7 @@ def safetensors_head(specs: Iterable[Spec], metadata: Mapping[str, str]) -> byte
 
 
 def safetensors_parts(
-    tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
+    tensors: Mapping[str, NDArray[np.generic]], metadata: Mapping[str, str]
 ) -> list[Part]:
     """Return the file's parts; tensors are views, so they must not change before they are sent.
 
@@ -73,7 +72,7 @@ def safetensors_parts(
     return [safetensors_head(specs, metadata), *(as_bytes(tensors[spec.name]) for spec in specs)]
 
 
-def as_bytes(tensor: NDArray[Any]) -> memoryview:
+def as_bytes(tensor: NDArray[np.generic]) -> memoryview:
     """Return the memory of a C-contiguous tensor as bytes."""
     return tensor.reshape(-1).view(np.uint8).data
 

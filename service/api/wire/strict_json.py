@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import orjson
@@ -55,7 +54,7 @@ def check_media_type(request: Request, accepted: Sequence[str] = (JSON,)) -> Non
         raise UnsupportedMediaType("compressed bodies are not taken")
 
 
-async def read_json(body: bytes, reservation: Reservation) -> Any:
+async def read_json(body: bytes, reservation: Reservation) -> object:
     """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
 
     Args:
@@ -89,14 +88,14 @@ def parsed_bytes(body: bytes) -> int:
     return VALUE_BYTES * values + (WIDEST_BYTES if wide else 1) * len(body)
 
 
-def _parse_bounded(body: bytes) -> Any:
+def _parse_bounded(body: bytes) -> object:
     # upper bound first: it also counts characters inside strings, which count_values excludes
     if sum(map(body.count, _BEFORE_VALUES)) >= MAX_VALUES and count_values(body) > MAX_VALUES:
         raise Unprocessable(f"the body has more than {MAX_VALUES} values")
     return _parse(body)
 
 
-def _parse(body: bytes) -> Any:
+def _parse(body: bytes) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from service.errors import DeadlinePassed, ReplyTooLarge
 from service.inference.alignment.matching import SOFTMAX_THRESHOLD, Method
 from service.inference.alignment.words import AlignedText, Split, aligned_text
+from service.inference.attention.selection import Lengths
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.tokenization.inputs import characters
@@ -95,8 +96,7 @@ class PreparedPairs:
     @property
     def tokens(self) -> int:
         """Number of tokens of all texts, including special tokens."""
-        texts = (*self.texts.texts, *self.texts.targets)
-        return sum(len(text.input_ids) for text in texts)
+        return sum(sum(Lengths.of(text)) for text in self.texts.texts)
 
     @property
     def working_bytes(self) -> int:
@@ -139,7 +139,7 @@ async def prepare_pairs(
         texts = await inference.with_targets(
             texts, targets, dataclasses.replace(of_target, prompt_name=None)
         )
-        tokenized = [*zip(texts.texts, texts.targets, strict=True)]
+        tokenized = [(text, text.target) for text in texts.texts if text.target]
     else:
         first = await inference.prepare(sources, of_source, caller, "encode", engine)
         second = await inference.prepare(

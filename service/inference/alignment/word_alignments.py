@@ -19,7 +19,7 @@ from service.errors import DeadlinePassed
 from service.inference.alignment.matching import Matches, lift, match_cross, match_vectors
 from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs, grouped
 from service.inference.attention.maps import LayerMaps
-from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.scheduler.outputs import requested
@@ -88,17 +88,8 @@ class CrossAlignment:
             ReplyTooLarge: the maps of a layer of a pair are too large.
 
         """
-        target = TargetSelection(("cross",), options.layers, options.heads, logprobs=False)
-        selection = AttentionSelection(
-            layers=(),
-            heads=(),
-            weights=True,
-            statistics=False,
-            rollout=False,
-            top_k=None,
-            ablated=(),
-            target=target,
-        )
+        heads = options.layers, options.heads
+        selection = AttentionSelection({"cross": heads}, targets=True)
         self._pairs = prepared.pairs
         self._layers = len(options.layers)
         self._stream = inference.attention(prepared.texts, selection, _mean_of_heads)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.engines.contract import Floats, Output
-from service.inference.attention.layer_passes import LayerPass
+from service.inference.attention.layer_passes import OF_ENCODER, LayerPass
 from service.inference.attention.norms import head_norms, norm_shares
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.statistics import (
@@ -38,6 +38,11 @@ STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
 Weights: TypeAlias = NDArray[np.float32 | np.float16]
 Convert = Callable[[Floats], Weights]
 """Function of an array of weights, which runs in the computing thread."""
+
+
+def unchanged(weights: Floats) -> Weights:
+    """Return weights without conversion."""
+    return weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,43 +128,41 @@ class MapsReduction:
     def __call__(self, output: Output) -> LayerMaps:
         """Reduce the maps, in the computing thread."""
         maps = requested(output.maps)
-        wanted, selected, kind = self.selection, self.layer_pass.selected, self.layer_pass.kind
+        part, include, kind = self.selection.part, self.layer_pass.include, self.layer_pass.kind
         weights, top = None, None
-        if selected and wanted.weights:
-            if wanted.top_k is None:
-                weights = self.convert(wanted.part.of(maps))
+        if "weights" in include:
+            if self.selection.top_k is None:
+                weights = self.convert(part.of(maps))
             else:
-                indices, values = top_k(wanted.part.rows(maps), wanted.top_k)
+                indices, values = top_k(part.rows(maps), self.selection.top_k)
                 top = indices, self.convert(values)
         return LayerMaps(
             self.text,
             weights,
             top,
-            statistics(maps, self.separators, STATISTICS_OF[kind])
-            if selected and wanted.statistics
-            else None,
-            maps.mean(axis=0) if self.layer_pass.rollout else None,
+            statistics(maps, self.separators, STATISTICS_OF[kind]) if "stats" in include else None,
+            maps.mean(axis=0) if "rollout" in include else None,
             kind,
             *self._of_values(output),
         )
 
     def left_bytes(self, queries: int, keys: int) -> int:
         """Return the float32 bytes of the reduced maps of this size, without statistics."""
-        wanted, layer_pass = self.selection, self.layer_pass
-        rows, columns = wanted.part.shape(queries, keys)
-        of_map = rows * columns if layer_pass.norms else 0
-        if layer_pass.selected and wanted.weights:
-            of_map += rows * (2 * min(wanted.top_k, keys) if wanted.top_k else columns)
-        of_all_heads = (layer_pass.rollout + layer_pass.norm_rollout) * queries * keys
-        return 4 * (len(layer_pass.heads) * of_map + of_all_heads)
+        include, most = self.layer_pass.include, self.selection.top_k
+        rows, columns = self.selection.part.shape(queries, keys)
+        of_map = rows * columns if "norms" in include else 0
+        if "weights" in include:
+            of_map += rows * (2 * min(most, keys) if most else columns)
+        of_all_heads = len(include & OF_ENCODER) * queries * keys
+        return 4 * (len(self.layer_pass.heads) * of_map + of_all_heads)
 
     def _of_values(self, output: Output) -> tuple[Floats | None, Floats | None]:
         """Return the norms, and the shares of all heads."""
         maps, products = output.maps, output.value_products
         if maps is None or products is None:
             return None, None
-        of_heads = self.layer_pass.norms
+        include = self.layer_pass.include
         return (
-            self.selection.part.of(head_norms(maps, products)) if of_heads else None,
-            norm_shares(maps, products) if self.layer_pass.norm_rollout else None,
+            self.selection.part.of(head_norms(maps, products)) if "norms" in include else None,
+            norm_shares(maps, products) if "norm_rollout" in include else None,
         )

@@ -25,6 +25,7 @@ from service.inference.attention.maps import (
     LayerResults,
     MapsReduction,
     TextSummary,
+    unchanged,
 )
 from service.inference.attention.selection import AttentionSelection, Lengths
 from service.inference.attention.statistics import shift
@@ -46,10 +47,6 @@ Job = tuple[MapsTask, MapsReduction]
 """Task of maps, and the reduction of its output."""
 
 
-def _unchanged(weights: Floats) -> Floats:
-    return weights
-
-
 @dataclass
 class AttentionStream:
     """Attention of a request, computed as it is consumed."""
@@ -62,7 +59,7 @@ class AttentionStream:
     """Timings so far."""
     caller: Caller = ANYBODY
     """Client, and the deadline of the next computation."""
-    convert: Convert = _unchanged
+    convert: Convert = unchanged
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
     passes: list[LayerPass] = field(init=False)
@@ -150,8 +147,8 @@ class AttentionStream:
 
     def _of_target(self, output: Output, whole: Output) -> tuple[float | None, Floats | None]:
         """Return the shift of the mean log-probability by ablation, and the log-probabilities."""
-        asked, target = self.selection.target, output.target
-        if asked is None or target is None or target.logprobs is None:
+        target = output.target
+        if target is None or target.logprobs is None:
             return None, None
         shifted = None
         if self.selection.ablates and whole.target and whole.target.logprobs is not None:
@@ -159,7 +156,7 @@ class AttentionStream:
                 target.logprobs.mean(dtype=np.float64)
                 - whole.target.logprobs.mean(dtype=np.float64)
             )
-        return shifted, target.logprobs if asked.logprobs else None
+        return shifted, target.logprobs if "logprobs" in self.selection.include else None
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
         for layer_pass in self.passes:
@@ -206,7 +203,7 @@ class AttentionStream:
 
 def _arrays(layer_pass: LayerPass) -> int:
     """Return the number of arrays of a map's size that a pass computes."""
-    return len(layer_pass.heads) * (2 if layer_pass.norms else 1)
+    return len(layer_pass.heads) * (2 if "norms" in layer_pass.include else 1)
 
 
 def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
@@ -214,6 +211,7 @@ def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
     size = 4 * _arrays(layer_pass) * math.prod(lengths.shape(layer_pass.kind))
     if size <= LAYER_BYTES:
         return
+    arrays = "maps and norms" if "norms" in layer_pass.include else "maps"
     source, target = f"inputs[{index}] has {lengths.source}", f"targets[{index}]"
     described = {
         "encoder": source,
@@ -221,7 +219,7 @@ def _check_layer(layer_pass: LayerPass, index: int, lengths: Lengths) -> None:
         "cross": f"{source} and {target} {lengths.target}",
     }
     raise ReplyTooLarge(
-        f"{described[layer_pass.kind]} tokens: the maps {'and norms ' if layer_pass.norms else ''}"
+        f"{described[layer_pass.kind]} tokens: the {arrays} "
         f"of {len(layer_pass.heads)} heads of one layer take {size} bytes, the limit is "
         f"{LAYER_BYTES}; ask for fewer heads without rollout, or for a shorter text"
     )

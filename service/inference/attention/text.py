@@ -88,33 +88,24 @@ class States:
 
 
 @dataclass(frozen=True)
-class AttentionTarget:
-    """Target of a text for a decoder."""
-
-    text: TokenizedText
-    separators: tuple[int, ...]
-    """Positions of separators in the decoder's input, which begins with the start token."""
-
-
-@dataclass(frozen=True)
 class AttentionText:
-    """Tokenised text, with its separators, pooling and target."""
+    """Tokenised text and its target, with their separators and the text's pooling."""
 
     text: TokenizedText
     separators: tuple[int, ...]
     """Positions of separator tokens."""
     pooling: Pooling
-    target: AttentionTarget | None = None
+    target_separators: tuple[int, ...] = ()
+    """Positions of separators in the decoder's input, which begins with the start token."""
 
     @property
     def lengths(self) -> Lengths:
         """Number of tokens S and T."""
-        target = len(self.target.text.input_ids) if self.target else 0
-        return Lengths(len(self.text.input_ids), target)
+        return Lengths.of(self.text)
 
     def separators_of(self, kind: MapKind) -> tuple[int, ...]:
         """Return the positions of separators among the keys of a map."""
-        return self.target.separators if self.target and kind == "decoder" else self.separators
+        return self.target_separators if kind == "decoder" else self.separators
 
     def task(self, layers: StateLayers, selection: AttentionSelection) -> TextTask:
         """Return the text's forward pass with the selection's ablation."""
@@ -123,70 +114,62 @@ class AttentionText:
             self.text.segment_ids,
             layers.encoder,
             self.pooling if selection.ablates else None,
-            selection.ablated,
+            selection.ablated.get("encoder", ()),
             target=self._target(layers, selection),
         )
 
     def whole_task(self) -> TextTask:
         """Return the text's forward pass without ablation, for comparison."""
-        target = Target(self.target.text.input_ids, logprobs=True) if self.target else None
+        labels = self.text.target
+        target = Target(labels.input_ids, logprobs=True) if labels else None
         return TextTask(
             self.text.input_ids, self.text.segment_ids, pooling=self.pooling, target=target
         )
 
     def _target(self, layers: StateLayers, selection: AttentionSelection) -> Target | None:
         """Return the decoder's part of the forward pass; None if it is not needed."""
-        asked = selection.target
-        if self.target is None or asked is None:
-            return None
-        logprobs = asked.logprobs or selection.ablates
-        if not (layers.decoder or layers.cross or logprobs):
+        logprobs = "logprobs" in selection.include or selection.ablates
+        if self.text.target is None or not (layers.decoder or layers.cross or logprobs):
             return None
         return Target(
-            self.target.text.input_ids,
+            self.text.target.input_ids,
             layers.decoder,
             layers.cross,
             logprobs,
-            asked.ablated,
-            asked.cross_ablated,
+            selection.ablated.get("decoder", ()),
+            selection.ablated.get("cross", ()),
         )
 
 
 def attention_texts(
-    manifest: Manifest,
-    tokenizer: TextTokenizer,
-    texts: Sequence[TokenizedText],
-    targets: Sequence[TokenizedText],
+    manifest: Manifest, tokenizer: TextTokenizer, texts: Sequence[TokenizedText]
 ) -> list[AttentionText]:
-    """Return the texts of a request with their targets.
+    """Return the texts of a request.
 
     Args:
         manifest: manifest of the model.
         tokenizer: tokenizer of the model, which knows its separators.
-        texts: tokenised texts, at least one.
-        targets: target of each text; empty without targets.
+        texts: tokenised texts with their targets, at least one.
 
     """
     sentence, decoder = manifest.sentence, manifest.decoder
+    layer = manifest.config.num_hidden_layers
 
-    def separators(ids: Ids, ends: Collection[int] = tokenizer.separator_ids) -> tuple[int, ...]:
+    def separators(ids: Ids, ends: Collection[int]) -> tuple[int, ...]:
         return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
 
-    attention_targets: Sequence[AttentionTarget | None] = [None] * len(texts)
-    if targets and decoder:
-        read = [shift_right(target.input_ids, decoder.start_token_id) for target in targets]
-        attention_targets = [
-            AttentionTarget(target, separators(ids, tokenizer.target_separator_ids))
-            for target, ids in zip(targets, read, strict=True)
-        ]
+    def of_target(text: TokenizedText) -> tuple[int, ...]:
+        if text.target is None or decoder is None:
+            return ()
+        read = shift_right(text.target.input_ids, decoder.start_token_id)
+        return separators(read, tokenizer.target_separator_ids)
+
     return [
         AttentionText(
             text,
-            separators(text.input_ids),
-            Pooling(
-                manifest.config.num_hidden_layers, sentence.pooling, text.first_pooled(sentence)
-            ),
-            target,
+            separators(text.input_ids, tokenizer.separator_ids),
+            Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
+            of_target(text),
         )
-        for text, target in zip(texts, attention_targets, strict=True)
+        for text in texts
     ]

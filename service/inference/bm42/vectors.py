@@ -41,15 +41,8 @@ def check_word_pieces(inference: Inference) -> None:
 def last_layer(inference: Inference, prepared: PreparedTexts) -> AttentionStream:
     """Return a stream of the first token's attention in the last layer, `[S]`, mean over heads."""
     config = inference.config
-    selection = AttentionSelection(
-        layers=(config.num_hidden_layers - 1,),
-        heads=tuple(range(config.num_attention_heads)),
-        weights=True,
-        statistics=False,
-        rollout=False,
-        top_k=None,
-        ablated=(),
-    )
+    layer, heads = config.num_hidden_layers - 1, tuple(range(config.num_attention_heads))
+    selection = AttentionSelection({"encoder": ((layer,), heads)})
     return inference.attention(prepared, selection, _looks_of_first)
 
 

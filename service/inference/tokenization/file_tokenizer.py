@@ -1,4 +1,4 @@
-"""Tokenizer of one file of an artifact: whole texts, or texts truncated to a number of tokens."""
+"""Tokenizer of one file of an artifact, with the model's ids and its truncating tokenizers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from model.artifact.access import reading
 from model.artifact.tokenizer import read_tokenizer
 from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
-from service.errors import InputTooLong
-from service.inference.tokenization.inputs import Text
-from service.inference.tokenization.tokenized import SharedNames
-from service.inference.tokenization.truncation import Cutter, Direction, Excerpt, NotCut
+from service.inference.tokenization.prompts import Prompt, without_prompt
+from service.inference.tokenization.tokenized import SharedNames, TokenizedText, places_of
+from service.inference.tokenization.truncation import Cutter, Direction, Excerpt
 
 
 class FileTokenizer:
@@ -49,52 +48,53 @@ class FileTokenizer:
         """Return for each id of `[S]` whether it belongs to the unknown token."""
         return np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
 
-    def whole_texts(self, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
-        """Tokenise texts without truncation.
+    def cutter(self, direction: Direction, max_tokens: int) -> Cutter:
+        """Return the tokenizer that truncates texts to a number of tokens, special ones included.
 
         Args:
-            texts: texts or pairs, each with whether to add special tokens.
+            direction: side of a text that is truncated.
+            max_tokens: maximum number of tokens.
 
         """
-        if all(special for _, special in texts):
-            return list(map(Excerpt, self.whole.encode_batch([text for text, _ in texts])))
-        encode = self.whole.encode
-        return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
-
-    def cut_texts(
-        self,
-        texts: Sequence[tuple[Text, bool]],
-        direction: Direction,
-        max_tokens: int,
-        names: Sequence[str],
-    ) -> list[Excerpt]:
-        """Tokenise texts, each truncated to a number of tokens.
-
-        Args:
-            texts: texts or pairs, each with whether to add special tokens.
-            direction: side of the text that is truncated.
-            max_tokens: maximum number of tokens, special tokens included.
-            names: name of each text in error messages.
-
-        Raises:
-            InputTooLong: a text has too few words to find its truncation point.
-
-        """
-        cut = self._cutter(direction, max_tokens)
-        excerpts = []
-        for name, (text, special) in zip(names, texts, strict=True):
-            try:
-                excerpts.append(cut.encode(text, special_tokens=special))
-            except NotCut as error:
-                raise InputTooLong(f"{name} {error}") from None
-        return excerpts
-
-    def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
         with self._lock:
             if (direction, max_tokens) not in self._cutters:
                 cutter = Cutter(self.whole, max_tokens, direction)
                 self._cutters[direction, max_tokens] = cutter
             return self._cutters[direction, max_tokens]
+
+    def tokenized(
+        self, excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
+    ) -> TokenizedText:
+        """Return the tokenised text of an excerpt.
+
+        Args:
+            excerpt: tokens of a text and its prompt.
+            ids: the model's ids of the tokens.
+            prompt: prompt of the text.
+            cut_left: whether the start of the text, with its prompt, was truncated.
+
+        """
+        encoding, offsets = excerpt.encoding, excerpt.offsets
+        special = encoding.special_tokens_mask
+        prompt_tokens = 0
+        if prompt.text:
+            offsets, prompt_tokens = without_prompt(encoding, offsets, len(prompt.text))
+            if not cut_left:
+                prompt_tokens = prompt.tokens
+            special = [1] * prompt_tokens + special[prompt_tokens:]
+        input_ids = np.array(ids, np.int64)
+        unknown = self.is_unknown(input_ids)
+        unknown[:prompt_tokens] = False
+        return TokenizedText(
+            tokens=self.names.share(encoding.tokens),
+            input_ids=input_ids,
+            segment_ids=np.array(encoding.type_ids, np.int64),
+            places=places_of(offsets),
+            truncated=excerpt.truncated,
+            prompt_tokens=prompt_tokens,
+            special_tokens_mask=bytes(special),
+            unknown=unknown,
+        )
 
 
 def closing_ids(tokenizer: Tokenizer) -> list[int]:

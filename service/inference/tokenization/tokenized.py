@@ -65,6 +65,8 @@ class TokenizedText:
     """1 for each special token that the tokenizer added, and for each token of a prompt."""
     unknown: NDArray[np.bool_]
     """`[S]`: whether a token is the unknown token; false for tokens of a prompt."""
+    target: TokenizedText | None = None
+    """Labels that a decoder is taken to have written for the text."""
 
     @property
     def mostly_unknown(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from tokenizers.models import WordPiece
 
 from model.artifact.sentence import SentenceConfig
@@ -20,11 +19,10 @@ from service.inference.tokenization.prompts import (
     Prompt,
     Prompts,
     with_prompt,
-    without_prompt,
 )
 from service.inference.tokenization.subwords import Subwords
-from service.inference.tokenization.tokenized import TokenizedText, places_of
-from service.inference.tokenization.truncation import Direction, Excerpt
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.truncation import Cutter, Direction, Excerpt, NotCut
 
 
 @dataclass(frozen=True)
@@ -226,10 +224,10 @@ class TextTokenizer:
         """
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
-            names = [options.name(index) for index in range(first, first + len(texts))]
-            excerpts = tokenizer.cut_texts(texts, options.direction, limit, names)
+            cutter = tokenizer.cutter(options.direction, limit)
+            excerpts = [_cut(cutter, *text, options.name(n)) for n, text in enumerate(texts, first)]
         else:
-            excerpts = tokenizer.whole_texts(texts)
+            excerpts = _whole(tokenizer, texts)
         tokenized = []
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
@@ -238,7 +236,7 @@ class TextTokenizer:
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
-            tokenized.append(_tokenized(tokenizer, excerpt, ids, prompt, cut_left=cut_left))
+            tokenized.append(tokenizer.tokenized(excerpt, ids, prompt, cut_left=cut_left))
         return tokenized
 
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
@@ -260,33 +258,17 @@ def _check_length(name: str, tokens: int, limit: int) -> None:
         raise InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
 
 
-def _tokenized(
-    tokenizer: FileTokenizer,
-    excerpt: Excerpt,
-    ids: Sequence[int],
-    prompt: Prompt,
-    *,
-    cut_left: bool,
-) -> TokenizedText:
-    encoding = excerpt.encoding
-    offsets = excerpt.offsets
-    special = encoding.special_tokens_mask
-    prompt_tokens = 0
-    if prompt.text:
-        offsets, prompt_tokens = without_prompt(encoding, offsets, len(prompt.text))
-        if not cut_left:
-            prompt_tokens = prompt.tokens
-        special = [1] * prompt_tokens + special[prompt_tokens:]
-    input_ids = np.array(ids, np.int64)
-    unknown = tokenizer.is_unknown(input_ids)
-    unknown[:prompt_tokens] = False
-    return TokenizedText(
-        tokens=tokenizer.names.share(encoding.tokens),
-        input_ids=input_ids,
-        segment_ids=np.array(encoding.type_ids, np.int64),
-        places=places_of(offsets),
-        truncated=excerpt.truncated,
-        prompt_tokens=prompt_tokens,
-        special_tokens_mask=bytes(special),
-        unknown=unknown,
-    )
+def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
+    """Tokenise texts without truncation."""
+    if all(special for _, special in texts):
+        return list(map(Excerpt, tokenizer.whole.encode_batch([text for text, _ in texts])))
+    encode = tokenizer.whole.encode
+    return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
+
+
+def _cut(cutter: Cutter, text: Text, special_tokens: bool, name: str) -> Excerpt:
+    """Tokenise and truncate a text, which error messages call `name`."""
+    try:
+        return cutter.encode(text, special_tokens=special_tokens)
+    except NotCut as error:
+        raise InputTooLong(f"{name} {error}") from None

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from service.http.connection import PIPELINED
+from service.http.reader import PIPELINED
 from testing import raw_http
 from testing.raw_http import BODY, CHUNKED, GET, LENGTH, POST
 from tests.service.http.wire import CLOSE, everything, refusal, replies

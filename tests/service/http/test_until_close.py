@@ -7,7 +7,7 @@ import json
 import pytest
 from starlette.types import Send
 
-from service.api.native import attention
+from service.api.native.attention import maps
 from service.api.wire import route
 from service.api.wire.route import Part
 from testing.blocking import RawConnection
@@ -45,7 +45,7 @@ STREAMED = [
 @pytest.fixture(autouse=True)
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps of any size are sent while they are computed."""
-    monkeypatch.setattr(attention, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(maps, "WHOLE_BYTES", 0)
 
 
 @pytest.mark.parametrize("request_10", STREAMED, ids=["attention", "KServe"])

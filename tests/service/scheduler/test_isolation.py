@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, ServiceError
-from service.scheduler.isolation import MOST_RUNS, isolate
+from service.scheduler.isolation import MOST_RUNS, Isolation
 
 
 class Engine:
@@ -30,14 +30,31 @@ class Engine:
         return [10 * number for number in batch]
 
 
-def outcome(
-    engine: Engine,
+def isolated(
     batch: Sequence[int],
+    run: Callable[[Sequence[int]], list[Any]],
     wanted: Callable[[int], bool] = lambda _: True,
     shared: Callable[[Sequence[int]], bool] = lambda _: True,
+) -> list[tuple[Sequence[int], list[Any] | ServiceError]]:
+    """Return the parts of a batch that were not halved, each with its outputs or its error."""
+    isolation, done = Isolation(batch, wanted, shared), []
+    for part in isolation.parts():
+        result: list[Any] | ServiceError
+        try:
+            result = run(part)
+        except ServiceError as error:
+            if isolation.halve(part, error):
+                continue
+            result = error
+        done.append((part, result))
+    return done
+
+
+def outcome(
+    engine: Engine, batch: Sequence[int], **asked: Any
 ) -> dict[int, int | type[ServiceError]]:
     found: dict[int, int | type[ServiceError]] = {}
-    for part, result in isolate(batch, engine, wanted, shared):
+    for part, result in isolated(batch, engine, **asked):
         for index, number in enumerate(part):
             assert number not in found, "answered twice"
             found[number] = type(result) if isinstance(result, ServiceError) else result[index]
@@ -84,7 +101,7 @@ def test_an_error_that_does_not_come_again_hurts_nobody() -> None:
             raise EngineFailed("this once")
         return outputs
 
-    parts = list(isolate(range(4), once, lambda _: True, lambda _: True))
+    parts = isolated(range(4), once)
     assert parts == [([0, 1], [0, 10]), ([2, 3], [20, 30])]
 
 
@@ -118,5 +135,5 @@ def test_an_engine_that_is_gone_is_not_asked_again() -> None:
         batches.append(batch)
         raise EngineUnavailable("gone")
 
-    ((part, error),) = isolate(range(4), gone, lambda _: True, lambda _: True)
+    ((part, error),) = isolated(range(4), gone)
     assert (part, type(error), len(batches)) == (range(4), EngineUnavailable, 1)

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.native.attention import STREAM_BYTES
+from service.api.native.attention.maps import STREAM_BYTES
 from service.api.native.texts import text_bytes
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded, RequestTooLarge

@@ -11,7 +11,7 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.kserve.outputs import DATATYPES
-from service.api.native import attention
+from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
 from service.inference.attention import stream
 from tests.service.api.kserve.wire import MODEL, framed, in_bytes, in_json, tensors
@@ -73,7 +73,7 @@ async def test_attention_of_heads(
     client: httpx.AsyncClient, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if streamed:
-        monkeypatch.setattr(attention, "WHOLE_BYTES", 0)
+        monkeypatch.setattr(maps, "WHOLE_BYTES", 0)
         monkeypatch.setattr(stream, "GROUP_BYTES", 0)
     expected = await native(client, "/attention", inputs=TEXTS, layers=[1, 0], heads=[1])
     vectors = await native(client, "/encode", inputs=TEXTS)
@@ -90,8 +90,8 @@ async def test_attention_of_heads(
         assert ("content-length" in reply.headers) == (binary or not streamed)
         ends = np.cumsum(found["attention_shapes"].prod(axis=1))
         assert ends[-1] == len(found["attention"])
-        for index, maps in enumerate(np.split(found["attention"], ends[:-1])):
-            own = maps.reshape(found["attention_shapes"][index])
+        for index, flat in enumerate(np.split(found["attention"], ends[:-1])):
+            own = flat.reshape(found["attention_shapes"][index])
             np.testing.assert_allclose(own, expected[f"attention.{index}"], atol=1e-6)
         if "pooled" in names:
             np.testing.assert_allclose(found["pooled"], vectors["pooled"], atol=1e-6)

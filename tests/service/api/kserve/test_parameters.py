@@ -43,7 +43,7 @@ def test_vectors(inference: Inference) -> None:
 def test_maps(inference: Inference) -> None:
     found = map_selection(asked("attention", layers=[-1, 0], heads="1"), inference)
     assert found is not None
-    assert (found.layers, found.heads, found.only_weights) == ((1, 0), (1,), True)
+    assert (found.maps, found.only_weights) == ({"encoder": ((1, 0), (1,))}, True)
     assert map_selection(asked("pooled"), inference) is None
 
 

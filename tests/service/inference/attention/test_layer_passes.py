@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
-from service.inference.attention.layer_passes import layer_passes
-from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.attention.layer_passes import LayerPass, layer_passes
+from service.inference.attention.selection import (
+    ArrayName,
+    AttentionSelection,
+    LayersAndHeads,
+)
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(
@@ -16,78 +21,93 @@ SIX = EncoderConfig.model_validate(
 )
 
 
-def selection(**asked: Any) -> AttentionSelection:
-    """Return a selection of all layers and heads, with only the requested results."""
-    every: dict[str, Any] = {"layers": tuple(range(6)), "heads": (0, 1, 2, 3), "ablated": ()}
-    nothing = {"weights": False, "statistics": False, "rollout": False, "top_k": None}
-    return AttentionSelection(**every | nothing | asked)
+LAYERS, HEADS = (0, 1, 2, 3, 4, 5), (0, 1, 2, 3)
+
+
+def selection(
+    *include: ArrayName,
+    layers: tuple[int, ...] = LAYERS,
+    heads: tuple[int, ...] = HEADS,
+    target: dict[MapKind, LayersAndHeads] | None = None,
+    **asked: Any,
+) -> AttentionSelection:
+    """Return a selection of encoder layers and heads, all by default, and of a target's maps."""
+    maps: dict[MapKind, LayersAndHeads] = {"encoder": (layers, heads)} if layers else {}
+    return AttentionSelection(maps | (target or {}), frozenset(include), **asked)
+
+
+def layers_with(passes: list[LayerPass], *names: ArrayName) -> list[int]:
+    """Return the layers of the passes that include one of some arrays."""
+    return [one.layer for one in passes if one.include.intersection(names)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "whole"),
+    ("include", "asked", "own", "whole"),
     [
-        ({"weights": True}, [0, 1, 2, 3, 4, 5], []),
-        ({"weights": True, "layers": (4, 0)}, [4, 0], []),
-        ({"rollout": True}, [], [0, 1, 2, 3, 4, 5]),
-        ({"rollout": True, "layers": (1,), "heads": (1,)}, [], [0, 1, 2, 3, 4, 5]),
-        ({"rollout": True, "statistics": True, "layers": (1,)}, [1], [0, 1, 2, 3, 4, 5]),
-        ({"rollout": True, "weights": True, "heads": (3, 2, 1, 0)}, [*range(6)], [*range(6)]),
-        ({"rollout": True, "weights": True}, "shared", "shared"),
-        ({"rollout": True, "statistics": True}, "shared", "shared"),
-        ({"rollout": True, "norms": True, "weights": True}, "shared", "shared"),
+        (["weights"], {}, [0, 1, 2, 3, 4, 5], []),
+        (["weights"], {"layers": (4, 0)}, [4, 0], []),
+        (["rollout"], {}, [], [0, 1, 2, 3, 4, 5]),
+        (["rollout"], {"layers": (1,), "heads": (1,)}, [], [0, 1, 2, 3, 4, 5]),
+        (["rollout", "stats"], {"layers": (1,)}, [1], [0, 1, 2, 3, 4, 5]),
+        (["rollout", "weights"], {"heads": (3, 2, 1, 0)}, [*range(6)], [*range(6)]),
+        (["rollout", "weights"], {}, "shared", "shared"),
+        (["rollout", "stats"], {}, "shared", "shared"),
+        (["rollout", "norms", "weights"], {}, "shared", "shared"),
     ],
 )
 def test_no_layer_is_computed_more_often_than_needed(
-    asked: dict[str, Any], own: list[int] | str, whole: list[int] | str
+    include: list[ArrayName], asked: dict[str, Any], own: list[int] | str, whole: list[int] | str
 ) -> None:
-    passes = layer_passes(selection(**asked), SIX)
+    passes = layer_passes(selection(*include, **asked), SIX)
     if own == "shared":
-        assert [(one.layer, one.selected, one.rollout) for one in passes] == [
-            (layer, True, True) for layer in range(6)
+        assert [(one.layer, one.include) for one in passes] == [
+            (layer, set(include)) for layer in range(6)
         ]
         return
-    assert [one.layer for one in passes if one.selected] == own
-    assert [one.layer for one in passes if one.rollout] == whole
-    assert all(one.selected != one.rollout for one in passes)
-    assert all(one.heads == (0, 1, 2, 3) for one in passes if one.rollout)
-    assert all(one.heads == selection(**asked).heads for one in passes if one.selected)
+    assert layers_with(passes, "weights", "stats", "norms") == own
+    assert layers_with(passes, "rollout") == whole
+    for one in passes:
+        assert one.include in ({"rollout"}, set(include) - {"rollout"})
+        assert one.heads == (HEADS if "rollout" in one.include else asked.get("heads", HEADS))
 
 
 @pytest.mark.parametrize(
-    ("asked", "norms", "rollouts"),
+    ("include", "asked", "norms", "rollouts"),
     [
-        ({"weights": True}, [], []),
-        ({"norms": True, "layers": (4, 0)}, [4, 0], []),
-        ({"norms": True, "norm_rollout": True}, [*range(6)], [*range(6)]),
-        ({"norm_rollout": True, "weights": True, "layers": (2,)}, [], [*range(6)]),
-        ({"norm_rollout": True, "norms": True, "heads": (2,)}, [*range(6)], [*range(6)]),
+        (["weights"], {}, [], []),
+        (["norms"], {"layers": (4, 0)}, [4, 0], []),
+        (["norms", "norm_rollout"], {}, [*range(6)], [*range(6)]),
+        (["norm_rollout", "weights"], {"layers": (2,)}, [], [*range(6)]),
+        (["norm_rollout", "norms"], {"heads": (2,)}, [*range(6)], [*range(6)]),
     ],
 )
 def test_values_are_computed_where_norms_are_wanted_and_no_more_often(
-    asked: dict[str, Any], norms: list[int], rollouts: list[int]
+    include: list[ArrayName], asked: dict[str, Any], norms: list[int], rollouts: list[int]
 ) -> None:
-    passes = layer_passes(selection(**asked), SIX)
-    assert [one.layer for one in passes if one.norms] == norms
-    assert [one.layer for one in passes if one.norm_rollout] == rollouts
-    assert all(one.values == (one.norms or one.norm_rollout) for one in passes)
-    assert not any(one.rollout for one in passes)
-    shared = "norm_rollout" in asked and norms and "heads" not in asked
+    passes = layer_passes(selection(*include, **asked), SIX)
+    assert layers_with(passes, "norms") == norms
+    assert layers_with(passes, "norm_rollout") == rollouts
+    assert all(one.values == bool(one.include & {"norms", "norm_rollout"}) for one in passes)
+    shared = rollouts and norms and "heads" not in asked
     assert len(passes) == len(norms) + (0 if shared else len(rollouts)) + (
-        len(asked.get("layers", range(6))) if asked.get("weights") else 0
+        len(asked.get("layers", range(6))) if "weights" in include else 0
     )
 
 
 def test_a_decoders_layers_come_after_the_encoders_and_have_no_rollout() -> None:
-    target = TargetSelection(("decoder", "cross"), (2, 0), (7, 1), logprobs=False)
-    passes = layer_passes(selection(weights=True, rollout=True, target=target), SIX)
-    assert [(one.kind, one.layer, one.rollout) for one in passes] == [
+    target: dict[MapKind, LayersAndHeads] = {
+        "decoder": ((2, 0), (7, 1)),
+        "cross": ((2, 0), (7, 1)),
+    }
+    passes = layer_passes(selection("weights", "rollout", target=target), SIX)
+    assert [(one.kind, one.layer, "rollout" in one.include) for one in passes] == [
         *(("encoder", layer, True) for layer in range(6)),
         *((kind, layer, False) for kind in ("decoder", "cross") for layer in (2, 0)),
     ]
     assert {one.heads for one in passes if one.kind != "encoder"} == {(7, 1)}
-    norms = layer_passes(selection(norms=True, norm_rollout=True, target=target), SIX)
-    assert [one.kind for one in norms if one.norms] == [one.kind for one in passes]
-    assert [one.kind for one in norms if one.norm_rollout] == ["encoder"] * 6
-    alone = selection(weights=True, layers=(), heads=(), target=target)
+    norms = layer_passes(selection("norms", "norm_rollout", target=target), SIX)
+    assert [one.kind for one in norms if "norms" in one.include] == [one.kind for one in passes]
+    assert [one.kind for one in norms if "norm_rollout" in one.include] == ["encoder"] * 6
+    alone = selection("weights", layers=(), target=target)
     assert [one.kind for one in layer_passes(alone, SIX)] == ["decoder"] * 2 + ["cross"] * 2
     assert layer_passes(selection(target=target), SIX) == []

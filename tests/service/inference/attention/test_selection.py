@@ -1,15 +1,15 @@
-"""Properties of a selection: its kinds of maps, and whether it has only weights."""
+"""Properties of a selection, and lengths of texts with targets."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from service.inference.attention.selection import Lengths, TargetSelection
+from service.inference.attention.selection import ArrayName, Lengths
+from tests.service.harness import tokenized
 from tests.service.inference.attention.test_layer_passes import selection
-
-TARGET = TargetSelection(("decoder", "cross"), (2, 0), (7,), logprobs=False)
 
 
 def test_queries_and_keys_are_of_their_kinds() -> None:
@@ -19,35 +19,29 @@ def test_queries_and_keys_are_of_their_kinds() -> None:
     assert lengths.shape("cross") == (3, 7)
 
 
-def test_kinds_come_in_the_order_of_a_reply() -> None:
-    of_encoder = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3))
-    assert selection(target=TARGET).of_kinds == {
-        "encoder": of_encoder,
-        "decoder": ((2, 0), (7,)),
-        "cross": ((2, 0), (7,)),
-    }
-    assert list(selection(target=TARGET).of_kinds) == ["encoder", "decoder", "cross"]
-    assert selection(layers=(), heads=()).of_kinds == {}
+def test_lengths_are_of_a_text_and_its_target() -> None:
+    text = tokenized(5)
+    assert Lengths.of(text) == (5, 0)
+    assert Lengths.of(dataclasses.replace(text, target=tokenized(3))) == (5, 3)
 
 
 @pytest.mark.parametrize(
-    ("asked", "alone"),
+    ("include", "asked", "alone"),
     [
-        ({"weights": True}, True),
-        ({"weights": True, "target": TARGET}, True),
-        ({}, False),
-        *(({"weights": True, name: True}, False) for name in ("statistics", "rollout", "norms")),
-        ({"weights": True, "top_k": 3}, False),
-        ({"weights": True, "ablated": ((0, 0),)}, False),
-        ({"weights": True, "target": TargetSelection((), (), (), logprobs=True)}, False),
+        (["weights"], {}, True),
+        (["weights"], {"targets": True, "target": {"cross": ((2, 0), (7,))}}, True),
+        ([], {}, False),
+        *((["weights", name], {}, False) for name in ("stats", "rollout", "norms", "logprobs")),
+        (["weights"], {"top_k": 3}, False),
+        (["weights"], {"ablated": {"encoder": ((0, 0),)}}, False),
     ],
 )
-def test_whole_maps_alone(asked: dict[str, Any], alone: bool) -> None:
-    assert selection(**asked).only_weights is alone
+def test_whole_maps_alone(include: list[ArrayName], asked: dict[str, Any], alone: bool) -> None:
+    assert selection(*include, **asked).only_weights is alone
 
 
-@pytest.mark.parametrize("ablated", [{"ablated": ((0, 0),)}, {"cross_ablated": ((0, 0),)}])
-def test_a_head_of_any_kind_is_ablated(ablated: dict[str, Any]) -> None:
-    target = TargetSelection((), (), (), logprobs=False, **ablated)
-    assert selection(target=target).ablates
-    assert not selection(target=TARGET).ablates
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_a_head_of_any_kind_is_ablated(kind: str) -> None:
+    nothing: dict[str, Any] = {"encoder": (), "decoder": (), "cross": ()}
+    assert selection(ablated=nothing | {kind: ((0, 0),)}).ablates
+    assert not selection(ablated=nothing).ablates

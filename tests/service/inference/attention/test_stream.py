@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.api.native.attention import written
-from service.api.native.attention_forms import Writer
+from service.api.native.attention.maps import written
+from service.api.native.attention.writers import Writer
 from service.api.wire.media import Part
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
 from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
@@ -30,15 +30,7 @@ pytestmark = pytest.mark.anyio
 S = 8
 ONE_LAYER = 4 * 2 * S * S
 """Bytes of all heads' maps of one layer of one text."""
-ALL = AttentionSelection(
-    layers=(0, 1),
-    heads=(0, 1),
-    weights=True,
-    statistics=False,
-    rollout=False,
-    top_k=None,
-    ablated=(),
-)
+ALL = AttentionSelection({"encoder": ((0, 1), (0, 1))})
 
 
 class Log:
@@ -110,8 +102,8 @@ async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_co
 ) -> None:
     engine = Watched()
     monkeypatch.setattr("service.inference.attention.stream.LAYER_BYTES", ONE_LAYER)
-    statistics = dataclasses.replace(ALL, weights=False, statistics=True)
-    one_head = dataclasses.replace(statistics, heads=(1,))
+    statistics = dataclasses.replace(ALL, include=frozenset({"stats"}))
+    one_head = dataclasses.replace(statistics, maps={"encoder": ((0, 1), (1,))})
     with batching(engine) as (batcher, _):
 
         def ask(selection: AttentionSelection, *lengths: int) -> None:
@@ -122,7 +114,7 @@ async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_co
         with pytest.raises(ReplyTooLarge, match=r"inputs\[1\] has 9 tokens: the maps of 2 heads"):
             ask(statistics, S, S + 1)
         with pytest.raises(ReplyTooLarge, match="of 2 heads of one layer take 648 bytes"):
-            ask(dataclasses.replace(one_head, rollout=True), S + 1)
+            ask(dataclasses.replace(one_head, include=frozenset({"stats", "rollout"})), S + 1)
     assert engine.seen == ""
 
 
@@ -172,7 +164,7 @@ async def test_texts_come_in_order_each_with_its_layers_in_the_order_asked(
     monkeypatch.setattr("service.inference.attention.stream.GROUP_BYTES", group_bytes)
     monkeypatch.setattr("service.inference.attention.stream.CHUNK_TOKENS", chunk_tokens)
     of = subjects(8, 3, 1, 8, 20, 5, 5)
-    asked = AttentionSelection(**{**vars(ALL), "layers": layers, "heads": (1, 0)})
+    asked = AttentionSelection({"encoder": (layers, (1, 0))})
     with batching(FakeEngine(CONFIG, concurrency=2), max_batch_tokens=16) as (batcher, _):
         parts = [part async for part in streamed(batcher, of, asked)]
     wanted: list[bytes] = [b"start"]
@@ -223,7 +215,8 @@ async def test_more_maps_are_computed_at_a_time_where_they_are_not_kept(
 ) -> None:
     """18 layers are computed in groups of six if only their statistics are kept."""
     monkeypatch.setattr("service.inference.attention.stream.COMPUTED_BYTES", 6 * ONE_LAYER)
-    asked = AttentionSelection(**{**vars(ALL), "weights": kept, "statistics": True})
+    include: list[ArrayName] = ["weights", "stats"] if kept else ["stats"]
+    asked = dataclasses.replace(ALL, include=frozenset(include))
     engine = Watched()
     with batching(engine) as (batcher, _):
         stream = AttentionStream(batcher, CONFIG, asked, subjects(*[S] * 9), Timings(0, 0.0, 0.0))
@@ -415,7 +408,7 @@ async def test_only_the_first_chunk_has_to_be_admitted(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("ablated", [(), ((0, 1),)])
 async def test_its_times_are_those_of_all_its_steps(ablated: tuple[tuple[int, int], ...]) -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.02)
-    asked = AttentionSelection(**{**vars(ALL), "ablated": ablated})
+    asked = dataclasses.replace(ALL, ablated={"encoder": ablated})
     with batching(engine) as (batcher, _):
         timings = Timings(S, 0.0, 0.0)
         stream = AttentionStream(batcher, CONFIG, asked, subjects(S), timings)

@@ -9,23 +9,30 @@ import pytest
 
 from service.errors import ReplyTooLarge
 from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.attention.selection import TargetSelection
 from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import AttentionTarget, AttentionText
+from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
 from tests.service.harness import CONFIG, batching, tokenized
 from tests.service.inference.attention.test_stream import ALL, S, Watched, subjects
 
 pytestmark = pytest.mark.anyio
+OF_TARGET = (2, 0), (1,)
 THREE_KINDS = dataclasses.replace(
-    ALL, target=TargetSelection(("decoder", "cross"), (2, 0), (1,), logprobs=True)
+    ALL,
+    maps={**ALL.maps, "decoder": OF_TARGET, "cross": OF_TARGET},
+    include=ALL.include | {"logprobs"},
+    targets=True,
 )
 
 
 def with_targets(*lengths: tuple[int, int]) -> list[AttentionText]:
     """Return texts of S tokens with targets of T tokens."""
     return [
-        dataclasses.replace(one, target=AttentionTarget(tokenized(target, 50 + seed), (0,)))
+        dataclasses.replace(
+            one,
+            text=dataclasses.replace(one.text, target=tokenized(target, 50 + seed)),
+            target_separators=(0,),
+        )
         for seed, (one, (_, target)) in enumerate(
             zip(subjects(*(source for source, _ in lengths)), lengths, strict=True)
         )
@@ -70,8 +77,7 @@ async def test_a_layer_of_each_kind_is_bounded(
     kind: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.inference.attention.stream.LAYER_BYTES", 4 * S * S)
-    asked = TargetSelection((kind,), (0,), (1,), logprobs=False)
-    selection = dataclasses.replace(ALL, layers=(), heads=(), target=asked)
+    selection = dataclasses.replace(ALL, maps={kind: ((0,), (1,))}, targets=True)
     with batching(Watched()) as (batcher, _):
         fits = with_targets((S, S), (1, S), (S, 1))
         AttentionStream(batcher, CONFIG, selection, fits, Timings(0, 0.0, 0.0))

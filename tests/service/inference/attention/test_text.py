@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.signature import MapKind
 from service.engines.contract import Output, Pooling, Target, TargetOutput
 from service.inference.attention.layer_passes import LayerPass
-from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.text import (
-    AttentionTarget,
     AttentionText,
     StateLayers,
     attention_texts,
@@ -22,14 +22,15 @@ from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from tests.service.harness import tokenized
 from tests.service.with_targets import with_decoder
 
+ALONE = AttentionText(tokenized(5), (4,), Pooling(6, "mean"))
 TEXT = AttentionText(
-    tokenized(5), (4,), Pooling(6, "mean"), AttentionTarget(tokenized(3, 1), (0, 2))
+    dataclasses.replace(tokenized(5), target=tokenized(3, 1)), (4,), ALONE.pooling, (0, 2)
 )
-NOTHING = AttentionSelection((), (), True, False, False, None, ())
+NOTHING = AttentionSelection({})
 
 
 def one(layer: int, kind: Any) -> LayerPass:
-    return LayerPass(layer, (0,), selected=True, rollout=False, kind=kind)
+    return LayerPass(kind, layer, (0,), frozenset({"weights"}))
 
 
 def test_cross_attention_needs_the_encoders_last_state() -> None:
@@ -66,25 +67,22 @@ def target_of(selection: AttentionSelection, layers: StateLayers) -> Target | No
 
 def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
     none, both = StateLayers((0,), (), (), 6), StateLayers((6,), (1,), (0,), 6)
-    silent = TargetSelection((), (), (), logprobs=False)
+    reported = dataclasses.replace(NOTHING, include=frozenset({"logprobs"}))
+    assert ALONE.task(none, reported).target is None
     assert target_of(NOTHING, none) is None
-    assert target_of(dataclasses.replace(NOTHING, target=silent), none) is None
-    reported = dataclasses.replace(NOTHING, target=dataclasses.replace(silent, logprobs=True))
     found = target_of(reported, none)
     assert found is not None
     assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((), (), True)
-    found = target_of(dataclasses.replace(NOTHING, target=silent), both)
+    found = target_of(NOTHING, both)
     assert found is not None
-    assert found.labels is TEXT.target.text.input_ids  # type: ignore[union-attr]
+    assert found.labels is TEXT.text.target.input_ids  # type: ignore[union-attr]
     assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((1,), (0,), False)
 
 
 @pytest.mark.parametrize("of", ["encoder", "decoder", "cross"])
-def test_an_ablation_is_held_against_a_pass_without(of: str) -> None:
+def test_an_ablation_is_held_against_a_pass_without(of: MapKind) -> None:
     heads = ((1, 2),)
-    own = {"decoder": "ablated", "cross": "cross_ablated"}.get(of)
-    target = TargetSelection((), (), (), logprobs=False, **({own: heads} if own else {}))
-    asked = dataclasses.replace(NOTHING, target=target, ablated=() if own else heads)
+    asked = dataclasses.replace(NOTHING, ablated={of: heads})
     task, whole = TEXT.task(StateLayers((), (), (), 6), asked), TEXT.whole_task()
     assert task.target is not None
     assert whole.target is not None
@@ -104,9 +102,8 @@ def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artif
     manifest = with_decoder(artifact).manifest
     path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
     tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
-    (prepared,) = attention_texts(manifest, tokenizer, [text], [text])
-    assert prepared.separators == (1, 3)
-    assert prepared.target is not None
-    assert prepared.target.separators == (0, 2)
-    (plain,) = attention_texts(artifact.manifest, tokenizer, [text], [])
-    assert (plain.target, plain.lengths) == (None, (4, 0))
+    with_target = dataclasses.replace(text, target=text)
+    (prepared,) = attention_texts(manifest, tokenizer, [with_target])
+    assert (prepared.separators, prepared.target_separators) == ((1, 3), (0, 2))
+    (plain,) = attention_texts(artifact.manifest, tokenizer, [text])
+    assert (plain.target_separators, plain.lengths) == ((), (4, 0))

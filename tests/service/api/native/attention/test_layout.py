@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
-from service.api.native.attention_layout import json_bytes, part_tensors, tensor_specs
+from model.artifact.signature import MapKind
+from service.api.native.attention.layout import json_bytes, part_tensors, tensor_specs
 from service.api.wire.json_pieces import array_pieces
 from service.inference.attention.map_parts import MapPart
-from service.inference.attention.selection import Lengths, TargetSelection
+from service.inference.attention.selection import ArrayName, AttentionSelection, LayersAndHeads
 from tests.service import plain
-from tests.service.api.native.test_attention_forms import asking, softmax
+from tests.service.api.native.attention.test_writers import asking, softmax
+from tests.service.harness import tokenized
 
-LENGTHS = [Lengths(7, 4), Lengths(2, 9)]
-BOTH = TargetSelection(("decoder", "cross"), (1, 0), (3,), logprobs=True)
+TEXTS = [
+    dataclasses.replace(tokenized(source), target=tokenized(target))
+    for source, target in ((7, 4), (2, 9))
+]
+OF_ENCODER: LayersAndHeads = (0,), (1, 2)
+OF_DECODER: LayersAndHeads = (1, 0), (3,)
+BOTH: dict[MapKind, LayersAndHeads] = {"decoder": OF_DECODER, "cross": OF_DECODER}
 
 
-def shapes(**asked: object) -> dict[str, tuple[int, ...]]:
-    selection = dataclasses.replace(asking(layers=(0,), heads=(1, 2)), **asked)
-    return {spec.name: spec.shape for spec in tensor_specs(selection, LENGTHS, half=False)}
+def selecting(
+    maps: Mapping[MapKind, LayersAndHeads], *include: ArrayName, **asked: Any
+) -> AttentionSelection:
+    return AttentionSelection(maps, frozenset(include), **asked)
+
+
+def shapes(selection: AttentionSelection) -> dict[str, tuple[int, ...]]:
+    return {spec.name: spec.shape for spec in tensor_specs(selection, TEXTS, half=False)}
 
 
 def test_each_kind_has_its_own_layers_heads_and_tokens() -> None:
-    assert shapes(target=BOTH) == {
+    maps = {"encoder": OF_ENCODER} | BOTH
+    assert shapes(selecting(maps, "weights", "logprobs")) == {
         "attention.0": (1, 2, 7, 7),
         "decoder_attention.0": (2, 1, 4, 4),
         "cross_attention.0": (2, 1, 4, 7),
@@ -33,13 +48,13 @@ def test_each_kind_has_its_own_layers_heads_and_tokens() -> None:
         "cross_attention.1": (2, 1, 9, 2),
         "target_logprobs": (13,),
     }
-    largest = shapes(target=BOTH, top_k=5)
+    largest = shapes(selecting(maps, "weights", top_k=5))
     assert [largest[f"{kind}.1.indices"][-1] for kind in ("attention", "cross_attention")] == [2, 2]
     assert largest["decoder_attention.1.values"] == (2, 1, 9, 5)
 
 
 def test_norms_are_of_each_kind_and_whole() -> None:
-    norms = shapes(target=BOTH, norms=True, weights=True, top_k=1)
+    norms = shapes(selecting({"encoder": OF_ENCODER} | BOTH, "norms", "weights", top_k=1))
     assert {name: shape for name, shape in norms.items() if name.endswith("norms.1")} == {
         "norms.1": (1, 2, 2, 2),
         "decoder_norms.1": (2, 1, 9, 9),
@@ -48,8 +63,7 @@ def test_norms_are_of_each_kind_and_whole() -> None:
 
 
 def test_statistics_of_cross_attention_have_no_places() -> None:
-    cross = dataclasses.replace(BOTH, maps=("cross",), logprobs=False)
-    found = shapes(layers=(), heads=(), target=cross, statistics=True, weights=False)
+    found = shapes(selecting({"cross": OF_DECODER}, "stats"))
     names = [
         f"cross_stats.{i}.{n}"
         for i in (0, 1)
@@ -58,35 +72,35 @@ def test_statistics_of_cross_attention_have_no_places() -> None:
     assert found == dict.fromkeys(names, (2, 1))
 
 
-@pytest.mark.parametrize("head", ["ablated", "cross_ablated"])
-def test_shifts_are_of_all_texts(head: str) -> None:
-    ablating = dataclasses.replace(BOTH, maps=(), logprobs=False, **{head: ((0, 0),)})
-    found = shapes(layers=(), heads=(), target=ablating)
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_shifts_are_of_all_texts(kind: MapKind) -> None:
+    found = shapes(selecting({}, "weights", ablated={kind: ((0, 0),)}, targets=True))
     assert found == {"pooled_shift": (2,), "target_logprob_shift": (2,)}
-    assert shapes(weights=False, ablated=((0, 0),)) == {"pooled_shift": (2,)}
+    assert shapes(selecting({}, ablated={kind: ((0, 0),)})) == {"pooled_shift": (2,)}
 
 
 def test_parts_have_their_own_shapes_and_are_told() -> None:
     """Two texts of 7 and 2 tokens have targets of 4 and 9 tokens."""
     part = MapPart(queries=(-1, 0), max_size=3)
-    found = shapes(target=BOTH, norms=True, part=part)
+    found = shapes(selecting({"encoder": OF_ENCODER} | BOTH, "weights", "norms", part=part))
     assert [found[f"{kind}attention.0"][2:] for kind in ("", "decoder_", "cross_")] == [(2, 3)] * 3
     assert (found["cross_norms.1"], found["decoder_norms.1"]) == ((2, 1, 2, 2), (2, 1, 2, 3))
-    selection = dataclasses.replace(asking(), target=BOTH, part=part)
-    tensors = part_tensors(selection, LENGTHS)
+    whole = {"encoder": (tuple(range(3)), tuple(range(5)))} | BOTH
+    selection = selecting(whole, "weights", "logprobs", part=part)
+    tensors = part_tensors(selection, TEXTS)
     assert (len(tensors), tensors["queries.1"].tolist()) == (2 * 3 * 3, [1, 0])
     assert tensors["decoder_queries.1"].tolist() == tensors["cross_queries.1"].tolist() == [8, 0]
     assert tensors["cross_bins.0.keys"].tolist() == [[0, 3], [2, 5], [4, 7]]
     assert "keys.0" not in tensors
     alone = dataclasses.replace(selection, part=MapPart(queries=(-1, 0)))
     weights = 15 * 2 * 7 + 2 * (2 * 4 + 2 * 7) + 4
-    assert json_bytes(alone, [LENGTHS[0]]) == 15 * weights + 6 * 6
+    assert json_bytes(alone, TEXTS[:1]) == 15 * weights + 6 * 6
 
 
 def test_bytes_of_json_are_of_every_number() -> None:
-    selection = dataclasses.replace(asking(layers=(0,), heads=(1, 2)), target=BOTH)
+    selection = selecting({"encoder": OF_ENCODER} | BOTH, "weights", "logprobs")
     numbers = 2 * (49 + 4) + 2 * (16 + 81) + 2 * (28 + 18) + 13
-    assert json_bytes(selection, LENGTHS) == 15 * numbers
+    assert json_bytes(selection, TEXTS) == 15 * numbers
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 10, 64])
@@ -97,4 +111,4 @@ def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
     size = sum(len(b"".join(array_pieces(array))) for array in plain.largest(maps, top_k))
     asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
-    assert 0.6 < size / json_bytes(asked, [Lengths(512)]) <= 1
+    assert 0.6 < size / json_bytes(asked, [tokenized(512)]) <= 1

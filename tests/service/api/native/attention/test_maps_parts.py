@@ -15,7 +15,7 @@ from safetensors.numpy import load
 from transformers import BertModel
 
 from model.artifact.manifest import Artifact
-from service.api.native.replies import AttentionReply, AttentionResult
+from service.api.native.attention.replies import AttentionReply, AttentionResult
 from service.api.wire.media import SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from service.inference.attention import map_parts

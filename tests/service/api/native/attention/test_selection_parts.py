@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from service.api.native.attention_selection import AttentionRequest, attention_selection
-from service.api.native.map_parts import check_places
+from service.api.native.attention.selection import (
+    AttentionRequest,
+    attention_selection,
+    check_places,
+)
 from service.errors import Unprocessable
-from service.inference.attention.selection import Lengths
-from tests.service.harness import CONFIG
+from tests.service.harness import CONFIG, tokenized
 from tests.service.with_targets import decoder_like
 
 DECODER = decoder_like(CONFIG, layers=3, heads=4, start=102)
-LENGTHS = [Lengths(9, 4), Lengths(9, 4), Lengths(7, 5)]
+TEXTS = [
+    dataclasses.replace(tokenized(source), target=tokenized(target))
+    for source, target in ((9, 4), (9, 4), (7, 5))
+]
 OF_TARGETS = {"inputs": ["a"] * 3, "targets": ["b"] * 3}
 
 
 def check(body: dict[str, Any]) -> None:
     request = AttentionRequest.model_validate({"inputs": "a", **body})
-    check_places(attention_selection(request, CONFIG, DECODER.layers), LENGTHS)
+    check_places(attention_selection(request, CONFIG, DECODER.layers), TEXTS)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.numerics.shift import shift_right
-from service.api.native.attention_selection import AttentionRequest, attention_selection
+from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Pooling
 from service.engines.fake import FakeEngine
@@ -89,11 +89,12 @@ async def test_replies_are_the_engines_own(
     decoder = decoder_artifact.manifest.decoder
     assert decoder is not None
     selection = attention_selection(AttentionRequest.model_validate(body), config, decoder.layers)
-    assert selection.target is not None
     assert [*reply][2:6] == ["layers", "heads", "decoder_layers", "decoder_heads"]
-    assert (reply["layers"], reply["heads"]) == ([*selection.layers], [*selection.heads])
-    assert reply["decoder_layers"] == [*selection.target.layers]
-    assert reply["decoder_heads"] == [*selection.target.heads]
+    for prefix, kinds in (("", ["encoder"]), ("decoder_", ["decoder", "cross"])):
+        selected = [own for kind, own in selection.maps.items() if kind in kinds]
+        layers, heads = selected[0] if selected else ((), ())
+        assert reply[f"{prefix}layers"] == [*layers]
+        assert reply[f"{prefix}heads"] == [*heads]
     for pair, result in zip(
         tokenized_pairs(decoder_artifact, TEXTS, TARGETS), reply["results"], strict=True
     ):

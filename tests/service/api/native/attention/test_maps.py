@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.native.attention import WHOLE_BYTES
+from service.api.native.attention.maps import WHOLE_BYTES
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.route import PartsResponse, Reply
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.api.native.targets import Targets, TextsWithTargets
-from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.inference.attention.selection import Lengths
+from service.api.native.texts import (
+    Header,
+    Targets,
+    metadata,
+    text_bytes,
+    text_fields,
+    text_tensors,
+    usage,
+)
 from tests.service.harness import tokenized
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Targets)
@@ -41,30 +48,30 @@ def test_what_is_no_target(given: Any, says: str) -> None:
 
 
 def test_without_targets_nothing_is_added() -> None:
-    alone = TextsWithTargets(TEXTS)
-    assert alone.lengths == [Lengths(3, 0), Lengths(1, 0)]
-    assert alone.usage == usage(TEXTS)
-    assert alone.fields(1) == text_fields(TEXTS[1])
-    assert alone.tensors().keys() == text_tensors(TEXTS).keys()
-    assert alone.metadata(HEADER) == metadata(HEADER, TEXTS)
+    assert usage(TEXTS) == {"inputs": 2, "tokens": 4}
+    names = [*text_fields(TEXTS[1]), *text_tensors(TEXTS), *metadata(HEADER, TEXTS)]
+    assert not [name for name in names if name.startswith("target")]
 
 
 def test_targets_have_lists_of_their_own() -> None:
     targets = [tokenized(1, 5), tokenized(4, 6)]
-    texts = TextsWithTargets(TEXTS, targets)
-    assert texts.lengths == [Lengths(3, 1), Lengths(1, 4)]
-    assert texts.usage == {"inputs": 2, "tokens": 9}
-    fields = texts.fields(1)
+    texts = [
+        dataclasses.replace(text, target=target)
+        for text, target in zip(TEXTS, targets, strict=True)
+    ]
+    assert usage(texts) == {"inputs": 2, "tokens": 9}
+    assert text_bytes(texts) == text_bytes(TEXTS) + text_bytes(targets)
+    fields = text_fields(texts[1])
     assert fields["tokens"] == TEXTS[1].tokens
     assert (fields["target_tokens"], fields["target_truncated"]) == (targets[1].tokens, False)
-    tensors = texts.tensors()
+    tensors = text_tensors(texts)
     assert tensors["target_cu_seqlens"].tolist() == [0, 1, 5]
     ids = [token for target in targets for token in target.input_ids.tolist()]
     assert tensors["target_token_ids"].tolist() == ids
     assert tensors["target_truncated"].tolist() == [1, 0]
     lists = {
         name: json.loads(value)
-        for name, value in texts.metadata(HEADER).items()
+        for name, value in metadata(HEADER, texts).items()
         if name not in ("model", "backend")
     }
     assert lists["usage"]["tokens"] == 9

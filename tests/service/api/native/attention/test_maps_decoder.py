@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.native.replies import AttentionResult
+from service.api.native.attention.replies import AttentionResult
 from service.api.wire.media import SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from tests.model.encoder_decoders import Pair, transformers_says

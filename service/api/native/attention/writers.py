@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
-from service.api.native.attention_layout import (
+from service.api.native.attention.layout import (
     PREFIXES,
     part_fields,
     part_tensors,
     tensor_specs,
 )
-from service.api.native.targets import TextsWithTargets
-from service.api.native.texts import Header
+from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.wire.json_pieces import array_pieces, arrays_pieces, as_json, member_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
 from service.engines.contract import Floats
 from service.inference.attention.maps import LayerMaps, TextSummary, Weights
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 class Writer(Protocol):
@@ -64,7 +65,7 @@ class BinaryWriter:
         self,
         header: Header,
         selection: AttentionSelection,
-        texts: TextsWithTargets,
+        texts: Sequence[TokenizedText],
         *,
         half: bool,
     ) -> None:
@@ -73,22 +74,22 @@ class BinaryWriter:
         Args:
             header: fields of the reply before its results.
             selection: requested parts of the maps.
-            texts: texts and targets of the request.
+            texts: texts of the request, with their targets.
             half: whether weights are float16.
 
         """
         self._half = half
-        self._texts = texts.tensors() | part_tensors(selection, texts.lengths)
+        self._texts = text_tensors(texts) | part_tensors(selection, texts)
         specs = aligned(
             [
                 *(Spec(name, t.dtype.name, t.shape) for name, t in self._texts.items()),
-                *tensor_specs(selection, texts.lengths, half=half),
+                *tensor_specs(selection, texts, half=half),
             ]
         )
-        self._head = safetensors_head(specs, texts.metadata(header))
+        self._head = safetensors_head(specs, metadata(header, texts))
         self.length: int | None = len(self._head) + sum(spec.nbytes for spec in specs)
         keeps_weights = selection.top_k is not None or (half and not selection.only_weights)
-        self.keeps_back = keeps_weights or (selection.norms and selection.weights)
+        self.keeps_back = keeps_weights or selection.include >= {"weights", "norms"}
         self._due = deque((spec.name, spec.nbytes) for spec in specs)
         self._ready: dict[str, deque[Part]] = defaultdict(deque)
         self._shifts: dict[str, list[float]] = defaultdict(list)
@@ -158,11 +159,10 @@ class JsonWriter:
     length: int | None = None
 
     def __init__(
-        self, header: Header, selection: AttentionSelection, texts: TextsWithTargets
+        self, header: Header, selection: AttentionSelection, texts: Sequence[TokenizedText]
     ) -> None:
         self._header, self._selection, self._texts = header, selection, texts
-        self._lengths = texts.lengths
-        self.keeps_back = selection.top_k is not None or selection.norms
+        self.keeps_back = selection.top_k is not None or "norms" in selection.include
         self._kind: MapKind | None = None
         """Kind of the maps written last for the text; None before the first."""
         self._values: list[Weights] = []
@@ -212,10 +212,11 @@ class JsonWriter:
 
     def end(self) -> list[Part]:
         """Return the end of the results, and the usage."""
-        return [b'],"usage":' + as_json(self._texts.usage) + b"}"]
+        return [b'],"usage":' + as_json(usage(self._texts)) + b"}"]
 
     def _open(self, index: int) -> bytes:
-        fields = self._texts.fields(index) | part_fields(self._selection, self._lengths[index])
+        text = self._texts[index]
+        fields = text_fields(text) | part_fields(self._selection, Lengths.of(text))
         return (b"," if index else b"") + as_json(fields)[:-1]
 
     def _opening(self, maps: LayerMaps) -> bytes:
@@ -241,5 +242,5 @@ def _shifts(summary: TextSummary) -> dict[str, float]:
     return {name: value for name, value in shifts.items() if value is not None}
 
 
-def _memory(array: Any) -> memoryview:
+def _memory(array: NDArray[np.generic]) -> memoryview:
     return as_bytes(np.ascontiguousarray(array))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
+from service.api.native.attention.selection import check_places, map_part
 from service.api.native.indices import (
     Ablate,
     EncoderHead,
@@ -19,7 +19,6 @@ from service.api.native.indices import (
     ablated_heads,
     selected_index,
 )
-from service.api.native.map_parts import check_axis
 from service.api.native.replies import TextResult, Usage
 from service.api.native.texts import (
     TextRequest,
@@ -38,10 +37,10 @@ from service.api.wire.route import (
     model_of,
 )
 from service.inference.attention.map_parts import MapPart, places
+from service.inference.attention.selection import AttentionSelection
 from service.inference.encoding import PreparedTexts
 from service.inference.head_scores import (
     ComparedText,
-    HeadSelection,
     check_lengths,
     compare,
     require_scores,
@@ -110,38 +109,37 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         body.inputs, body.options, caller_of(request), "attention", body.backend
     )
     check_lengths(prepared)
-    check_tokens(selection.part, prepared.texts)
+    check_places(selection, prepared.texts)
+    ((layer,), (head,)) = selection.maps["encoder"]
     size = reply_bytes(prepared.texts, selection.part, inference.config.head_size)
-    head = {
+    names = {
         "model": model.name,
         "backend": prepared.engine,
-        "layer": selection.layer,
-        "head": selection.head,
+        "layer": layer,
+        "head": head,
         "scale": scale(inference.config),
         **notice_field(prepared.timings.notices),
     }
     held = size + working_bytes(inference, prepared)
     with reserve(request, size, held=held, advice=FEWER) as reply:
         compared = await compare(prepared, selection)
-        pieces = reply_pieces(head, prepared, selection.part, compared)
+        pieces = reply_pieces(names, prepared, selection.part, compared)
         return reply.response([pieces], JSON, prepared.timings)
 
 
-def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> HeadSelection:
-    """Return the head and the tokens that a request selects, with non-negative head indices.
+def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:
+    """Return the selection of the requested head and tokens, with non-negative head indices.
 
     Raises:
         Unprocessable: the layer or head does not exist, or an ablated head is listed twice.
 
     """
-    queries, keys = (
-        None if asked is None else tuple(asked) for asked in (request.queries, request.keys)
-    )
-    return HeadSelection(
-        selected_index("layer", request.layer, config.num_hidden_layers),
-        selected_index("head", request.head, config.num_attention_heads),
-        MapPart(queries, keys),
-        ablated_heads(request.ablate, "encoder", config, ""),
+    layer = selected_index("layer", request.layer, config.num_hidden_layers)
+    head = selected_index("head", request.head, config.num_attention_heads)
+    return AttentionSelection(
+        {"encoder": ((layer,), (head,))},
+        part=map_part(request.queries, request.keys),
+        ablated={"encoder": ablated_heads(request.ablate, "encoder", config, "")},
     )
 
 
@@ -155,19 +153,6 @@ def scale(config: EncoderConfig) -> float | None:
     return 1 / math.sqrt(config.head_size)
 
 
-def check_tokens(part: MapPart, texts: Sequence[TokenizedText]) -> None:
-    """Reject queries and keys that do not exist in a text or are listed twice.
-
-    Raises:
-        Unprocessable: an index is invalid; the message names the text.
-
-    """
-    for index, text in enumerate(texts):
-        for name, asked in (("queries", part.queries), ("keys", part.keys)):
-            if asked is not None:
-                check_axis(name, asked, len(text.input_ids), f"inputs[{index}]")
-
-
 def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int:
     """Return the predicted bytes of the reply, for queries and keys of `size` features."""
     numbers = 0
@@ -178,11 +163,14 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
 
 
 def reply_pieces(
-    head: dict[str, Any], prepared: PreparedTexts, part: MapPart, compared: Sequence[ComparedText]
+    names: dict[str, object],
+    prepared: PreparedTexts,
+    part: MapPart,
+    compared: Sequence[ComparedText],
 ) -> Unwritten:
     """Yield the JSON reply."""
     asked = {"queries": part.queries, "keys": part.keys}
-    yield orjson.dumps({**head, "results": []}).removesuffix(b"]}")
+    yield orjson.dumps({**names, "results": []}).removesuffix(b"]}")
     for number, (text, scores) in enumerate(zip(prepared.texts, compared, strict=True)):
         fields = text_fields(text) | {
             name: places(values, len(text.input_ids))

@@ -7,10 +7,8 @@ of a map); Q selected queries and K selected keys of a map, P maximum rows and c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
@@ -18,19 +16,20 @@ from service.api.wire.safetensors import Spec
 from service.inference.attention.map_parts import Places, bins, places
 from service.inference.attention.maps import STATISTICS_OF
 from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.tokenization.tokenized import TokenizedText
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
 """Kind of maps → prefix of the names `attention`, `norms` and `stats`."""
 
 
-def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int:
+def json_bytes(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> int:
     """Return an upper bound of the bytes of the JSON format."""
     total = 0
-    for index, own in enumerate(lengths):
+    for index, own in enumerate(map(Lengths.of, texts)):
         for spec in text_specs(selection, index, own):
             each = JSON_BYTES_PER_INDEX if spec.dtype == "int32" else JSON_BYTES_PER_FLOAT
             total += spec.nbytes // np.dtype(spec.dtype).itemsize * each
-        if selection.target and selection.target.logprobs:
+        if "logprobs" in selection.include:
             total += own.target * JSON_BYTES_PER_FLOAT
         numbers = sum(values.size for values in part_places(selection, own).values())
         total += numbers * JSON_BYTES_PER_INDEX
@@ -46,7 +45,7 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
     """
     part, places_by_name = selection.part, dict[str, Places]()
     asked = {"queries": part.queries, "keys": part.keys}
-    for kind in selection.of_kinds:
+    for kind in selection.maps:
         prefix, sizes = PREFIXES[kind], lengths.shape(kind)
         for (name, values), size in zip(asked.items(), sizes, strict=True):
             if values is not None:
@@ -57,24 +56,26 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
     return places_by_name
 
 
-def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, Any]:
+def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, object]:
     """Return `part_places` as JSON fields of a text, with both bins as members of `bins`."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
+    bounds: dict[str, dict[str, Places]] = {}
     for name, values in part_places(selection, lengths).items():
         field, _, member = name.partition(".")
         if member:
-            fields.setdefault(field, {})[member] = values
+            fields[field] = bounds.setdefault(field, {})
+            bounds[field][member] = values
         else:
             fields[field] = values
     return fields
 
 
 def part_tensors(
-    selection: AttentionSelection, lengths: Sequence[Lengths]
-) -> dict[str, NDArray[Any]]:
+    selection: AttentionSelection, texts: Sequence[TokenizedText]
+) -> dict[str, Places]:
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
-    for index, own in enumerate(lengths):
+    for index, own in enumerate(map(Lengths.of, texts)):
         for name, values in part_places(selection, own).items():
             field, dot, member = name.partition(".")
             tensors[f"{field}.{index}{dot}{member}"] = values
@@ -82,17 +83,17 @@ def part_tensors(
 
 
 def tensor_specs(
-    selection: AttentionSelection, lengths: Sequence[Lengths], *, half: bool
+    selection: AttentionSelection, texts: Sequence[TokenizedText], *, half: bool
 ) -> Iterator[Spec]:
     """Yield the tensors of each text, then the tensors that span all texts."""
+    lengths = [*map(Lengths.of, texts)]
     for index, own in enumerate(lengths):
         yield from text_specs(selection, index, own, half=half)
-    target = selection.target
     if selection.ablates:
         yield Spec("pooled_shift", "float32", (len(lengths),))
-        if target:
+        if selection.targets:
             yield Spec("target_logprob_shift", "float32", (len(lengths),))
-    if target and target.logprobs:
+    if "logprobs" in selection.include:
         yield Spec("target_logprobs", "float32", (sum(own.target for own in lengths),))
 
 
@@ -101,24 +102,23 @@ def text_specs(
 ) -> Iterator[Spec]:
     """Yield the tensors of one text, in the order of their computation."""
     dtype = "float16" if half else "float32"
-    for kind, (layers, heads) in selection.of_kinds.items():
+    for kind, (layers, heads) in selection.maps.items():
         name, maps = f"{PREFIXES[kind]}attention.{index}", (len(layers), len(heads))
         queries, keys = selection.part.shape(*lengths.shape(kind))
-        if selection.weights and selection.top_k is None:
+        if "weights" in selection.include and selection.top_k is None:
             yield Spec(name, dtype, (*maps, queries, keys))
-        elif selection.weights:
+        elif "weights" in selection.include:
             shape = (*maps, queries, min(selection.top_k or 0, keys))
             yield Spec(f"{name}.indices", "int32", shape)
             yield Spec(f"{name}.values", dtype, shape)
-    if selection.norms:
-        for kind, (layers, heads) in selection.of_kinds.items():
+    if "norms" in selection.include:
+        for kind, (layers, heads) in selection.maps.items():
             shape = (len(layers), len(heads), *selection.part.shape(*lengths.shape(kind)))
             yield Spec(f"{PREFIXES[kind]}norms.{index}", "float32", shape)
-    if selection.statistics:
-        for kind, (layers, heads) in selection.of_kinds.items():
+    if "stats" in selection.include:
+        for kind, (layers, heads) in selection.maps.items():
             stats, maps = f"{PREFIXES[kind]}stats.{index}", (len(layers), len(heads))
             yield from (Spec(f"{stats}.{name}", "float32", maps) for name in STATISTICS_OF[kind])
-    if selection.rollout:
-        yield Spec(f"rollout.{index}", "float32", (lengths.source, lengths.source))
-    if selection.norm_rollout:
-        yield Spec(f"norm_rollout.{index}", "float32", (lengths.source, lengths.source))
+    for name in ("rollout", "norm_rollout"):
+        if name in selection.include:
+            yield Spec(f"{name}.{index}", "float32", (lengths.source, lengths.source))

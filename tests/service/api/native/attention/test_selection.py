@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from model.config.encoder import EncoderConfig
-from service.api.native.attention_selection import AttentionRequest, attention_selection
+from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.attention.selection import AttentionSelection
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(
@@ -27,15 +27,8 @@ def head(layer: int, number: int) -> dict[str, int]:
 
 def test_the_defaults_are_all_whole_maps_in_float32() -> None:
     found = asked()
-    assert found == AttentionSelection(
-        layers=(0, 1, 2, 3, 4, 5),
-        heads=(0, 1, 2, 3),
-        weights=True,
-        statistics=False,
-        rollout=False,
-        top_k=None,
-        ablated=(),
-    )
+    every = (0, 1, 2, 3, 4, 5), (0, 1, 2, 3)
+    assert found == AttentionSelection({"encoder": every}, ablated={"encoder": ()})
     assert found.only_weights
 
 
@@ -48,20 +41,18 @@ def test_the_defaults_are_all_whole_maps_in_float32() -> None:
         ({"ablate": [head(-1, -4), head(0, 3)]}, "ablated", ((5, 0), (0, 3))),
         ({"ablate": [head(1, 0), head(1, 1), head(2, 0)]}, "ablated", ((1, 0), (1, 1), (2, 0))),
         ({"ablate": None}, "ablated", ()),
-        ({"include": ["stats"]}, "weights", False),
-        ({"include": ["stats"]}, "statistics", True),
-        ({"include": ["rollout", "weights"]}, "rollout", True),
-        ({"include": ["rollout", "weights"]}, "weights", True),
-        ({"include": ["norms"]}, "norms", True),
-        ({"include": ["norms"]}, "weights", False),
-        ({"include": ["norm_rollout"]}, "norm_rollout", True),
-        ({"include": ["norm_rollout", "rollout"]}, "norms", False),
+        ({"include": ["stats"]}, "include", {"stats"}),
+        ({"include": ["rollout", "weights"]}, "include", {"rollout", "weights"}),
+        ({"include": ["norm_rollout", "norms"]}, "include", {"norms", "norm_rollout"}),
         ({"top_k": 1}, "top_k", 1),
         ({"top_k": 10**6}, "top_k", 10**6),
     ],
 )
 def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
-    assert getattr(asked(**body), name) == wanted
+    found = asked(**body)
+    layers, heads = found.maps["encoder"]
+    of_encoder = {"layers": layers, "heads": heads, "ablated": found.ablated["encoder"]}
+    assert of_encoder.get(name, getattr(found, name, None)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -119,28 +110,29 @@ def with_targets(**body: Any) -> AttentionSelection:
 
 def test_with_targets_cross_attention_is_the_default() -> None:
     found = with_targets()
-    assert (found.layers, found.heads) == ((), ())
-    assert found.target == TargetSelection(("cross",), (0, 1, 2), tuple(range(8)), logprobs=False)
+    assert found.maps == {"cross": ((0, 1, 2), tuple(range(8)))}
+    assert found.targets
     assert found.only_weights
     assert attention_selection(AttentionRequest(inputs=["a"]), SIX, THREE) == asked()
 
 
 def test_indices_are_of_each_kind_asked_for() -> None:
     found = with_targets(maps=["cross", "encoder", "decoder"], layers=[-1, 0], heads=[-1])
-    assert (found.layers, found.heads) == ((5, 0), (3,))
-    assert found.target == TargetSelection(("decoder", "cross"), (2, 0), (7,), logprobs=False)
-    assert [*found.of_kinds] == ["encoder", "decoder", "cross"]
-    assert with_targets(maps=["decoder"], heads=[7]).of_kinds == {"decoder": ((0, 1, 2), (7,))}
-    own = with_targets(maps=["encoder"], layers=[5], include=["logprobs"]).target
-    assert own == TargetSelection((), (), (), logprobs=True)
+    of_decoder = (2, 0), (7,)
+    assert [*found.maps.items()] == [
+        ("encoder", ((5, 0), (3,))),
+        ("decoder", of_decoder),
+        ("cross", of_decoder),
+    ]
+    assert with_targets(maps=["decoder"], heads=[7]).maps == {"decoder": ((0, 1, 2), (7,))}
+    own = with_targets(maps=["encoder"], layers=[5], include=["logprobs"])
+    assert ([*own.maps], own.include, own.targets) == (["encoder"], {"logprobs"}, True)
 
 
 def test_heads_of_each_kind_are_ablated() -> None:
     heads = [head(5, 3), head(-1, 7) | {"map": "decoder"}, head(0, -8) | {"map": "cross"}]
     found = with_targets(ablate=heads)
-    assert found.ablated == ((5, 3),)
-    assert found.target is not None
-    assert (found.target.ablated, found.target.cross_ablated) == (((2, 7),), ((0, 0),))
+    assert found.ablated == {"encoder": ((5, 3),), "decoder": ((2, 7),), "cross": ((0, 0),)}
     assert found.ablates
     assert not found.only_weights
     assert with_targets(ablate=heads[2:]).ablates

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
@@ -19,16 +20,15 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from model.config.encoder import EncoderConfig
-from service.api.native.attention import written as written_parts
-from service.api.native.attention_forms import BinaryWriter, JsonWriter
-from service.api.native.attention_layout import json_bytes
-from service.api.native.targets import TextsWithTargets
+from service.api.native.attention.layout import json_bytes
+from service.api.native.attention.maps import written as written_parts
+from service.api.native.attention.writers import BinaryWriter, JsonWriter
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import array_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.attention.selection import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
@@ -48,28 +48,30 @@ WIDTHS = {"F32": 4, "I32": 4, "F16": 2, "U8": 1}
 
 
 def asking(
-    include: Sequence[str] = ("weights",),
+    include: Sequence[ArrayName] = ("weights",),
     top_k: int | None = None,
     ablated: tuple[tuple[int, int], ...] = (),
     layers: Sequence[int] = range(3),
     heads: Sequence[int] = range(5),
 ) -> AttentionSelection:
     return AttentionSelection(
-        layers=tuple(layers),
-        heads=tuple(heads),
-        weights="weights" in include,
-        statistics="stats" in include,
-        rollout="rollout" in include,
+        {"encoder": (tuple(layers), tuple(heads))},
+        frozenset(include),
         top_k=top_k,
-        ablated=ablated,
-        norms="norms" in include,
-        norm_rollout="norm_rollout" in include,
+        ablated={"encoder": ablated},
     )
+
+
+def named(asked: AttentionSelection) -> str:
+    """Return a name of a test of a selection, the same in every process."""
+    ablating = " ablating" if asked.ablates else ""
+    return f"{sorted(asked.include)} of {asked.maps}, top_k {asked.top_k}{ablating}"
 
 
 def everything() -> list[AttentionSelection]:
     """Yield all pairs of options; choices of layers and heads alternate."""
-    names = ("weights", "stats", "rollout")
+    names: tuple[ArrayName, ...] = ("weights", "stats", "rollout")
+    subsets: list[tuple[ArrayName, ...]]
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
     subsets += [("norms",), ("norm_rollout",), ("weights", "norms"), ("norms", "rollout")]
     subsets += [(*names, "norms", "norm_rollout")]
@@ -102,12 +104,13 @@ def written(
 ) -> bytes:
     """Return the reply to some texts."""
     texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
-    header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
+    layers, heads = asked.maps["encoder"]
+    header = Header("a/model", "torch", {"layers": [*layers], "heads": [*heads]})
     writer: BinaryWriter | JsonWriter
     if binary:
-        writer = BinaryWriter(header, asked, TextsWithTargets(texts), half=half)
+        writer = BinaryWriter(header, asked, texts, half=half)
     else:
-        writer = JsonWriter(header, asked, TextsWithTargets(texts))
+        writer = JsonWriter(header, asked, texts)
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
@@ -139,7 +142,7 @@ def products_of(
 def answers(
     text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> list[Output]:
-    task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
+    task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated["encoder"])
     hidden = zip(ENGINE.expected(task).hidden, layers, strict=True)
     return [
         ENGINE.expected(MapsTask(states, states, n, tuple(heads), values=True))
@@ -150,7 +153,7 @@ def answers(
 def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
     pooled = [
         ENGINE.expected(TextTask(text.input_ids, text.segment_ids, (), POOLING, ablated)).pooled
-        for ablated in (asked.ablated, ())
+        for ablated in (asked.ablated["encoder"], ())
     ]
     return plain.turned(*pooled)  # type: ignore[arg-type]
 
@@ -158,39 +161,39 @@ def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
 def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSelection) -> None:
     """Check that a text's JSON is complete and right, and has no other fields."""
     fields = set(TEXT_FIELDS)
-    maps = maps_of(text, asked, asked.layers, asked.heads)
-    if asked.weights and asked.top_k is None:
+    maps = maps_of(text, asked, *asked.maps["encoder"])
+    if "weights" in asked.include and asked.top_k is None:
         fields.add("attention")
         np.testing.assert_array_equal(np.array(found["attention"], "f4"), maps, strict=True)
-    elif asked.weights:
+    elif "weights" in asked.include:
         fields.add("attention")
         assert found["attention"].keys() == {"indices", "values"}
         indices, values = plain.largest(maps, asked.top_k or 0)
         np.testing.assert_array_equal(np.array(found["attention"]["indices"]), indices, strict=True)
         largest = np.array(found["attention"]["values"], "f4")
         np.testing.assert_array_equal(largest, values, strict=True)
-    if asked.statistics:
+    if "stats" in asked.include:
         fields.add("stats")
         wanted = plain.statistics(maps, separators(text))
         assert found["stats"].keys() == wanted.keys()
         for name, values in wanted.items():
             array = np.array(found["stats"][name])
             np.testing.assert_allclose(array, values, atol=1e-6, strict=True)
-    if asked.rollout:
+    if "rollout" in asked.include:
         fields.add("rollout")
         whole = plain.rollout(maps_of(text, asked, range(3), range(5)))
         np.testing.assert_allclose(np.array(found["rollout"]), whole, atol=1e-6, strict=True)
-    if asked.norms:
+    if "norms" in asked.include:
         fields.add("norms")
-        wanted_norms = plain.norms(maps, products_of(text, asked, asked.layers, asked.heads))
+        wanted_norms = plain.norms(maps, products_of(text, asked, *asked.maps["encoder"]))
         norms = np.array(found["norms"])
         np.testing.assert_allclose(norms, wanted_norms, rtol=1e-6, strict=True)
-    if asked.norm_rollout:
+    if "norm_rollout" in asked.include:
         fields.add("norm_rollout")
         every = text, asked, range(3), range(5)
         whole = plain.norm_rollout(maps_of(*every), products_of(*every))
         np.testing.assert_allclose(np.array(found["norm_rollout"]), whole, atol=1e-6, strict=True)
-    if asked.ablated:
+    if asked.ablates:
         fields.add("pooled_shift")
         assert found["pooled_shift"] == pytest.approx(expected_shift(text, asked), abs=1e-6)
     assert found.keys() == fields
@@ -213,19 +216,19 @@ def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) 
         "truncated": np.array([result["truncated"] for result in results], np.uint8),
     }
     for index, result in enumerate(results):
-        if asked.weights and asked.top_k is None:
+        if "weights" in asked.include and asked.top_k is None:
             found[f"attention.{index}"] = np.array(result["attention"], "f4").astype(weights)
-        elif asked.weights:
+        elif "weights" in asked.include:
             indices, values = result["attention"]["indices"], result["attention"]["values"]
             found[f"attention.{index}.indices"] = np.array(indices, np.int32)
             found[f"attention.{index}.values"] = np.array(values, "f4").astype(weights)
         for name, values in result.get("stats", {}).items():
             found[f"stats.{index}.{name}"] = np.array(values, np.float32)
-        if asked.rollout:
+        if "rollout" in asked.include:
             found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
         for name in {"norms", "norm_rollout"} & result.keys():
             found[f"{name}.{index}"] = np.array(result[name], np.float32)
-    if asked.ablated:
+    if asked.ablates:
         shifts = [result["pooled_shift"] for result in results]
         found["pooled_shift"] = np.array(shifts, np.float32)
     return found
@@ -251,12 +254,12 @@ def assert_aligned(body: bytes) -> None:
     assert end == len(body) - 8 - size
 
 
-@pytest.mark.parametrize("asked", everything(), ids=str)
+@pytest.mark.parametrize("asked", everything(), ids=named)
 def test_both_forms_hold_what_was_computed(asked: AttentionSelection, tmp_path: Path) -> None:
     reply = json.loads(written(asked, RAGGED, binary=False))
     assert [*reply] == ["model", "backend", "layers", "heads", "results", "usage"]
     assert (reply["model"], reply["backend"]) == ("a/model", "torch")
-    assert (reply["layers"], reply["heads"]) == ([*asked.layers], [*asked.heads])
+    assert [reply["layers"], reply["heads"]] == [*map(list, asked.maps["encoder"])]
     assert reply["usage"] == {"inputs": 5, "tokens": 16}
     for seed, (length, result) in enumerate(zip(RAGGED, reply["results"], strict=True)):
         assert_result(result, tokenized(length, seed), asked)
@@ -292,9 +295,7 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 
 def test_maps_are_sent_as_they_are() -> None:
-    writer = BinaryWriter(
-        Header("a/model", "onnx", {}), asking(), TextsWithTargets([tokenized(4)]), half=False
-    )
+    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)], half=False)
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
     turned = maps.transpose(0, 2, 1)
@@ -336,7 +337,7 @@ def test_json_is_never_longer_than_predicted(
     asked: AttentionSelection, lengths: list[int], top_k: int, sharpness: float
 ) -> None:
     if asked.top_k is not None:
-        asked = AttentionSelection(**{**vars(asked), "top_k": top_k})
+        asked = dataclasses.replace(asked, top_k=top_k)
     engine = SharpEngine(ODD)
     engine.sharpness = sharpness
     body = written(asked, lengths, binary=False, engine=engine)
@@ -345,7 +346,7 @@ def test_json_is_never_longer_than_predicted(
         for name in result.keys() - TEXT_FIELDS:
             del result[name]
     numbers = len(body) - len(orjson.dumps(reply)) - NAMES_OF_MEMBERS * len(lengths)
-    assert numbers <= json_bytes(asked, [Lengths(length) for length in lengths])
+    assert numbers <= json_bytes(asked, [tokenized(length) for length in lengths])
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1, 2, 3, 4, 6, 10])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
@@ -13,20 +14,25 @@ import pytest
 import safetensors.numpy
 
 from model.artifact.signature import MapKind
-from service.api.native.attention import written as written_parts
-from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
-from service.api.native.targets import TextsWithTargets
+from service.api.native.attention.maps import written as written_parts
+from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer
 from service.api.native.texts import Header
-from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.engines.contract import Ablated
+from service.inference.attention.selection import (
+    NO_MAPS,
+    ArrayName,
+    AttentionSelection,
+    LayersAndHeads,
+)
 from service.inference.attention.stream import AttentionStream
-from service.inference.attention.text import AttentionTarget, AttentionText
+from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
-from tests.service.api.native.test_attention_forms import (
+from tests.service.api.native.attention.test_writers import (
     ENGINE,
     ODD,
     POOLING,
-    asking,
     assert_aligned,
+    named,
     same,
 )
 from tests.service.harness import batching, body_of, tokenized
@@ -40,7 +46,7 @@ KINDS: list[tuple[MapKind, ...]] = [
     ("decoder", "cross"),
     ("encoder", "decoder", "cross"),
 ]
-INCLUDED: list[tuple[str, ...]] = [
+INCLUDED: list[tuple[ArrayName, ...]] = [
     ("weights",),
     ("stats",),
     ("logprobs",),
@@ -49,26 +55,27 @@ INCLUDED: list[tuple[str, ...]] = [
 ]
 
 
+OF_ENCODER: LayersAndHeads = (2, 0), (4, 1)
+OF_DECODER: LayersAndHeads = (1, 0), (2, 0, 3)
+
+
 def selections() -> list[AttentionSelection]:
     found = []
-    ablations: list[dict[str, Any]] = [{}, {"ablated": ((1, 0),), "cross_ablated": ((0, 2),)}]
+    ablations: list[dict[MapKind, Ablated]] = [
+        {},
+        {"encoder": ((0, 3),), "decoder": ((1, 0),), "cross": ((0, 2),)},
+    ]
     for kinds, include, ablated in itertools.product(KINDS, INCLUDED, ablations):
-        encoder = "encoder" in kinds
-        target = TargetSelection(
-            tuple(kind for kind in kinds if kind != "encoder"),
-            layers=(1, 0),
-            heads=(2, 0, 3),
-            logprobs="logprobs" in include,
-            **ablated,
-        )
+        maps = {kind: OF_ENCODER if kind == "encoder" else OF_DECODER for kind in kinds}
         for top_k in (None, 2) if "weights" in include else (None,):
-            rollout = ("rollout",) if encoder and top_k else ()
-            whole = asking((*include, *rollout), top_k, ((0, 3),) if ablated else ())
+            rollout: list[ArrayName] = ["rollout"] if "encoder" in kinds and top_k else []
             found.append(
                 AttentionSelection(
-                    **vars(whole)
-                    | {"layers": (2, 0) if encoder else (), "heads": (4, 1) if encoder else ()}
-                    | {"target": target}
+                    maps,
+                    frozenset({*include, *rollout}),
+                    top_k=top_k,
+                    ablated=ablated,
+                    targets=True,
                 )
             )
     return found
@@ -83,8 +90,9 @@ def texts() -> list[TextWithTarget]:
 
 def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> bytes:
     every = texts()
-    given = TextsWithTargets([one.text for one in every], [one.target for one in every])
-    header = Header("a/model", "torch", {"layers": [*asked.layers], "decoder_layers": [1, 0]})
+    given = [dataclasses.replace(one.text, target=one.target) for one in every]
+    layers, _ = asked.maps.get("encoder", NO_MAPS)
+    header = Header("a/model", "torch", {"layers": [*layers], "decoder_layers": [1, 0]})
     writer: Writer = JsonWriter(header, asked, given)
     if binary:
         writer = BinaryWriter(header, asked, given, half=half)
@@ -92,10 +100,8 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
     async def parts() -> list[bytes]:
         with batching(ENGINE) as (batcher, _):
             of = [
-                AttentionText(
-                    one.text, (*one.separators,), POOLING, AttentionTarget(one.target, (0,))
-                )
-                for one in every
+                AttentionText(text, (*one.separators,), POOLING, (0,))
+                for text, one in zip(given, every, strict=True)
             ]
             stream = AttentionStream(
                 batcher, ODD, asked, of, Timings(0, 0.0, 0.0), convert=writer.dump
@@ -151,7 +157,7 @@ def joined(results: Sequence[dict[str, Any]], name: str, dtype: Any) -> Any:
     return np.concatenate([np.array(one[name], dtype) for one in results])
 
 
-@pytest.mark.parametrize("asked", selections(), ids=str)
+@pytest.mark.parametrize("asked", selections(), ids=named)
 def test_both_forms_hold_what_was_computed(asked: AttentionSelection) -> None:
     body = written(asked, binary=False)
     reply = json.loads(body)

@@ -10,12 +10,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
-from service.api.native.attention_layout import json_bytes
-from service.api.native.attention_selection import AttentionRequest, attention_selection
-from service.api.native.map_parts import check_places
-from service.api.native.replies import AttentionReply, documented
-from service.api.native.targets import TextsWithTargets
+from service.api.native.attention.layout import json_bytes
+from service.api.native.attention.replies import AttentionReply
+from service.api.native.attention.selection import (
+    AttentionRequest,
+    attention_selection,
+    check_places,
+)
+from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer
+from service.api.native.replies import documented
 from service.api.native.texts import Header, text_bytes
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.reserved import check_size, reserve
@@ -30,7 +33,7 @@ from service.api.wire.route import (
 )
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import NO_MAPS, AttentionSelection
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
 
 WHOLE_BYTES = 2**20
@@ -59,18 +62,18 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
     header = Header(model.name, prepared.engine, _selected(selection), prepared.timings.notices)
-    texts = TextsWithTargets(prepared.texts, prepared.targets)
-    check_places(selection, texts.lengths)
+    texts = prepared.texts
+    check_places(selection, texts)
     writer: BinaryWriter | JsonWriter
     if binary:
         writer = BinaryWriter(header, selection, texts, half=half)
     else:
         writer = JsonWriter(header, selection, texts)
-    size = writer.length or json_bytes(selection, texts.lengths)
-    less = FEWER_NORMS if selection.norms else FEWER_MAPS
+    size = writer.length or json_bytes(selection, texts)
+    less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
     check_size(size, service_of(request).settings.max_response_bytes, less, binary=binary)
     if not writer.length:
-        size += text_bytes([*texts.texts, *texts.targets])
+        size += text_bytes(texts)
     stream = inference.attention(prepared, selection, writer.dump)
     return PartsResponse(await stream_reply(request, stream, writer, size))
 
@@ -137,8 +140,9 @@ async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Par
 
 def _selected(selection: AttentionSelection) -> dict[str, list[int]]:
     """Return the reply's fields that list the selected layers and heads."""
-    fields = {"layers": [*selection.layers], "heads": [*selection.heads]}
-    if target := selection.target:
-        wanted = (target.layers, target.heads) if target.maps else ((), ())
-        fields |= {"decoder_layers": [*wanted[0]], "decoder_heads": [*wanted[1]]}
+    layers, heads = selection.maps.get("encoder", NO_MAPS)
+    fields = {"layers": [*layers], "heads": [*heads]}
+    if selection.targets:
+        layers, heads = selection.maps.get("decoder") or selection.maps.get("cross", NO_MAPS)
+        fields |= {"decoder_layers": [*layers], "decoder_heads": [*heads]}
     return fields

@@ -1,0 +1,217 @@
+"""Request schema of `POST /attention`, and the selection of maps that it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, Field
+
+from model.artifact.signature import MapKind
+from model.config.encoder import EncoderConfig
+from service.api.native.indices import (
+    Ablate,
+    Head,
+    Indices,
+    ablated_heads,
+    selected_heads,
+)
+from service.api.native.texts import Targets, TextRequest, no_duplicates
+from service.engines.contract import Ablated
+from service.errors import Unprocessable
+from service.inference.attention.map_parts import MapPart
+from service.inference.attention.selection import (
+    ArrayName,
+    AttentionSelection,
+    LayersAndHeads,
+    Lengths,
+)
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
+
+ENCODER: tuple[MapKind, ...] = ("encoder",)
+DECODER: tuple[MapKind, ...] = ("decoder", "cross")
+"""Kinds of maps of the decoder, in the order of a reply."""
+
+
+class AttentionRequest(TextRequest):
+    """Request body of `POST /attention`."""
+
+    targets: Targets = Field(
+        None, description="Decoder output to score for each input: one text for each input."
+    )
+    maps: (
+        Annotated[list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)]
+        | None
+    ) = Field(None, description="By default `cross` with targets, else `encoder`.")
+    layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
+    heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
+    include: Annotated[
+        list[ArrayName],
+        Field(min_length=1, max_length=len(get_args(ArrayName))),
+        AfterValidator(no_duplicates),
+    ] = Field(
+        default=["weights"],
+        description="Maps, statistics of each map, attention rollout of the encoder, norms of "
+        "each head's contributions, norm rollout of the encoder, and the log-probability of each "
+        "target token.",
+    )
+    queries: Indices = Field(
+        None,
+        description="Rows of each map, 0 … S−1, negative from the end of each text; all by "
+        "default.",
+    )
+    keys: Indices = Field(None, description="Columns of each map, likewise.")
+    max_size: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum rows and columns of each map: larger maps are max-pooled, and `bins` "
+        "holds the token range of each cell.",
+    )
+    top_k: int | None = Field(
+        None, ge=1, description="Return only the k largest weights of each query."
+    )
+    ablate: Ablate[Head] = Field(None, description="Heads whose output is set to zero.")
+    dtype: Literal["float32", "float16"] = Field("float32", description="For the binary format.")
+
+    @property
+    def part(self) -> MapPart:
+        """Requested part of each map."""
+        return map_part(self.queries, self.keys, self.max_size)
+
+    @property
+    def target_options(self) -> Options:
+        """Tokenisation options of the targets."""
+        return Options(self.truncate, self.truncation_direction, naming="targets[{}]")
+
+
+def map_part(
+    queries: Sequence[int] | None, keys: Sequence[int] | None, max_size: int | None = None
+) -> MapPart:
+    """Return the part of each map with some queries and keys; None for all."""
+    rows, columns = (None if asked is None else tuple(asked) for asked in (queries, keys))
+    return MapPart(rows, columns, max_size)
+
+
+def attention_selection(
+    request: AttentionRequest, config: EncoderConfig, decoder: EncoderConfig | None = None
+) -> AttentionSelection:
+    """Return the selection of a request, with non-negative indices.
+
+    Args:
+        request: body of the request.
+        config: encoder's configuration.
+        decoder: decoder's configuration, if the model has a decoder.
+
+    Raises:
+        Unprocessable: a layer or head does not exist or is listed twice, `top_k` or a map part is
+            set without maps, or a decoder's output is requested without a decoder or targets.
+
+    """
+    _check_part(request)
+    stack = _decoder(request, decoder)
+    kinds = request.maps or ["cross" if stack else "encoder"]
+    for name in ("rollout", "norm_rollout"):
+        if name in request.include and "encoder" not in kinds:
+            raise Unprocessable(f"{name} is of the encoder, whose maps `maps` leaves out")
+    maps: dict[MapKind, LayersAndHeads] = {}
+    ablated: dict[MapKind, Ablated] = {}
+    for name, own, of_stack in (("encoder", config, ENCODER), ("decoder", stack, DECODER)):
+        if own is None:
+            continue
+        whose = f" of the {name}" if stack else ""
+        if wanted := [kind for kind in of_stack if kind in kinds]:
+            selected = selected_heads(request.layers, request.heads, own, whose)
+            maps |= dict.fromkeys(wanted, selected)
+        for kind in of_stack:
+            ablated[kind] = ablated_heads(request.ablate, kind, own, whose)
+    return AttentionSelection(
+        maps,
+        frozenset(request.include),
+        request.part,
+        request.top_k,
+        ablated,
+        targets=stack is not None,
+    )
+
+
+def check_places(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> None:
+    """Reject queries and keys that do not exist in a text or are listed twice.
+
+    Raises:
+        Unprocessable: an index is invalid; the message names the text.
+
+    """
+    asked = ("queries", selection.part.queries), ("keys", selection.part.keys)
+    checked: set[tuple[str, int]] = set()
+    for index, text in enumerate(texts if selection.part.chosen else ()):
+        for kind in selection.maps:
+            of_target = kind != "encoder", kind == "decoder"
+            for (name, values), size, read_by_decoder in zip(
+                asked, Lengths.of(text).shape(kind), of_target, strict=True
+            ):
+                if values is not None and (name, size) not in checked:
+                    whose = f"{'targets' if read_by_decoder else 'inputs'}[{index}]"
+                    _check_axis(name, values, size, whose)
+                    checked.add((name, size))
+
+
+def _check_part(request: AttentionRequest) -> None:
+    """Reject a map part or `top_k` without maps, or a map part that contradicts `top_k`.
+
+    Raises:
+        Unprocessable: the fields contradict each other.
+
+    """
+    part, weights = request.part, "weights" in request.include
+    given = {"queries": part.queries, "keys": part.keys, "max_size": part.max_size}
+    asked = [name for name, value in given.items() if value is not None]
+    if asked and not (weights or "norms" in request.include):
+        raise Unprocessable(f"{asked[0]} is of weights and norms, which `include` leaves out")
+    if request.top_k is None:
+        return
+    if asked not in ([], ["queries"]):
+        raise Unprocessable(f"{asked[-1]} and top_k both choose keys: leave one of them out")
+    if not weights:
+        raise Unprocessable("top_k is of the weights, which `include` leaves out")
+
+
+def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> EncoderConfig | None:
+    """Return the decoder's configuration if the request has targets, else None.
+
+    Raises:
+        Unprocessable: a decoder's output is requested without a decoder or targets, or the number
+            of targets differs from the number of inputs.
+
+    """
+    asked = [f"maps: {kind}" for kind in request.maps or () if kind != "encoder"]
+    asked += [f"ablate: map {head.map}" for head in request.ablate or () if head.map != "encoder"]
+    asked += ["include: logprobs"] if "logprobs" in request.include else []
+    asked = ["targets"] if request.targets else asked
+    if asked and decoder is None:
+        raise Unprocessable(f"{asked[0]}: this model has no decoder")
+    if asked and not request.targets:
+        raise Unprocessable(f"{asked[0]} needs `targets`, one text an input")
+    if request.targets and len(request.targets) != len(request.inputs):
+        raise Unprocessable(
+            f"{len(request.targets)} targets of {len(request.inputs)} inputs: each input has one"
+        )
+    return decoder if request.targets else None
+
+
+def _check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
+    """Reject token indices that are out of range for `size` tokens, or listed twice.
+
+    Raises:
+        Unprocessable: an index is invalid; the message names the text.
+
+    """
+    for value in min(values), max(values):
+        if not -size <= value < size:
+            raise Unprocessable(
+                f"{name}: {value} is not in {-size} … {size - 1}, the tokens of {text}"
+            )
+    if len({value % size for value in values}) != len(values):
+        raise Unprocessable(
+            f"{name}: one of {text} is listed twice (negative ones count from the end)"
+        )
