@@ -62,7 +62,9 @@ def create_app(
             for model in state.models:
                 model.live_verification.open()
                 await stack.enter_async_context(model.watch.watching())
-            await stack.enter_async_context(releasing(state.bodies, state.replies))
+            await stack.enter_async_context(
+                releasing((state.bodies, state.replies), state.models.release_memory)
+            )
             if peers:
                 answers: Answers = {
                     "ready": state.readiness.answer,

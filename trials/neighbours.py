@@ -179,8 +179,7 @@ async def bytes_at_work(service: Service, scale: Scale) -> int:
 
     At short scale, where its growth is not judged, of a service that has just started.
 
-    What ONNX Runtime keeps for such batches it takes at the first of them, whoever sends it, and
-    never again: 170 MB with the default model.
+    ONNX Runtime keeps 170 MB for such batches with the default model, until memory is released.
     """
     if scale is Scale.SHORT:
         return service.resident_bytes()

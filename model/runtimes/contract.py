@@ -134,6 +134,9 @@ class Runtime(Protocol):
 
         """
 
+    def release_memory(self) -> None:
+        """Return memory that is kept between calls, and free now, to the system."""
+
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:

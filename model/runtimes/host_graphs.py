@@ -33,6 +33,9 @@ class HostGraphs:
         self._decomposition = GraphDecomposition(artifact, load)
         self._layer_parts = GraphLayerParts(artifact, load)
 
+    def release_memory(self) -> None:
+        """Do nothing, if the runtime keeps no memory between calls."""
+
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
     ) -> Floats:

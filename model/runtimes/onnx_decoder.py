@@ -72,6 +72,11 @@ class OnnxDecoder:
         self._heads = {kind: HeadParameters(artifact, kind) for kind in DECODER_KINDS}
         self._rows = max(1, LOGITS // config.layers.vocab_size)
 
+    @property
+    def sessions(self) -> set[Session]:
+        """All sessions of the decoder."""
+        return {*self._sessions.shared.values(), self._sessions.lone}
+
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
         """Return `[T, H]` per state, and per layer's query states."""
         layers = sorted({layer for _, layer in asked.states})

@@ -154,5 +154,8 @@ class Engine(ABC):
     def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
         """Run slow first batches in advance: `batch_tokens` tokens, texts of at most `longest`."""
 
+    def release_memory(self) -> None:  # noqa: B027
+        """Return memory that is kept between batches, and free now, to the system."""
+
     def close(self) -> None:  # noqa: B027
         """Release the engine's resources; it cannot be used afterwards."""

@@ -44,6 +44,11 @@ class RuntimeEngine(Engine):
         """Run the runtime's own warm-up."""
         self._runtime.warm_up(batch_tokens, longest)
 
+    def release_memory(self) -> None:
+        """Release the runtime's memory, while the device is alive."""
+        if self.alive:
+            self._runtime.release_memory()
+
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         """Return the outputs of `compute`; convert the runtime's exceptions to the service's."""
         try:

@@ -13,6 +13,7 @@ from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
+from service.system import resources
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,12 @@ class Models:
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
+
+    def release_memory(self) -> None:
+        """Return memory that engines and the allocator keep, and is free now, to the system."""
+        for model in self:
+            model.inference.engines.default.engine.release_memory()
+        resources.release_memory()
 
     def twin_of(self, model: ServedModel) -> ServedModel | None:
         """Return the fp32 twin that computes a model's heads; None if it has no twin."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from service.errors import Overloaded, RequestTooLarge
-from service.system import resources
 
 RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
 """How often freed memory goes back to the system, if bodies and replies have held so much since."""
@@ -132,8 +131,16 @@ class Reservation:
 
 
 @contextlib.asynccontextmanager
-async def releasing(*budgets: ByteBudget) -> AsyncIterator[None]:
-    """Let the memory of large bodies and replies go back to the system soon after they are done."""
+async def releasing(
+    budgets: Sequence[ByteBudget], release_memory: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Return the memory of large bodies and replies to the system soon after they are done.
+
+    Args:
+        budgets: budgets whose returned bytes count.
+        release_memory: function called in a thread, at most every `RELEASE_SECONDS`.
+
+    """
 
     async def release() -> None:
         released = 0
@@ -142,7 +149,7 @@ async def releasing(*budgets: ByteBudget) -> AsyncIterator[None]:
             returned = sum(budget.returned for budget in budgets)
             if returned - released >= RELEASE_BYTES:
                 released = returned
-                await asyncio.to_thread(resources.release_memory)
+                await asyncio.to_thread(release_memory)
 
     task = asyncio.create_task(release())
     try:

@@ -186,3 +186,11 @@ def test_a_graph_that_cannot_be_loaded_is_named(bart_artifact: Artifact, tmp_pat
     with pytest.raises(ModelError, match=r"ONNX Runtime cannot load logprobs\.onnx"):
         OnnxRuntime(Artifact(tmp_path, manifest, bart_artifact.sha256))
     assert load_artifact(bart_artifact.folder).manifest == manifest
+
+
+def test_every_session_releases_its_arena(bart_artifact: Artifact) -> None:
+    runtime = OnnxRuntime(bart_artifact, threads=2)
+    source = pack([(np.arange(5), np.zeros(5, np.int64))])
+    before = runtime.hidden_states(source, [1])
+    runtime.release_memory()
+    assert np.array_equal(runtime.hidden_states(source, [1]), before)

@@ -12,9 +12,12 @@ from safetensors.numpy import load_file
 
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
+from model.config.encoder import EncoderConfig
+from model.runtimes.host import HostRuntime
 from service.engines.contract import (
     DecomposeTask,
     Engine,
+    Floats,
     MapsTask,
     Output,
     Pooling,
@@ -22,6 +25,7 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.onnx import OnnxEngine
+from service.engines.runtime import RuntimeEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
 from tests.service.harness import assert_same, text
@@ -254,3 +258,31 @@ def test_threads_get_their_own_answers(engine: Engine) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
+
+
+class Keeping(HostRuntime):
+    """Runtime that counts the releases of its memory."""
+
+    provider = "none"
+    released = 0
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+
+    def hidden_states(self, *_: object) -> list[Floats]:
+        raise NotImplementedError
+
+    def attention(self, *_: object) -> Floats:
+        raise NotImplementedError
+
+    def release_memory(self) -> None:
+        self.released += 1
+
+
+def test_memory_is_released_unless_the_device_is_lost(artifact: Artifact) -> None:
+    runtime = Keeping(artifact.manifest.config)
+    engine = RuntimeEngine("onnx", runtime, 1)
+    engine.release_memory()
+    runtime.alive = False
+    engine.release_memory()
+    assert runtime.released == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, TextTask
 from service.models.state import state_of
+from service.system import resources
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE
 from tests.service.harness import Client, GatedEngine, assert_problem, serving, until
 from tests.service.several import fake_of, variant
@@ -161,3 +163,17 @@ async def test_what_waits_is_told_of_each_model(artifact: Artifact) -> None:
         for engine in engines:
             engine.let_through()
         assert await asyncio.gather(*asked) == [200] * 4
+
+
+async def test_every_engine_returns_memory_before_the_allocator_does(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[object] = []
+    artifacts = [variant(artifact, "first", 128), variant(artifact, "second", 64)]
+    engines = [fake_of(one) for one in artifacts]
+    for engine in engines:
+        monkeypatch.setattr(engine, "release_memory", functools.partial(released.append, engine))
+    monkeypatch.setattr(resources, "release_memory", functools.partial(released.append, "all"))
+    async with serving(artifacts, engines) as client:
+        state_of(client.app).models.release_memory()
+    assert released == [*engines, "all"]

@@ -74,11 +74,8 @@ def test_one_alone_always_may() -> None:
 async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[int] = []
     monkeypatch.setattr("service.system.budget.RELEASE_SECONDS", 0.01)
-    monkeypatch.setattr(
-        "service.system.resources.release_memory", lambda: released.append(budget.returned)
-    )
     budget, other = ByteBudget(100), ByteBudget(100)
-    async with releasing(budget, other):
+    async with releasing((budget, other), lambda: released.append(budget.returned)):
         with budget.hold(RELEASE_BYTES):
             await asyncio.sleep(0.05)
             assert released == []  # it is in use
