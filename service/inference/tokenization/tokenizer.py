@@ -142,8 +142,11 @@ class TextTokenizer:
         prompt = self._prompts.named(prompt_name).text
         whole = [prompt + text for text in texts]
         encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
-        ids = map(self._source.ids, encodings)
-        return list(map(Spelling.of, whole, encodings, ids))
+        name = self._source.whole.id_to_token
+        return [
+            Spelling.of(text, encoding, self._source.ids(encoding), name)
+            for text, encoding in zip(whole, encodings, strict=True)
+        ]
 
     def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
         """Return the text of token ids.
