@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.api import dialects
+from service.api.head_errors import describe_head_errors
 from service.api.security_schemes import describe_keys
 from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
@@ -89,6 +90,7 @@ def create_app(
     )
     app.state.service = state
     dialects.install(app, settings)
+    describe_head_errors(app)
     if settings.api_keys is not None or settings.keys_file is not None:
         describe_keys(app)
     middleware.install(

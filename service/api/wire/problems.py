@@ -47,6 +47,7 @@ PROBLEMS: Responses = {
         421: "Unknown host",
         422: "Wrong schema or invalid input",
         429: "Overloaded",
+        431: "Head too large",
         500: "The engine failed",
         501: "The requested engine is not installed, or the model's graph lacks the output",
         503: "The requested engine is down",

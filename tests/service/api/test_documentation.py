@@ -45,6 +45,7 @@ async def test_the_documents(client: httpx.AsyncClient) -> None:
             "421",
             "422",
             "429",
+            "431",
             "500",
             "501",
             "503",
