@@ -162,17 +162,29 @@ class Lane:
 
 
 def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entry[object]]:
-    """Return the window's first entry, and entries nearest to its length within the budget."""
+    """Return the window's first entry, and entries nearest to its length within the budget.
+
+    An entry of another client is left out unless that client's first entry is in the batch.
+    Otherwise a client's long texts would use its share, and its single texts would wait for them.
+    """
     first = window[0].task.tokens
     batch: list[Entry[object]] = []
+    heads: dict[str, Entry[object]] = {}
+    for entry in window:
+        heads.setdefault(entry.submission.caller.client, entry)
+    taken = {window[0].submission.caller.client}
     longest = real = 0
     for entry in sorted(
         window, key=lambda entry: (abs(entry.task.tokens - first), entry.task.tokens)
     ):
+        client = entry.submission.caller.client
+        if client not in taken and entry is not heads[client]:
+            continue
         length = entry.task.tokens
         grid = max(longest, length) * (len(batch) + 1)
         full = batch and real + length > max_batch_tokens
         if not full and grid - real - length <= MAX_PADDING_SHARE * grid:
             batch.append(entry)
+            taken.add(client)
             longest, real = max(longest, length), real + length
     return batch

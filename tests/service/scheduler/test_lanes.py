@@ -109,3 +109,37 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
             assert same == sorted(same)
             assert not younger or max(same) < min(younger)
     assert lane.queued_tokens == lane.queued_texts == 0
+
+
+@pytest.mark.anyio
+async def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
+    """Batches that another client's list begins leave the long texts of this client waiting."""
+    lane, numbers = Lane("encode", 1.0), itertools.count()
+
+    def push(client: str, *lengths: int) -> Submission:
+        submission = Submission([text(length) for length in lengths], numbers, Caller(client))
+        lane.push(submission)
+        return submission
+
+    push("other", *[256] * 128)
+    lane.take(512)
+    push("own", *[256] * 128)
+    lane.take(512)
+    single = push("own", 9).entries[0]
+    batches = 0
+    while single.waiting:
+        lane.take(512)
+        batches += 1
+    assert batches <= 3
+
+
+def test_first_texts_of_other_clients_fill_a_batch() -> None:
+    lane, numbers = Lane("encode", 1.0), itertools.count()
+
+    async def push() -> None:
+        for client in "abc":
+            lane.push(Submission([text(8), text(8)], numbers, Caller(client)))
+
+    asyncio.run(push())
+    clients = [entry.submission.caller.client for entry in lane.take(48)]
+    assert sorted(clients) == [*"aabbcc"]
