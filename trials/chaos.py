@@ -28,6 +28,7 @@ TRIALS: dict[str, Trial] = {
     "disconnects": disconnects.run,
     "stalls": stalls.run,
     "neighbours": neighbours.run,
+    "at_once": neighbours.run_at_once,
     "explanations": explanations.run,
     "saturation": saturation.run,
     "bodies": bodies.run,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from testing.client import ask, request
 from testing.generators import generate, load_beside
 from testing.load import Job
-from trials.gates import Gate, Scale, at_most, exactly, main
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.overload import Probes, p99, probing
 from trials.servers import Service, serve
 from trials.task_models import TASK_MODEL, TaskClass, with_task_model
@@ -41,6 +41,8 @@ TASK = {"truncate": True, "model": TASK_MODEL}
 BINARY = {"accept": "application/vnd.safetensors"}
 SLOW_BYTES, SLOW_SECONDS = 2**16, 0.1
 MEMORY_SECONDS = 60
+DEADLINE = 30_000.0
+"""Default of `--request-timeout-seconds`, in milliseconds."""
 ADDRESS = "127.0.0.2"
 """Address of the other client."""
 Beside = Callable[[Service], AbstractAsyncContextManager[None]]
@@ -113,6 +115,16 @@ explaining = sending(
     connections=8,
 )
 CONNECTIONS = 64
+LISTS = {
+    "512 texts of 3,760 characters to /tokenize": ("/tokenize", {"inputs": [LONG] * 512}),
+    "500,000 exclamation marks to /tokenize": ("/tokenize", {"inputs": "!" * 500_000}),
+    "512 texts of 3,760 characters to /encode": ("/encode", {"inputs": [LONG] * 512, **CUT}),
+    "512 texts of 3,760 characters to /verify": (
+        "/verify",
+        {"inputs": [LONG] * 512, "truncate": True},
+    ),
+}
+"""Path and body of large requests, by their description."""
 NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour(
         "lists of 512 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 512, **CUT})
@@ -136,21 +148,9 @@ NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, CONNECTIONS)),
     Neighbour("8 connections of /explain, warm", explaining),
     Neighbour("8 connections of /explain, cold", explaining, fresh=True),
-    Neighbour(
-        "512 texts of 3,760 characters to /tokenize, 64 connections",
-        sending("/tokenize", {"inputs": [LONG] * 512}, {}, CONNECTIONS),
-    ),
-    Neighbour(
-        "500,000 exclamation marks to /tokenize, 64 connections",
-        sending("/tokenize", {"inputs": "!" * 500_000}, {}, CONNECTIONS),
-    ),
-    Neighbour(
-        "512 texts of 3,760 characters to /encode, 64 connections",
-        sending("/encode", {"inputs": [LONG] * 512, **CUT}, {}, CONNECTIONS),
-    ),
-    Neighbour(
-        "512 texts of 3,760 characters to /verify, 64 connections",
-        sending("/verify", {"inputs": [LONG] * 512, "truncate": True}, {}, CONNECTIONS),
+    *(
+        Neighbour(f"{name}, 64 connections", sending(*asked, {}, CONNECTIONS))
+        for name, asked in LISTS.items()
     ),
     Neighbour(
         "512 texts of 3,760 characters to /rerank, 64 connections",
@@ -230,10 +230,41 @@ async def trial(scale: Scale) -> list[Gate]:
     return gates
 
 
+async def trial_at_once(scale: Scale) -> list[Gate]:
+    """Return the gates of each large request, of which a fresh service gets 64 at once."""
+    gates = []
+    for name, asked in [*LISTS.items()][: scale.of(len(LISTS), 1)]:
+        async with serve() as service:
+            before = await bytes_at_work(service, scale)
+            service.forget_peak()
+            job = Job(
+                service.port,
+                [asked],
+                count=CONNECTIONS,
+                connections=CONNECTIONS,
+                patience_seconds=120.0,
+            )
+            result = await asyncio.to_thread(generate, job)
+            answered, shed = (result.latencies(outcome) for outcome in ("right", "shed"))
+            gates += [
+                exactly(f"{name}: otherwise", set(), {*result.outcomes} - {"right", "shed"}),
+                at_least(f"{name}: answered", 0, len(answered)),
+                at_most(f"{name}: last answer", DEADLINE * scale.slack, max([0, *answered]), " ms"),
+                at_most(f"{name}: last refusal", DEADLINE * scale.slack, max([0, *shed]), " ms"),
+                at_most(f"{name}: peak", before + MOST_BYTES, service.peak_bytes(), " bytes"),
+            ]
+    return gates
+
+
 def run(scale: Scale) -> list[Gate]:
-    """The gate of a single short text beside any one legal client."""
+    """Run the trial of a single short text beside any one legal client."""
     return asyncio.run(trial(scale))
 
 
+def run_at_once(scale: Scale) -> list[Gate]:
+    """Run the trial of 64 large requests at once."""
+    return asyncio.run(trial_at_once(scale))
+
+
 if __name__ == "__main__":
-    main(__doc__, neighbours=run)
+    main(__doc__, neighbours=run, at_once=run_at_once)
