@@ -32,6 +32,8 @@ class RequestContext(Generic[Model]):
     """Name of the API key, or address without keys; its requests share one rate of service."""
     key: str = ""
     """Name of the API key; empty without keys."""
+    status: int = 0
+    """Status of the reply; 0 until the reply has begun."""
     model: Model | None = None
     """Model that answers the request; None until the route has chosen it."""
     fingerprint: tuple[bytes, bytes] | None = None

@@ -27,6 +27,7 @@ from service.api import (
     vllm,
 )
 from service.api.cohere import errors as cohere_errors
+from service.api.direct_routes import DirectRoutes
 from service.api.infinity import errors as infinity_errors
 from service.api.jina import errors as jina_errors
 from service.api.kserve import errors as kserve_errors
@@ -101,6 +102,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_middleware(DirectRoutes, routes=app.router.routes, handlers=app.exception_handlers)
 
 
 def _reply(request: Request, error: ServiceError) -> Response:

@@ -20,7 +20,7 @@ from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -61,6 +61,8 @@ class HttpProtocol(StrictReader):
         self._count_refusal = count_refusal
         self.access_log = False  # uvicorn would log the raw target
         self._timeout = client_timeout_seconds
+        self._scope: Scope | None = None
+        """Scope of the running request, whose `on_disconnect` is called if the client leaves."""
         self._answering = 0
         """Number of requests whose reply is not complete."""
         self._final_error: ServiceError | None = None
@@ -84,6 +86,7 @@ class HttpProtocol(StrictReader):
         """Cancel the requests of a closed connection."""
         self._timer.cancel()
         super().connection_lost(exc)
+        self._disconnect()
 
     def reading(self) -> bool:
         """Return whether no error ends the connection yet; start the timeout of a head."""
@@ -108,6 +111,8 @@ class HttpProtocol(StrictReader):
         self._head_deadline = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._scope = cast(Scope, cycle.scope)
+        self._scope["on_disconnect"] = None
         if cycle.scope["http_version"] == "1.0":
             closing = until_close(cast(ASGIApp, app), cycle, self._cut_off)
             app = cast(ASGI3Application, closing)
@@ -124,7 +129,7 @@ class HttpProtocol(StrictReader):
         elif not self._in_head:
             self.close()
 
-    def refuse(self, error: ServiceError) -> None:
+from starlette.types import ASGIApp, Scope
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
@@ -137,6 +142,7 @@ class HttpProtocol(StrictReader):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            self._disconnect()
         if not self._answering:
             self._write_error(error)
 

@@ -83,7 +83,7 @@ class ExchangeMiddleware:
         except ENDINGS:
             raise
         except BaseException:
-            if not exchange.status:
+            if not exchange.context.status:
                 failure = ServiceError("something went wrong inside the service")
                 await self._refuse(exchange, receive, failure)
             self.metrics.answered(exchange.summary())
@@ -102,7 +102,9 @@ class ExchangeMiddleware:
             replayed = ReplayedBody(content)
             del content  # so that its reader can free it
             answer = self.app(exchange.scope, replayed, exchange.send)
-            ended = await _until_disconnect(answer, receive, lambda: exchange.complete)
+            ended = await _until_disconnect(
+                answer, exchange.scope, receive, lambda: exchange.complete
+            )
             exchange.client_left = not ended
         except ClientLeft:
             exchange.client_left = True
@@ -123,7 +125,7 @@ class Exchange:
     """Request and reply, with the context that routes and telemetry share."""
 
     __slots__ = ("_send", "body_complete", "client_left", "complete", "context",
-                 "received_bytes", "scope", "sent_bytes", "status")  # fmt: skip
+                 "received_bytes", "scope", "sent_bytes")  # fmt: skip
 
     def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
         self.context: RequestContext[object] = RequestContext(_request_id(scope), reservation)
@@ -131,8 +133,6 @@ class Exchange:
         self.scope = scope
         self.body_complete = False
         """Whether the last byte of the body was received."""
-        self.status = 0
-        """Status of the reply; 0 until the reply has begun."""
         self.complete = False
         """Whether the last byte of the reply was sent."""
         self.client_left = False
@@ -147,7 +147,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """Send a part of the reply; add the request's id and time to its head."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.context.status = message["status"]
             message["headers"] = [*message.get("headers", []), *self._headers()]
         else:
             self.complete = not message.get("more_body", False)
@@ -157,7 +157,7 @@ class Exchange:
     def summary(self) -> AnsweredRequest:
         """Return the request and its reply as the metrics count them."""
         sizes = self.received_bytes, self.sent_bytes
-        return AnsweredRequest(self.scope, self.context, self.status, self.seconds, *sizes)
+        return AnsweredRequest(self.scope, self.context, self.context.status, self.seconds, *sizes)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         headers = [
@@ -172,12 +172,14 @@ class Exchange:
 
 
 async def _until_disconnect(
-    answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
+    answer: Awaitable[None], scope: Scope, receive: Receive, complete: Callable[[], bool]
 ) -> bool:
     """Run the application; cancel it if the client leaves before its reply is complete.
 
     Args:
         answer: the application's run.
+        scope: scope of the request. `HttpProtocol` calls its `on_disconnect`; behind another
+            server, a task waits for the disconnect.
         receive: ASGI `receive`, which returns "disconnect" when the client has left, and also after
             a complete reply.
         complete: function that returns whether the reply is complete.
@@ -190,15 +192,21 @@ async def _until_disconnect(
     assert running is not None  # noqa: S101 - a server runs each request in a task
     left = False
 
-    async def watch() -> None:
+    def leave() -> None:
         nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        if not complete():
+        if not left and not complete():
             left = True
             running.cancel()
 
-    watching = asyncio.create_task(watch())
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    told = "on_disconnect" in scope
+    watching = None if told else asyncio.create_task(watch())
+    if told:
+        scope["on_disconnect"] = leave
     try:
         await answer
     except asyncio.CancelledError:
@@ -206,7 +214,10 @@ async def _until_disconnect(
             return False
         raise
     finally:
-        watching.cancel()
+        if watching:
+            watching.cancel()
+        else:
+            scope["on_disconnect"] = None
     return True
 
 

@@ -36,17 +36,27 @@ class Turns:
             pieces: pieces of the reply, each serialised within a millisecond when it is requested.
 
         """
-        part = _turn(pieces)
-        while len(part) >= TURN_BYTES:
-            yield part
-            async with self._turn:
-                await asyncio.sleep(0)  # other callbacks of the event loop
-                part = _turn(pieces)
+        part = part_of(pieces)
         if part:
             yield part
+        if len(part) >= TURN_BYTES:
+            async for part in self.rest(pieces):
+                yield part
+
+    async def rest(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
+        """Yield the parts of a reply after its first part, each in a turn."""
+        while True:
+            async with self._turn:
+                await asyncio.sleep(0)  # other callbacks of the event loop
+                part = part_of(pieces)
+            if part:
+                yield part
+            if len(part) < TURN_BYTES:
+                return
 
 
-def _turn(pieces: Iterator[bytes | memoryview]) -> bytes:
+def part_of(pieces: Iterator[bytes | memoryview]) -> bytes:
+    """Return the next pieces joined to at least `TURN_BYTES`; fewer bytes if no more follow."""
     taken: list[bytes | memoryview] = []
     size = 0
     for piece in pieces:

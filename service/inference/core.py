@@ -25,7 +25,7 @@ from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
-from service.inference.layer_vectors import finished, poolings_of, reductions_of, tasks_of
+from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
 from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
@@ -155,15 +155,19 @@ class Inference:
         """
         self.require_options(options)
         poolings = poolings_of(prepared, options, self.sentence)
-        modules = bool(self.sentence.modules)
         if options.recomputes:
             outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
-            return await finished(outputs, options, self.vectors, modules=modules)
-        tasks, reduce = tasks_of(prepared, options, poolings), reductions_of(options, poolings)
+            return await finished(outputs, options, self.vectors)
+        slow = bool(
+            self.sentence.modules
+        )  # matrix products, which are faster for all texts at once
+        vectors = None if slow else self.vectors
+        reduce = [Reduction(options, pooling, vectors) for pooling in poolings]
+        tasks = tasks_of(prepared, options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.value for result in results]
-        return await finished(outputs, options, self.vectors, modules=modules)
+        return await finished(outputs, options, self.vectors) if slow else outputs
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification.

@@ -4,39 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.numerics.pooling import pool
-from service.engines.contract import Output, Pooling, TextTask
+from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-
-INLINE_VECTORS = 32
-"""Maximum number of vectors that are normalised on the event loop; more use a thread."""
 
 
 @dataclass(frozen=True)
-class LayersReduction:
-    """Function from a text's hidden states of several layers to the requested arrays."""
+class Reduction:
+    """Function from a text's output to the requested arrays, called in the computing thread."""
 
     options: EncodeOptions
     pooling: Pooling
     """Pooling of every layer; its own layer is ignored."""
+    vectors: TextVectors | None = None
+    """Pipeline that cuts and normalises pooled vectors; None leaves them raw."""
 
     def __call__(self, output: Output) -> TextEncoding:
-        """Return the states and their unnormalised pooled vectors, in the computing thread."""
-        asked, options = self.pooling, self.options
-        return TextEncoding(
-            np.stack(output.hidden) if options.tokens else None,
-            np.stack([pool(state, asked.mode, asked.first_token) for state in output.hidden])
-            if options.pooled
-            else None,
-        )
+        """Return the requested states and pooled vectors."""
+        options, pooled = self.options, None
+        if not options.layers:
+            tokens = output.hidden[0] if options.tokens else None
+            if output.pooled is not None:
+                pooled = self._finished([output.pooled])[0]
+            return TextEncoding(tokens, pooled)
+        if options.pooled:
+            asked = self.pooling
+            rows = [pool(state, asked.mode, asked.first_token) for state in output.hidden]
+            pooled = np.stack(self._finished(rows))
+        return TextEncoding(np.stack(output.hidden) if options.tokens else None, pooled)
+
+    def _finished(self, rows: list[Floats]) -> list[Floats]:
+        if not self.vectors:
+            return rows
+        options = self.options
+        return self.vectors.finish(rows, options.pooling, options.dimensions, options.normalize)
 
 
 def poolings_of(
@@ -64,33 +72,15 @@ def tasks_of(
     ]
 
 
-def reductions_of(
-    options: EncodeOptions, poolings: Sequence[Pooling]
-) -> list[Callable[[Output], TextEncoding]]:
-    """Return the function from each text's output to the requested arrays."""
-    if options.layers:
-        return [LayersReduction(options, pooling) for pooling in poolings]
-    return [partial(_of_one_layer, options)] * len(poolings)
-
-
-def _of_one_layer(options: EncodeOptions, output: Output) -> TextEncoding:
-    return TextEncoding(output.hidden[0] if options.tokens else None, output.pooled)
-
-
 async def finished(
-    encodings: Sequence[TextEncoding],
-    options: EncodeOptions,
-    vectors: TextVectors,
-    *,
-    modules: bool,
+    encodings: Sequence[TextEncoding], options: EncodeOptions, vectors: TextVectors
 ) -> list[TextEncoding]:
-    """Return the texts' arrays with pooled vectors cut and normalised by the options.
+    """Return the texts' arrays with raw pooled vectors projected, cut and normalised in a thread.
 
     Args:
         encodings: arrays with raw pooled vectors.
         options: options of the arrays.
         vectors: vector pipeline of the artifact.
-        modules: whether the pipeline has modules after pooling, which are slow.
 
     """
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
@@ -98,10 +88,7 @@ async def finished(
     if not rows:
         return list(encodings)
     wanted = rows, options.pooling, options.dimensions, options.normalize
-    if len(rows) <= INLINE_VECTORS and not modules:
-        kept = iter(vectors.finish(*wanted))
-    else:
-        kept = iter(await asyncio.to_thread(vectors.finish, *wanted))
+    kept = iter(await asyncio.to_thread(vectors.finish, *wanted))
     if not options.layers:
         return [dataclasses.replace(encoding, pooled=next(kept)) for encoding in encodings]
     return [

@@ -40,6 +40,8 @@ class Pace:
         self._sizes: dict[int, _Size] = {}
         self._points: list[tuple[float, float]] = []
         """Mean tokens and seconds of each size, both ascending."""
+        self._predicted: dict[int, float] = {}
+        """Predicted seconds of batches by their tokens, until the next measurement."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """Record the tokens of a batch and the seconds that a worker computed it."""
@@ -48,7 +50,7 @@ class Pace:
         weight = max(WEIGHT, 1 / size.batches)
         size.tokens += weight * (tokens - size.tokens)
         size.seconds += weight * (seconds - size.seconds)
-        self._points, longest = [], 0.0
+        self._points, self._predicted, longest = [], {}, 0.0
         for _, mean in sorted(self._sizes.items()):
             longest = max(longest, mean.seconds)  # more tokens never take less
             self._points.append((mean.tokens, longest))
@@ -58,6 +60,7 @@ class Pace:
         for size in self._sizes.values():
             size.seconds *= 1 - RELAXING
         self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]
+        self._predicted = {}
 
     def predict(self, tokens: int, max_batch_tokens: int) -> float:
         """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
@@ -65,6 +68,12 @@ class Pace:
         return full * self._batch(max_batch_tokens) + (self._batch(rest) if rest else 0.0)
 
     def _batch(self, tokens: int) -> float:
+        seconds = self._predicted.get(tokens)
+        if seconds is None:
+            self._predicted[tokens] = seconds = self._interpolated(tokens)
+        return seconds
+
+    def _interpolated(self, tokens: int) -> float:
         points = self._points
         if not points:
             return 0.0

@@ -71,6 +71,8 @@ class Promises:
             tokens: number of tokens of the request.
 
         """
+        if not self._open:
+            return 0
         self._open = [request for request in self._open if request.promise.tokens]
         left = [(request.client, request.promise.tokens) for request in self._open]
         return round(_before(left, client, tokens))

@@ -91,7 +91,8 @@ class Scheduler:
         """
         lane, caller = self.lanes[lane_name], demand.caller
         if not demand.tokens or not caller.reservation:
-            self._admit(lane, demand, lambda _: None)
+            if lane.congestion.standing:
+                self._admit(lane, demand, lambda _: None)
             return caller
         place = Promise(demand.tokens)
         self._admit(lane, demand, lambda _: lane.places.add(caller.client, place))

@@ -34,6 +34,17 @@ class AnsweredRequest:
     sent_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class RouteSeries:
+    """Series of a route's replies with one status."""
+
+    route: str
+    requests: Counter
+    seconds: Histogram
+    received_bytes: Counter
+    sent_bytes: Counter
+
+
 class HttpMetrics:
     """Metrics that the HTTP layer updates."""
 
@@ -41,6 +52,7 @@ class HttpMetrics:
         """Declare the metrics."""
         self.routes = RouteTemplates()
         """Route templates of the application; empty until the application exists."""
+        self._known: dict[tuple[str, int], RouteSeries] = {}
         self.requests = Counter(
             "headscope_requests",
             "Requests answered.",
@@ -102,15 +114,27 @@ class HttpMetrics:
 
     def answered(self, request: AnsweredRequest) -> None:
         """Record a reply; an interrupted reply counts with the bytes that were sent."""
-        route = self.route_of(request.scope)
-        self.requests.labels(route, str(request.status)).inc()
-        self.request_seconds.labels(route).observe(request.seconds, _exemplar(request))
-        self.request_bytes.labels(route).inc(request.received_bytes)
-        self.reply_bytes.labels(route).inc(request.sent_bytes)
+        series = self._series(self.route_of(request.scope), request.status)
+        series.requests.inc()
+        series.seconds.observe(request.seconds, _exemplar(request))
+        series.received_bytes.inc(request.received_bytes)
+        series.sent_bytes.inc(request.sent_bytes)
         predicted = request.context.predicted_bytes
         if predicted and request.status == 200:
             ratio = request.sent_bytes / (predicted + FRAME_BYTES)
-            self.reply_prediction.labels(route).observe(ratio)
+            self.reply_prediction.labels(series.route).observe(ratio)
+
+    def _series(self, route: str, status: int) -> RouteSeries:
+        """Return the series of a route's replies, which are looked up once."""
+        if (route, status) not in self._known:
+            self._known[route, status] = RouteSeries(
+                route,
+                self.requests.labels(route, str(status)),
+                self.request_seconds.labels(route),
+                self.request_bytes.labels(route),
+                self.reply_bytes.labels(route),
+            )
+        return self._known[route, status]
 
     def refused(self, scope: Scope, error: ServiceError) -> None:
         """Record an error reply, unless the request had been accepted."""

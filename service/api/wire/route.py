@@ -23,7 +23,7 @@ from service.api.wire.media import SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, Unprocessable
-from service.http.turns import Turns
+from service.http.turns import TURN_BYTES, Turns, part_of
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.models.served import Models, ServedModel
@@ -70,6 +70,9 @@ class JsonRoute(APIRoute):
     routes do not need, takes as long as the rest of a small request.
     """
 
+    answer: Callable[[Request], Coroutine[Any, Any, Response]]
+    """Function from a request to the endpoint's reply."""
+
     def __init__(self, *arguments: Any, responses: Responses | None = None, **options: Any) -> None:
         """Document the headers of replies; arguments as for `APIRoute`."""
         super().__init__(*arguments, responses=with_reply_headers(responses or {}), **options)
@@ -81,7 +84,7 @@ class JsonRoute(APIRoute):
         return super().matches(scope)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the function from a request to the endpoint's reply."""
+        """Set and return `answer`."""
         hint = get_type_hints(self.endpoint)["body"]
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
 
@@ -97,6 +100,7 @@ class JsonRoute(APIRoute):
                 request, model, body.model, lambda: self.endpoint(body=body, request=request)
             )
 
+        self.answer = handle
         return handle
 
 
@@ -261,11 +265,15 @@ class PartsResponse(Response):
     """Response sent part by part without copying, with its timings in the headers."""
 
     def __init__(self, reply: Reply) -> None:
-        headers = timing_headers(reply.timings) | {"content-length": str(reply.length)}
-        super().__init__(media_type=reply.media_type, headers=headers)
-        if reply.rest is not None and reply.length is None:
-            del self.headers["content-length"]
+        # without `Response.__init__`, which takes as long as the rest of a small reply's writing
+        self.status_code = 200
+        self.background = None
+        self.media_type = reply.media_type
         self.reply = reply
+        self.raw_headers = timing_headers(reply.timings)
+        self.raw_headers.append((b"content-type", reply.media_type.encode()))
+        if reply.length is not None:
+            self.raw_headers.append((b"content-length", b"%d" % reply.length))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""
@@ -274,7 +282,15 @@ class PartsResponse(Response):
         context: RequestContext[ServedModel] = scope["context"]
         context.timings = replace(self.reply.timings)  # of a streamed reply, so far
         try:
-            written = [part for piece in self.reply.body async for part in _written(scope, piece)]
+            written: list[Part] = []
+            for piece in self.reply.body:
+                if isinstance(piece, bytes | memoryview):
+                    written.append(piece)
+                    continue
+                written.append(part_of(piece))
+                if len(written[-1]) >= TURN_BYTES:
+                    turns = scope["app"].state.service.turns
+                    written += [part async for part in turns.rest(piece)]
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
             await send(start)
@@ -293,14 +309,15 @@ class PartsResponse(Response):
                 await rest.aclose()
 
 
-def timing_headers(timings: Timings) -> dict[str, str]:
+def timing_headers(timings: Timings) -> list[tuple[bytes, bytes]]:
     """Return the headers of notices and, as text-embeddings-inference names them, times in ms."""
-    return timings.notices.headers() | {
-        "x-tokenization-time": str(round(1000 * timings.tokenization_seconds)),
-        "x-queue-time": str(round(1000 * timings.queue_seconds)),
-        "x-inference-time": str(round(1000 * timings.inference_seconds)),
-        "x-compute-tokens": str(timings.tokens),
-    }
+    return [
+        *((name.encode(), value.encode()) for name, value in timings.notices.headers().items()),
+        (b"x-tokenization-time", b"%d" % round(1000 * timings.tokenization_seconds)),
+        (b"x-queue-time", b"%d" % round(1000 * timings.queue_seconds)),
+        (b"x-inference-time", b"%d" % round(1000 * timings.inference_seconds)),
+        (b"x-compute-tokens", b"%d" % timings.tokens),
+    ]
 
 
 async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:
