@@ -39,7 +39,7 @@ class DirectRoutes:
         self._routes: dict[tuple[str, str], JsonRoute] = {}
         for route in routes:
             if isinstance(route, JsonRoute) and not route.param_convertors:
-                for method in route.methods:
+                for method in route.methods or ():
                     self._routes.setdefault((method, route.path), route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
