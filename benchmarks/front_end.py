@@ -1,9 +1,9 @@
 """Processor time of a request of one text, beside the same work as a plain FastAPI route.
 
-Run: python -m benchmarks.front_end [--rounds N] [--seconds N] [--path PATH …]. Headscope serves with
-the engine that computes nothing; the plain route parses a text with pydantic and answers with 384
-floats by orjson. Both are loaded in turn over 64 connections. Processor time is the server's, of
-all threads; figures are medians of the rounds' ratios.
+Run: python -m benchmarks.front_end [--rounds N] [--seconds N] [--path PATH …]. Headscope serves
+with the engine that computes nothing; the plain route parses a text with pydantic and answers with
+384 floats by orjson. Both are loaded in turn over 64 connections. Processor time is the server's,
+of all threads; figures are medians of the rounds' ratios.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from service.api import (
     vllm,
 )
 from service.api.cohere import errors as cohere_errors
-from service.api.direct_routes import DirectRoutes
 from service.api.infinity import errors as infinity_errors
 from service.api.jina import errors as jina_errors
 from service.api.kserve import errors as kserve_errors
@@ -36,7 +35,7 @@ from service.api.openai import errors as openai_errors
 from service.api.tei import errors as tei_errors
 from service.api.vllm import errors as vllm_errors
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import context_of, service_of
+from service.api.wire.route import DirectRoutes, context_of, service_of
 from service.errors import ServiceError, Unprocessable
 from service.request_context import ErrorForm
 from service.settings import Settings

@@ -90,9 +90,10 @@ class Scheduler:
 
         """
         lane, caller = self.lanes[lane_name], demand.caller
+        if not demand.tokens and not lane.congestion.standing:
+            return caller  # tokenised at once, and admitted by `submit`
         if not demand.tokens or not caller.reservation:
-            if lane.congestion.standing:
-                self._admit(lane, demand, lambda _: None)
+            self._admit(lane, demand, lambda _: None)
             return caller
         place = Promise(demand.tokens)
         self._admit(lane, demand, lambda _: lane.places.add(caller.client, place))

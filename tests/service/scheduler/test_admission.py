@@ -283,6 +283,8 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         await until(lambda: lane.queued_tokens == 25)
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             await batcher.submit("encode", [text(8)])
+        batcher.hold_place("encode", Demand(ANYBODY, 0, 0))  # checked once it is tokenised
+        lane.congestion.standing = True
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             batcher.hold_place("encode", Demand(ANYBODY, 0, 0))
         assert recorder.refusals == [("encode", "wait")] * 3

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.types import Message
 
 from model.artifact.manifest import Artifact
-from service.api.wire import json_pieces
+from service.api.wire import json_pieces, route
 from service.api.wire.route import SEND_BYTES, _send
 from service.engines.fake import FakeEngine
-from service.http.turns import Turns
+from service.http import turns
+from service.http.turns import part_of
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio
@@ -46,22 +47,21 @@ async def test_numbers_are_written_in_turns(
     artifact: Artifact, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[bytes] = []
-    written = Turns.written
 
     def noting(given: Iterator[bytes]) -> Iterator[bytes]:
         for piece in given:
             pieces.append(bytes(piece))
             yield piece
 
-    async def spied(turns: Turns, given: Iterator[bytes]) -> AsyncGenerator[bytes]:
-        async for part in written(turns, noting(given)):
-            yield part
+    def spied(given: Iterator[bytes]) -> bytes:
+        return part_of(noting(given))
 
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
         model = (await client.get("/info")).json()["served_model_name"]
         whole = await client.post(path.format(model=model), json=body)
         monkeypatch.setattr(json_pieces, "PIECE", MOST)
-        monkeypatch.setattr(Turns, "written", spied)
+        for module in (turns, route):
+            monkeypatch.setattr(module, "part_of", spied)
         reply = await client.post(path.format(model=model), json=body)
     assert reply.status_code == 200, reply.text
     assert len(reply.content) == len(whole.content), "all but the ids of replies is the same"
