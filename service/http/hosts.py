@@ -26,6 +26,8 @@ class AllowedHosts:
     def __init__(self, hosts: Iterable[str]) -> None:
         """Store names and addresses; IPv6 addresses are in brackets."""
         self._hosts = {_canonical(host) for host in (*LOOPBACK, *hosts)}
+        self._admitted: bytes | None = None
+        """The last `Host` header that was admitted: most requests have the same."""
 
     def check(self, scope: Scope) -> None:
         """Reject a request that names another host.
@@ -37,11 +39,14 @@ class AllowedHosts:
 
         """
         for name, value in scope["headers"]:
-            if name == b"host" and not self._admits(str(value, "latin-1")):
+            if name != b"host" or value == self._admitted:
+                continue
+            if not self._admits(str(value, "latin-1")):
                 raise MisdirectedRequest(
                     "this service does not answer for the host of the request; its setting "
                     "allowed_hosts names those that it does"
                 )
+            self._admitted = value
 
     def _admits(self, value: str) -> bool:
         host = _HOST.fullmatch(value.strip())

@@ -90,7 +90,8 @@ class Scheduler:
 
         """
         lane, caller = self.lanes[lane_name], demand.caller
-        if not demand.tokens and not lane.congestion.standing:
+        in_time = caller.finish_by > time.monotonic()
+        if in_time and not demand.tokens and not lane.congestion.standing:
             return caller  # tokenised at once, and admitted by `submit`
         if not demand.tokens or not caller.reservation:
             self._admit(lane, demand, lambda _: None)

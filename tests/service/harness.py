@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
@@ -232,13 +231,14 @@ def request_context(request_id: str = "id", timings: Timings | None = None) -> R
 def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the bytes of each reply are added when they are reserved."""
     budget, sizes = state_of(app).replies, list[int]()
-    hold = budget.hold
+    take = budget.take
 
-    def recorded(size: int) -> AbstractContextManager[None]:
-        sizes.append(size)
-        return hold(size)
+    def recorded(size: int, own: int | None = None) -> None:
+        if own is None:  # of a reply; of a request, its own bytes are given
+            sizes.append(size)
+        take(size, own or 0)
 
-    monkeypatch.setattr(budget, "hold", recorded)
+    monkeypatch.setattr(budget, "take", recorded)
     return sizes
 
 

@@ -136,6 +136,8 @@ class BoundedRequest(BaseModel):
             return fields
         if len(fields) > MAX_FIELDS:
             raise PydanticCustomError("fields", "there are too many fields")
+        if None not in fields.values():
+            return fields
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
         return {
             name: value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 _QUALITY = re.compile(r"[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*", re.IGNORECASE)
 
 
+@functools.lru_cache(maxsize=64)
 def prefers(accept: str, named: str, default: str) -> bool:
     """Return whether `Accept` names a media type, with at least the weight of the default.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from fastapi import Request
@@ -13,6 +14,7 @@ from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.route import PartsResponse, Reply, context_of, service_of
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
+from service.system.budget import ByteBudget
 
 CHARACTER_BYTES = 6
 """Maximum bytes of a character in JSON."""
@@ -22,11 +24,31 @@ FEWER_TEXTS = "send fewer texts"
 
 
 class ReservedReply:
-    """Reply whose bytes are reserved; see `reserve`."""
+    """Reply whose bytes are reserved for a block, or until its response is sent; see `reserve`."""
 
-    def __init__(self, size: int, held: contextlib.ExitStack) -> None:
+    def __init__(self, budget: ByteBudget, size: int, held: int) -> None:
+        """Take the bytes.
+
+        Raises:
+            Overloaded: replies in flight leave too few bytes.
+
+        """
+        budget.take(held)
+        self._began = time.monotonic()
+        self._budget = budget
         self._size = size
         self._held = held
+        self._sent_later = False
+
+    def __enter__(self) -> ReservedReply:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._sent_later:
+            self._release()
+
+    def _release(self) -> None:
+        self._budget.give_back(self._held, time.monotonic() - self._began)
 
     async def json(self, content: Callable[[], object], timings: Timings) -> PartsResponse:
         """Return a JSON response.
@@ -45,17 +67,16 @@ class ReservedReply:
         self, parts: Sequence[Part | Unwritten], media_type: str, timings: Timings
     ) -> PartsResponse:
         """Return a response that frees the reserved bytes once it is sent; see `Reply`."""
-        release = self._held.pop_all().close
-        return PartsResponse(Reply(parts, media_type, timings, release=release))
+        self._sent_later = True
+        return PartsResponse(Reply(parts, media_type, timings, release=self._release))
 
 
-@contextlib.contextmanager
 def reserve(
     request: Request, size: int, *, held: int | None = None, advice: str | None = FEWER_TEXTS
-) -> Iterator[ReservedReply]:
+) -> ReservedReply:
     """Reserve the bytes of a reply before it is computed, and record their prediction.
 
-    The bytes are freed at the end of the block, unless a response was made of the reply.
+    The bytes are freed at the end of the `with` block, unless a response was made of the reply.
 
     Args:
         request: HTTP request.
@@ -71,10 +92,9 @@ def reserve(
     state = service_of(request)
     if advice is not None:
         check_size(size, state.settings.max_response_bytes, advice, binary=True)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(state.replies.hold(size if held is None else held))
-        context_of(request).predicted_bytes = size
-        yield ReservedReply(size, stack)
+    reply = ReservedReply(state.replies, size, size if held is None else held)
+    context_of(request).predicted_bytes = size
+    return reply
 
 
 @contextlib.contextmanager
