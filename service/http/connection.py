@@ -129,7 +129,12 @@ class HttpProtocol(StrictReader):
         elif not self._in_head:
             self.close()
 
-from starlette.types import ASGIApp, Scope
+    def _disconnect(self) -> None:
+        """Report to the running request that its client has left."""
+        if self._scope and (report := self._scope["on_disconnect"]):
+            report()
+
+    def refuse(self, error: ServiceError) -> None:
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
