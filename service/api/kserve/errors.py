@@ -31,6 +31,7 @@ ERRORS: Responses = {
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
         421: "Unknown host",
+        431: "Head too large",
         500: "The engine failed",
         501: "The requested engine is not installed, or the model's graph lacks the output",
         503: "Overloaded, or the engine is down",
