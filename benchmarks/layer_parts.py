@@ -20,12 +20,14 @@ from benchmarks.harness.timing import in_turn
 from model.artifact.layer_parts import LayerStep
 from model.artifact.manifest import Artifact, load_artifact
 from model.numerics.batch import pack
+from model.runtimes.capabilities import LayerRecomputation, capability
 from model.runtimes.registry import load_runtime
 
 
 def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> None:
     """Print the median, smallest and largest ratio for each length."""
     runtime, config = load_runtime(artifact), artifact.manifest.config
+    recomputation = capability(runtime, LayerRecomputation)
     mask = np.ones(config.num_attention_heads, np.float32)
     every = range(config.num_hidden_layers + 1)
     for tokens in lengths:
@@ -35,13 +37,13 @@ def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> None:
         patch = np.zeros((len(mask), tokens, config.head_size), np.float32)
         steps = [LayerStep(state, layer, mask, patch) for layer, state in enumerate(states[:-1])]
         error = max(
-            float(np.abs(runtime.layer_parts(step).state - states[step.layer + 1]).max())
+            float(np.abs(recomputation.layer_parts(step).state - states[step.layer + 1]).max())
             for step in steps
         )
         seconds = in_turn(
             {
                 "encode": lambda batch=batch: runtime.hidden_states(batch, every),
-                "layers": lambda steps=steps: [runtime.layer_parts(step) for step in steps],
+                "layers": lambda steps=steps: [recomputation.layer_parts(step) for step in steps],
             },
             rounds,
             clock=time.thread_time,

@@ -59,6 +59,7 @@ TORCH_FREE = (
 """Parts of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",
+    "model.runtimes.capabilities",
     "model.runtimes.contract",
     "model.runtimes.registry",
 }

@@ -15,8 +15,7 @@ PACKAGES = ("model", "service")
 WITHOUT_TESTS = {
     "model/errors.py": "names of errors",
     "model/config/precision.py": "names; the tests of manifests and verification hold them",
-    "model/artifact/foreign.py": "a sentence; the tests of the runtime and the routes hold it",
-    "model/artifact/serving_only.py": "a sentence; the tests of whoever raises it hold it",
+    "model/runtimes/sessions.py": "declarations; the tests of each graph hold them",
     "service/__main__.py": "calls the command line",
     "service/api/wire/media.py": "names and sizes; the tests of the forms hold the sizes",
     "service/engines/contract.py": "declarations; the tests of each engine hold them",

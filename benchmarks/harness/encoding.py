@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.numerics.batch import Batch, Ids, pack
 from model.numerics.pooling import TextPooling
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.contract import Floats, Runtime
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
@@ -53,8 +54,9 @@ class Encoding:
     def maps(self, text: Segments, layers: Sequence[int], heads: Sequence[int]) -> list[Floats]:
         """Return the maps `[heads, S, S]` of each layer."""
         states, _ = self.runtime.encode(pack([text]), [(0, layer) for layer in layers], [])
+        heads_of = capability(self.runtime, HeadMaps)
         return [
-            self.runtime.attention(state, state, layer, heads)
+            heads_of.attention(state, state, layer, heads)
             for layer, state in zip(layers, states, strict=True)
         ]
 

@@ -190,6 +190,12 @@ class Manifest(BaseModel):
         return not self.foreign or len(self.signature["encoder"].outputs) > 1
 
     @property
+    def state_layers(self) -> range:
+        """Layers of the hidden states that the graph outputs; a foreign graph outputs the last."""
+        last = self.config.num_hidden_layers
+        return range(last if self.foreign else 0, last + 1)
+
+    @property
     def depths(self) -> tuple[int, int]:
         """Number of layers of the encoder, and of the decoder; 0 without one."""
         layers = self.decoder.layers.num_hidden_layers if self.decoder else 0

@@ -18,6 +18,7 @@ from model.numerics.batch import pack
 from model.numerics.comparison import Comparison, Kind, Tolerance, task_key
 from model.numerics.task_head import text_scores
 from model.packing import PackedBatch
+from model.runtimes.capabilities import TaskHead, capability
 from model.runtimes.contract import Runtime
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -55,7 +56,7 @@ def compare_filled_up(
     with torch.inference_mode():
         hidden = encoder(PackedBatch.of(batch)).hidden_states[last]
     states, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
-    token_vectors = text_scores(head.config, states, runtime.score)
+    token_vectors = text_scores(head.config, states, capability(runtime, TaskHead).score)
     key = task_key(head.config)
     for (start, end), vectors in zip(
         itertools.pairwise(batch.cu_seqlens), token_vectors, strict=True

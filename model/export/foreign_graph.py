@@ -16,7 +16,6 @@ from onnx.external_data_helper import (
 )
 
 from model.artifact.access import writing
-from model.artifact.foreign import INPUTS
 from model.artifact.manifest import ENCODER_DATA
 from model.artifact.signature import Dtype, GraphSignature, TensorSpec
 from model.config.precision import Precision
@@ -33,6 +32,8 @@ _PRECISIONS: tuple[tuple[Precision, frozenset[str]], ...] = (
     ("fp16", frozenset({"FLOAT16"})),
 )
 """Types of weights by precision, the least exact first."""
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""Names of a graph's possible inputs; the first two are required."""
 _TEXTS, _TOKENS = 2, 3
 """Shape of the batch for a trial of the graph."""
 

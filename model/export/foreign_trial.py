@@ -20,6 +20,7 @@ from model.errors import CheckpointError, ModelError
 from model.export.foreign_attentions import ROUNDING, row_sums_off
 from model.numerics.batch import pack
 from model.numerics.comparison import TOLERANCES, Difference, difference
+from model.runtimes.capabilities import GraphMaps, find
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.registry import load_for_trial
 
@@ -45,7 +46,8 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
     worst = Difference(0.0, 1.0, passed=True)
     for single, batched in zip(alone, together, strict=True):
         worst = worst.worst(difference(single, batched, tolerance))
-    sums = _row_sums_off(runtime, texts) if runtime.own_maps else 0.0
+    graph_maps = find(runtime, GraphMaps)
+    sums = _row_sums_off(graph_maps, texts) if graph_maps else 0.0
     failed = None
     if sums > ROUNDING:
         failed = f"attention weights: a row's sum is {sums:.1e} from 1 (at most {ROUNDING:g})"
@@ -72,9 +74,9 @@ def _texts(artifact: Artifact) -> Iterator[tuple[Ids, Ids]]:
         yield ids, np.zeros_like(ids)
 
 
-def _row_sums_off(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> float:
+def _row_sums_off(graph: GraphMaps, texts: list[tuple[Ids, Ids]]) -> float:
     """Return the largest difference from 1 of a row's sum in any text's maps."""
-    return max(row_sums_off(runtime.maps(pack([text]))) for text in texts)
+    return max(row_sums_off(graph.maps(pack([text]))) for text in texts)
 
 
 def _states(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> Floats:

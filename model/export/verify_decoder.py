@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
 
-from model.artifact.signature import MapKind
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
 from model.numerics.batch import Batch, pack
@@ -20,6 +18,8 @@ from model.numerics.comparison import Floats, Key
 from model.numerics.shift import shift_right
 from model.numerics.targets import Ids, TargetTensors, random_labels
 from model.packing import PackedBatch
+from model.runtimes import capabilities
+from model.runtimes.capabilities import capability
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.pytorch_decoder import TorchDecoder
 
@@ -45,32 +45,24 @@ def add_targets(
     last = Key("hidden", runtime.config.num_hidden_layers)
     expected = torch_targets(decoder, source, [text[last] for text in references], labels)
     encoded = [text[last] for text in candidates]
-    actual = runtime_targets(runtime, decoder.config, source, encoded, labels)
+    graphs = capability(runtime, capabilities.Decoder)
+    actual = runtime_targets(graphs, source, encoded, labels)
     for side, texts, targets in (
         (TorchDecoder(decoder), references, expected),
-        (runtime, candidates, actual),
+        (graphs, candidates, actual),
     ):
         for text, target in zip(texts, targets, strict=True):
-            text.update(target.keyed() | target_values(side, decoder.config, target, text[last]))
-
-
-class Values(Protocol):
-    """Computation of value products of a decoder's heads; see `Runtime.value_products`."""
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
-    ) -> Floats:
-        """Return products `[S, heads, heads]`."""
+            text.update(target.keyed() | target_values(side, target, text[last]))
 
 
 def target_values(
-    of: Values, config: DecoderConfig, target: TargetTensors, encoded: Floats
+    of: capabilities.Decoder, target: TargetTensors, encoded: Floats
 ) -> dict[Key, Floats]:
     """Return value products of all heads of each layer, of self- and cross-attention."""
-    heads, values = range(config.layers.num_attention_heads), {}
+    heads, values = range(of.config.layers.num_attention_heads), {}
     for layer, own in enumerate(target.hidden[:-1]):
-        values[Key("decoder_values", layer)] = of.value_products(own, layer, heads, "decoder")
-        values[Key("cross_values", layer)] = of.value_products(encoded, layer, heads, "cross")
+        values[Key("decoder_values", layer)] = of.value_products_of("decoder", own, layer, heads)
+        values[Key("cross_values", layer)] = of.value_products_of("cross", encoded, layer, heads)
     return {key: products.reshape(len(products), -1) for key, products in values.items()}
 
 
@@ -124,16 +116,15 @@ def torch_targets(
 
 
 def runtime_targets(
-    runtime: Runtime,
-    config: DecoderConfig,
+    decoder: capabilities.Decoder,
     source: Batch,
     encoded: Sequence[Floats],
     labels: Sequence[Ids],
 ) -> list[TargetTensors]:
     """Return the tensors of each text's target from the graphs, by a service's calls."""
-    layers, last = range(config.layers.num_hidden_layers), config.layers.num_hidden_layers
-    texts, heads = range(len(labels)), range(config.layers.num_attention_heads)
-    states, cross = runtime.decode(
+    config, last = decoder.config, decoder.config.layers.num_hidden_layers
+    layers, texts, heads = range(last), range(len(labels)), range(config.layers.num_attention_heads)
+    states, cross = decoder.decode(
         Decoding(
             source,
             np.concatenate(encoded),
@@ -146,14 +137,16 @@ def runtime_targets(
     for text in texts:
         hidden = states[text * (last + 1) : (text + 1) * (last + 1)]
         queries, keys = cross[text * last : (text + 1) * last], encoded[text]
-        own = [runtime.attention(hidden[n], hidden[n], n, heads, "decoder") for n in layers]
+        own = [decoder.attention_of("decoder", hidden[n], hidden[n], n, heads) for n in layers]
         tensors.append(
             TargetTensors(
                 np.stack(hidden),
                 np.stack(queries),
                 np.stack(own),
-                np.stack([runtime.attention(queries[n], keys, n, heads, "cross") for n in layers]),
-                runtime.logprobs(hidden[-1], labels[text]),
+                np.stack(
+                    [decoder.attention_of("cross", queries[n], keys, n, heads) for n in layers]
+                ),
+                decoder.logprobs(hidden[-1], labels[text]),
             )
         )
     return tensors

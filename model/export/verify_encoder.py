@@ -15,6 +15,7 @@ from model.numerics.comparison import Floats, Key, keyed, task_key
 from model.numerics.pooling import TextPooling
 from model.numerics.task_head import rows_of, text_scores
 from model.packing import PackedBatch
+from model.runtimes.capabilities import HeadMaps, HeadOutputs, TaskHead, capability, find
 from model.runtimes.contract import Runtime
 from model.runtimes.pytorch import PyTorchRuntime
 from model.tasks.head import TaskModule, scores_of_text
@@ -44,7 +45,7 @@ def runtime_tensors(
     runtime: Runtime, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
     """Return the tensors of each text of a batch from the graphs, by a service's calls."""
-    config = runtime.config
+    config, heads_of = runtime.config, capability(runtime, HeadMaps)
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
     requests = [(text, layer) for text in texts for layer in layers]
@@ -53,21 +54,21 @@ def runtime_tensors(
     tensors = []
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
-        maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
+        maps = [heads_of.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
         by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
         tensors.append(by_key | {Key("pooled"): vector})
-    if runtime.task is not None:
-        rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
-        scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
+    if head := find(runtime, TaskHead):
+        rows = runtime.encode(batch, *rows_of(head.config, texts, last))
+        scores = text_scores(head.config, [*rows[0], *rows[1]], head.score)
         for by_key, of_text in zip(tensors, scores, strict=True):
-            by_key[task_key(runtime.task)] = of_text
+            by_key[task_key(head.config)] = of_text
     return tensors
 
 
 def of_values(runtime: Runtime, hidden: Sequence[Floats]) -> dict[Key, Floats]:
     """Return value products of all heads of each layer, for one text's hidden states."""
-    heads = range(runtime.config.num_attention_heads)
+    heads, outputs = range(runtime.config.num_attention_heads), capability(runtime, HeadOutputs)
     return {
-        Key("values", layer): runtime.value_products(states, layer, heads).reshape(len(states), -1)
+        Key("values", layer): outputs.value_products(states, layer, heads).reshape(len(states), -1)
         for layer, states in enumerate(hidden[:-1])
     }

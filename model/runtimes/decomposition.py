@@ -7,9 +7,8 @@ uses no memory for them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,19 +32,12 @@ from model.artifact.manifest import (
     Artifact,
 )
 from model.artifact.mapped import mapped_tensors
-from model.artifact.serving_only import left_out
 from model.artifact.signature import STATES, head_parameter_name
-from model.errors import ArtifactError
+from model.runtimes.capabilities import Decomposition
 from model.runtimes.contract import Floats
+from model.runtimes.sessions import Array, LoadGraph, Session
 
-Feed = dict[str, Any]
-
-
-class Session(Protocol):
-    """Loaded graph, as ONNX Runtime's session."""
-
-    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
-        """Return the outputs with these names."""
+Feed = dict[str, Array]
 
 
 class _Loaded(NamedTuple):
@@ -57,10 +49,10 @@ class _Loaded(NamedTuple):
     weights: dict[str, Floats]
 
 
-class GraphDecomposition:
+class GraphDecomposition(Decomposition):
     """Steps of a decomposition; calls are thread-safe."""
 
-    def __init__(self, artifact: Artifact, session: Callable[[Path], Session]) -> None:
+    def __init__(self, artifact: Artifact, session: LoadGraph) -> None:
         """Keep the arguments; nothing is loaded yet.
 
         Args:
@@ -74,18 +66,18 @@ class GraphDecomposition:
         self._lock = threading.Lock()
         self._kept: _Loaded | None = None
 
-    def step(self, step: DecompositionStep) -> DecomposedRows:
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Return the rows after their layer, and their values for the next layer's heads.
 
         Raises:
-            ArtifactError: the artifact is serving-only.
+            ArtifactError: the weights cannot be read.
             ModelError: a graph cannot be loaded.
 
         """
         loaded, config = self._loaded(), self._config
         parts = step.parts
-        if step.layer >= 0:
-            parts = self._through(loaded, step)
+        if step.states is not None and step.values is not None:
+            parts = self._through(loaded, step, step.states, step.values)
         after = step.layer + 1
         if after < config.num_hidden_layers:
             feed = self._entering(loaded, after) | {"parts": parts}
@@ -95,14 +87,16 @@ class GraphDecomposition:
             (parts,) = loaded.values.run(["entering"], feed)
         return DecomposedRows(parts, None)
 
-    def _through(self, loaded: _Loaded, step: DecompositionStep) -> Floats:
+    def _through(
+        self, loaded: _Loaded, step: DecompositionStep, states: Floats, values: Floats
+    ) -> Floats:
         heads = self._artifact.manifest.signature["attention"].inputs[len(STATES) :]
         shapes, keys = layer_shapes(self._config), layer_keys(self._config, step.layer)
         feed: Feed = _parameters(shapes, keys, loaded.weights) | {
             spec.name: loaded.heads[head_parameter_name(spec.name, step.layer)] for spec in heads
         }
-        rows: Any = np.arange(step.first_row, step.first_row + len(step.parts))
-        feed |= {"states": step.states, "values": step.values, "parts": step.parts, "rows": rows}
+        feed["rows"] = np.arange(step.first_row, step.first_row + len(step.parts))
+        feed |= {"states": states, "values": values, "parts": step.parts}
         return loaded.layer.run(["decomposed"], feed)[0]
 
     def _entering(self, loaded: _Loaded, layer: int) -> Feed:
@@ -120,8 +114,6 @@ class GraphDecomposition:
 
     def _load(self) -> _Loaded:
         artifact = self._artifact
-        if artifact.manifest.serving_only:
-            raise ArtifactError(left_out("a decomposition"))
         layer, values = (
             self._session(artifact.path(name))
             for name in (DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH)

@@ -9,32 +9,22 @@ N heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
-from model.artifact.signature import MapKind, TensorSpec
+from model.artifact.signature import TensorSpec
 from model.errors import ModelError
 from model.numerics.batch import Batch
+from model.runtimes.capabilities import GraphMaps, HeadOutputs, lacking, lacking_state
 from model.runtimes.contract import Floats
 from model.runtimes.host import Calls, HostRuntime
+from model.runtimes.sessions import Outputs, Session
 
 Grid = NDArray[np.int64]
-
-
-class Session(Protocol):
-    """Loaded graph, as ONNX Runtime's session."""
-
-    def run(self, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the outputs with these names."""
-
-    def get_providers(self) -> list[str]:
-        """Return the hardware interfaces that compute."""
 
 
 class ForeignRuntime(HostRuntime):
@@ -47,12 +37,8 @@ class ForeignRuntime(HostRuntime):
 
     def __init__(self, artifact: Artifact, shared: Session, lone: Session) -> None:
         """Use one session for all batches, and one with all cores for single short batches."""
-        manifest = artifact.manifest
-        self.config = manifest.config
-        self._inputs = manifest.signature["encoder"].inputs
-        names = [spec.name for spec in manifest.signature["encoder"].outputs]
-        self._output, self._attentions = names[0], names[1:]
-        self.own_maps = bool(self._attentions)
+        self._manifest = artifact.manifest
+        self.config = self._manifest.config
         self._shared, self._lone = shared, lone
         self.provider = shared.get_providers()[0]
         self._calls = Calls()
@@ -66,51 +52,40 @@ class ForeignRuntime(HostRuntime):
             ModelError: another layer or an ablated head is requested.
 
         """
-        last = self.config.num_hidden_layers
-        if any(layer != last for layer in layers):
-            raise ModelError(not_in_graph("another hidden state", maps=self.own_maps))
+        missing = [lacking_state(self._manifest, layer) for layer in layers]
         if head_mask is not None:
-            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
+            missing.append(lacking(self._manifest, HeadOutputs))
+        for message in filter(None, missing):
+            raise ModelError(message)
         if not self.config.reads_segments:
             batch = replace(batch, token_type_ids=np.zeros_like(batch.token_type_ids))
-        feed = padded(batch, self._inputs, self.config.pad_token_id)
-        with self._calls.call(batch) as alone:
-            (states,) = (self._lone if alone else self._shared).run([self._output], feed)
+        (states,) = self._run(batch, [self._manifest.signature["encoder"].outputs[0].name])
         flat = states.reshape(-1, states.shape[-1])
         packed: Floats = flat[batch.packed_index].astype(np.float32, copy=False)
         return [packed] * len(layers)
 
-    def attention(
-        self,
-        queries: Floats,
-        keys: Floats,
-        layer: int,
-        heads: Sequence[int],
-        kind: MapKind = "encoder",
-    ) -> Floats:
-        """Raise an error: maps of a foreign graph are not recomputed.
+    def _run(self, batch: Batch, outputs: Sequence[str]) -> Outputs:
+        """Return padded outputs, in the graph's own types."""
+        inputs = self._manifest.signature["encoder"].inputs
+        feed = padded(batch, inputs, self.config.pad_token_id)
+        with self._calls.call(batch) as alone:
+            return (self._lone if alone else self._shared).run(outputs, feed)
 
-        Raises:
-            ModelError: always.
 
-        """
-        del queries, keys, layer, heads, kind
-        raise ModelError(not_in_graph("attention weights"))
+class ForeignMapsRuntime(ForeignRuntime, GraphMaps):
+    """Foreign graph that outputs attention weights."""
 
     def maps(self, batch: Batch) -> Floats:
-        """Return the maps `[L, N, S, S]` of one text.
-
-        Raises:
-            ModelError: the graph has no attention weights.
-
-        """
-        if not self.own_maps:
-            raise ModelError(not_in_graph("attention weights"))
-        feed = padded(batch, self._inputs, self.config.pad_token_id)
-        with self._calls.call(batch) as alone:
-            layers = (self._lone if alone else self._shared).run(self._attentions, feed)
-        maps: Floats = np.concatenate(layers).astype(np.float32, copy=False)
+        """Return the maps `[L, N, S, S]` of one text."""
+        names = [spec.name for spec in self._manifest.signature["encoder"].outputs[1:]]
+        maps: Floats = np.concatenate(self._run(batch, names)).astype(np.float32, copy=False)
         return maps
+
+
+def load_foreign(artifact: Artifact, shared: Session, lone: Session) -> ForeignRuntime:
+    """Return the runtime of a foreign graph, with maps if the graph outputs them."""
+    kind = ForeignMapsRuntime if artifact.manifest.gives_maps else ForeignRuntime
+    return kind(artifact, shared, lone)
 
 
 def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dict[str, Grid]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from model.artifact.signature import (
     head_parameter_name,
 )
 from model.runtimes.contract import Floats
+from model.runtimes.sessions import LoadGraph, Session
 
 
 def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
@@ -63,17 +63,6 @@ def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict
         name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])
         for name, tensor in parameters.items()
     }
-
-
-class Session(Protocol):
-    """Loaded graph, as ONNX Runtime's session."""
-
-    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
-        """Return the outputs with these names."""
-
-
-LoadGraph = Callable[[Path], Session]
-"""Function that loads a graph, which then runs on its caller's thread."""
 
 
 class HostGraph:

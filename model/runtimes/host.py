@@ -7,35 +7,23 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
-from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.errors import ModelError
-from model.numerics.batch import Batch, Ids, pack
+from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling, l2_normalize, pool
-from model.numerics.task_head import TaskConfig
-from model.runtimes.contract import (
-    NO_DECODER,
-    NO_OWN_MAPS,
-    NO_TASK_HEAD,
-    Decoding,
-    Floats,
-    layers_of,
-)
-from model.runtimes.host_graphs import HostGraphs
+from model.runtimes.contract import Floats, layers_of
 
 LONE_TOKENS = 128
 """Maximum tokens of a batch that all cores compute together if no other call is in flight."""
 
 
-class HostRuntime(HostGraphs, ABC):
+class HostRuntime(ABC):
     """Runtime whose whole hidden states come to the host, where they are split and pooled.
 
     On a CPU each call runs on its caller's thread, which gives the highest throughput.
     """
 
     config: EncoderConfig
-    task: TaskConfig | None = None
-    decoder: DecoderConfig | None = None
+    parts: Sequence[object] = ()
     alive = True
     spare_calls = 0
 
@@ -65,45 +53,8 @@ class HostRuntime(HostGraphs, ABC):
             vectors.append(vector)
         return cut(states, batch, hidden), vectors
 
-    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Raise an error: the runtime lacks a decoder.
-
-        Raises:
-            ModelError: always.
-
-        """
-        del asked
-        raise ModelError(NO_DECODER)
-
-    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Raise an error: the runtime lacks a decoder.
-
-        Raises:
-            ModelError: always.
-
-        """
-        del rows, labels
-        raise ModelError(NO_DECODER)
-
-    def score(self, rows: Floats) -> Floats:
-        """Raise an error: the runtime lacks a task head.
-
-        Raises:
-            ModelError: always.
-
-        """
-        del rows
-        raise ModelError(NO_TASK_HEAD)
-
-    def maps(self, batch: Batch) -> Floats:
-        """Raise an error: maps are recomputed by `attention`.
-
-        Raises:
-            ModelError: always.
-
-        """
-        del batch
-        raise ModelError(NO_OWN_MAPS)
+    def release_memory(self) -> None:  # noqa: B027
+        """Do nothing, if the runtime keeps no memory between calls."""
 
     def warm_up(self, *_: int) -> None:
         """Run one short batch, because a large one would keep its memory."""

@@ -19,14 +19,13 @@ from model.artifact.layer_parts import (
 )
 from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS, Artifact
 from model.artifact.mapped import mapped_tensors
-from model.artifact.serving_only import left_out
 from model.artifact.signature import head_parameter_name
-from model.errors import ArtifactError
+from model.runtimes.capabilities import LayerRecomputation
 from model.runtimes.contract import Floats
-from model.runtimes.heads import LoadGraph, Session
+from model.runtimes.sessions import LoadGraph, Session
 
 
-class GraphLayerParts:
+class GraphLayerParts(LayerRecomputation):
     """Graph of a layer's parts; calls are thread-safe."""
 
     def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
@@ -36,11 +35,11 @@ class GraphLayerParts:
         self._session: Session | None = None
         self._layers: list[dict[str, Floats]] = []
 
-    def step(self, step: LayerStep) -> LayerParts:
-        """Return the parts of a step.
+    def layer_parts(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a layer.
 
         Raises:
-            ArtifactError: the artifact is serving-only.
+            ArtifactError: the weights cannot be read.
             ModelError: the graph cannot be loaded.
 
         """
@@ -63,8 +62,6 @@ class GraphLayerParts:
     def _parameters(self) -> list[dict[str, Floats]]:
         """Map the parameters of each layer by the names of the graph's inputs."""
         artifact, config = self._artifact, self._artifact.manifest.config
-        if artifact.manifest.serving_only:
-            raise ArtifactError(left_out("a recomputed layer"))
         tensors = []
         for name in (HEADS, WEIGHTS):
             with reading(artifact.path(name)):

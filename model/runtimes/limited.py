@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from model.errors import ModelError
+from model.runtimes.sessions import Array, Outputs
 
 TRIAL_SECONDS = 60.0
 """Maximum number of seconds of one call in a trial of a graph."""
@@ -23,7 +22,9 @@ class RunOptions(Protocol):
 class PlainSession(Protocol):
     """Loaded graph, as ONNX Runtime's session."""
 
-    def run(self, names: Sequence[str], feed: Mapping[str, Any], options: Any) -> list[Any]:
+    def run(
+        self, names: Sequence[str], feed: Mapping[str, Array], options: RunOptions, /
+    ) -> Outputs:
         """Return the outputs with these names."""
 
     def get_providers(self) -> list[str]:
@@ -47,7 +48,7 @@ class LimitedSession:
         self._session, self._seconds, self._options = session, seconds, options
         self.get_providers = session.get_providers
 
-    def run(self, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def run(self, names: Sequence[str], feed: Mapping[str, Array]) -> Outputs:
         """Return the outputs with these names.
 
         Raises:

@@ -6,10 +6,9 @@ import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
@@ -19,17 +18,20 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     Artifact,
 )
-from model.artifact.signature import MapKind, hidden_state_name
+from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
-from model.numerics.batch import Batch, Ids
+from model.numerics.batch import Batch
 from model.runtimes import cuda
-from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime, every_head
-from model.runtimes.foreign import ForeignRuntime
+from model.runtimes.capabilities import HeadMaps
+from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.foreign import load_foreign
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
+from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.limited import TRIAL_SECONDS, LimitedSession
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
-from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
+from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.sessions import Array
 
 try:
     import onnxruntime
@@ -62,7 +64,7 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         shared = _session(artifact.path(ENCODER_GRAPH))
         many = resources.threads > 1
         lone = _session(artifact.path(ENCODER_GRAPH), threads=resources.threads) if many else shared
-        return ForeignRuntime(artifact, shared, lone)
+        return load_foreign(artifact, shared, lone)
     chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
         return OnnxRuntime(artifact, resources.threads)
@@ -71,15 +73,16 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     graphs = BoundRuntime.GRAPHS
     if artifact.manifest.task:
         graphs += ("task",)
+    if artifact.manifest.decoder:
+        graphs += DECODER_GRAPHS
     sessions = {
         name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
     }
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
-    decoder = _decoder(artifact, Calls(), place, threads, memory)
-    return BoundRuntime(artifact, sessions, upload, place, decoder)
+    return BoundRuntime(artifact, sessions, upload, place)
 
 
-class OnnxRuntime(HostRuntime):
+class OnnxRuntime(HostRuntime, HeadMaps):
     """ONNX Runtime on the CPU, in float32; see `Runtime`.
 
     A short batch uses all cores if no other call is in flight.
@@ -88,7 +91,7 @@ class OnnxRuntime(HostRuntime):
     spare_calls = 1
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
-        """Load the graphs; the encoder twice if there are several threads.
+        """Load the graphs; the encoder and the decoder twice if there are several threads.
 
         Two threads in one call are slower than two calls of one thread each. So the session shared
         by all batches has one thread; the other has all, for single short batches.
@@ -101,25 +104,31 @@ class OnnxRuntime(HostRuntime):
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
         self._encoder = self._lone = _session(artifact.path(ENCODER_GRAPH))
         self._attention = _session(artifact.path(ATTENTION_GRAPH))
-        self.task = artifact.manifest.task
-        self._task = _session(artifact.path(TASK_GRAPH)) if self.task else None
         self.provider: str = self._encoder.get_providers()[0]
         if threads > 1:
             self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
+        self._sessions = {self._encoder, self._lone, self._attention}
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
-        self.use_host_graphs(artifact, host_session)
-        self._decoder = _decoder(artifact, self._calls, threads=threads)
-        self.decoder = artifact.manifest.decoder
+        self.parts = host_parts(artifact, host_session)
+        if task := artifact.manifest.task:
+            self._sessions.add(head := _session(artifact.path(TASK_GRAPH)))
+            self.parts.append(session_head(task, head))
+        if config := artifact.manifest.decoder:
+            sessions = {name: _session(artifact.path(GRAPHS[name])) for name in DECODER_GRAPHS}
+            lone = sessions["decoder"]
+            if threads > 1:
+                lone = _session(artifact.path(GRAPHS["decoder"]), threads=threads)
+            self._sessions |= {*sessions.values(), lone}
+            loaded = DecoderSessions(sessions, lone)
+            self.parts.append(OnnxDecoder(artifact, config, loaded, self._calls))
 
     def release_memory(self) -> None:
         """Release the free regions of each session's arena.
 
         Outputs are arrays in the arena, which grows while replies wait to be sent.
         """
-        sessions = {self._encoder, self._lone, self._attention, self._task}
-        sessions |= self._decoder.sessions if self._decoder else set()
-        for session in sessions - {None}:
+        for session in self._sessions:
             release_arena(session)
 
     def hidden_states(
@@ -132,64 +141,14 @@ class OnnxRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
-    def attention(
-        self,
-        queries: Floats,
-        keys: Floats,
-        layer: int,
-        heads: Sequence[int],
-        kind: MapKind = "encoder",
-    ) -> Floats:
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Return maps `[heads, T, S]`."""
-        if kind != "encoder":
-            return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(["attention"], feed)[0][0]
 
-    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Return `[T, H]` per state, and per layer's query states."""
-        return decoder_of(self._decoder).decode(asked)
 
-    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Return log-probabilities `[n]`."""
-        return decoder_of(self._decoder).logprobs(rows, labels)
-
-    def score(self, rows: Floats) -> Floats:
-        """Return scores `[n, C]` or `[1, V]`."""
-        if self._task is None:
-            return super().score(rows)
-        return self._task.run(["scores"], {"rows": rows})[0]
-
-
-def _decoder(
-    artifact: Artifact,
-    calls: Calls,
-    place: Place = _HOST,
-    threads: int = 1,
-    memory_bytes: int | None = None,
-) -> OnnxDecoder | None:
-    """Load the decoder's graphs; None without a decoder.
-
-    In host memory the decoder graph is loaded twice if there are several threads, like the
-    encoder's.
-    """
-    config, host = artifact.manifest.decoder, place is _HOST
-    if config is None:
-        return None
-    threads_each = 1 if host else threads
-    sessions = {
-        name: _session(artifact.path(GRAPHS[name]), place, threads_each, memory_bytes)
-        for name in DECODER_GRAPHS
-    }
-    lone = sessions["decoder"]
-    if host and threads > 1:
-        lone = _session(artifact.path(GRAPHS["decoder"]), threads=threads)
-    loaded = DecoderSessions(sessions, lone, 1 if host else ALIGNED)
-    return OnnxDecoder(artifact, config, loaded, calls)
-
-
-def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def trial(graph: Path, feed: Mapping[str, Array]) -> dict[str, Array]:
     """Return all outputs of one call of a graph, by name.
 
     Raises:
@@ -212,7 +171,7 @@ def load_for_trial(artifact: Artifact) -> Runtime:
     """Load a foreign graph with a limit of `TRIAL_SECONDS` for each call."""
     session = _session(artifact.path(ENCODER_GRAPH))
     limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
-    return ForeignRuntime(artifact, limited, limited)
+    return load_foreign(artifact, limited, limited)
 
 
 def host_session(graph: Path) -> InferenceSession:

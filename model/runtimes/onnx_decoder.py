@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ATTENTION_OF, DECODER_KINDS, GraphName, MapKind
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
-from model.errors import ModelError
 from model.numerics.batch import Batch, Ids, coarser, pack, widen
-from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats, every_head
+from model.runtimes.capabilities import Decoder
+from model.runtimes.contract import LOGITS, Decoding, Floats, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, cut
+from model.runtimes.registry import host_session
+from model.runtimes.sessions import Array, Session
+from model.runtimes.values import GraphValues
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
     "decoder",
@@ -31,13 +32,6 @@ DECODER_GRAPHS: tuple[GraphName, ...] = (
     "cross_attention",
     "logprobs",
 )
-
-
-class Session(Protocol):
-    """Loaded graph, as ONNX Runtime's session."""
-
-    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[NDArray[Any]]:
-        """Return the outputs with these names."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +46,8 @@ class DecoderSessions:
     """Alignment of the padded grid's row length."""
 
 
-class OnnxDecoder:
-    """Decoder of a runtime; it has the methods of `Runtime`."""
+class OnnxDecoder(Decoder):
+    """Decoder of a runtime; value products are computed on the host."""
 
     def __init__(
         self, artifact: Artifact, config: DecoderConfig, sessions: DecoderSessions, calls: Calls
@@ -70,12 +64,8 @@ class OnnxDecoder:
         self.config = config
         self._sessions, self._calls = sessions, calls
         self._heads = {kind: HeadParameters(artifact, kind) for kind in DECODER_KINDS}
+        self._values = {kind: GraphValues(artifact, host_session, kind) for kind in DECODER_KINDS}
         self._rows = max(1, LOGITS // config.layers.vocab_size)
-
-    @property
-    def sessions(self) -> set[Session]:
-        """All sessions of the decoder."""
-        return {*self._sessions.shared.values(), self._sessions.lone}
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
         """Return `[T, H]` per state, and per layer's query states."""
@@ -93,14 +83,20 @@ class OnnxDecoder:
         cross = dict(zip(queries, outputs[len(layers) :], strict=True))
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
 
-    def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    def attention_of(
+        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._heads[kind].feed(layer, heads)
         maps: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
         return maps
+
+    def value_products_of(
+        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
+    ) -> Floats:
+        """Return value products `[S, heads, heads]`."""
+        return self._values[kind].value_products(states, layer, heads)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """Return log-probabilities `[n]`, computed in blocks of rows."""
@@ -123,25 +119,12 @@ class OnnxDecoder:
         encoded = np.zeros((len(batch.input_ids), config.hidden_size), np.float32)
         last = [(text, config.num_hidden_layers) for text in texts]
         (states, *_), _ = self.decode(Decoding(batch, encoded, batch, last))
-        kinds: tuple[MapKind, ...] = ("decoder", "cross")
-        for kind in kinds:
-            self.attention(states, states, 0, range(config.num_attention_heads), kind)
+        for kind in DECODER_KINDS:
+            self.attention_of(kind, states, states, 0, range(config.num_attention_heads))
         self.logprobs(states, batch.input_ids[:length])
 
 
-def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:
-    """Return the decoder of a runtime.
-
-    Raises:
-        ModelError: there is no decoder.
-
-    """
-    if decoder is None:
-        raise ModelError(NO_DECODER)
-    return decoder
-
-
-def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> dict[str, Any]:
+def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> dict[str, Array]:
     """Return the inputs of the decoder graph, by name.
 
     Args:

@@ -16,24 +16,20 @@ from typing import Any, Literal
 import numpy as np
 
 from model.artifact.manifest import Artifact
-from model.artifact.signature import GraphName, MapKind, hidden_state_name
-from model.errors import DeviceLostError, ModelError
+from model.artifact.signature import GraphName, hidden_state_name
+from model.errors import DeviceLostError
 from model.numerics.batch import Batch, Ids, coarser, pack, widen
 from model.numerics.pooling import TextPooling, modes_of, pool
 from model.runtimes import cuda
-from model.runtimes.contract import (
-    NO_OWN_MAPS,
-    NO_TASK_HEAD,
-    Decoding,
-    Floats,
-    every_head,
-    layers_of,
-)
+from model.runtimes.capabilities import HeadMaps, find
+from model.runtimes.contract import Floats, every_head, layers_of
 from model.runtimes.device_sets import Sets, joined, sets_of, single_modes, tokens_of
 from model.runtimes.heads import read_heads
-from model.runtimes.host_graphs import HostGraphs
-from model.runtimes.onnx_decoder import OnnxDecoder, decoder_of
+from model.runtimes.host import Calls
+from model.runtimes.host_graphs import host_parts, session_head
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.registry import host_session
+from model.runtimes.sessions import Array, Session
 
 ALIGNED = 8
 """Alignment of the grid's row length, for the fastest half-precision products."""
@@ -47,30 +43,67 @@ class Place:
     index: int = 0
 
 
+class Watch:
+    """State of a device, which is lost for good with the first error that means so."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.alive = True
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Raise `DeviceLostError` for an error that means a lost device, and in all later calls."""
+        if not self.alive:
+            raise DeviceLostError(f"{self.provider}: the device was lost")
+        try:
+            yield
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            if not cuda.is_lost(str(error)):
+                raise
+            self.alive = False
+            raise DeviceLostError(f"{self.provider}: the device was lost") from error
+
+
+class Watched:
+    """Session whose calls a watch observes; its inputs and outputs are on the host."""
+
+    def __init__(self, session: Session, watch: Watch) -> None:
+        self._session, self._watch = session, watch
+        self.get_providers = session.get_providers
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Array]) -> list[Floats]:
+        """Return the outputs with these names."""
+        with self._watch():
+            return self._session.run(names, feed)
+
+
 class Bound:
     """Session with inputs on host or device, and outputs on the device."""
 
-    def __init__(self, session: Any, place: Place) -> None:
+    def __init__(self, session: Any, place: Place, watch: Watch) -> None:
         self._session = session
         self._place = place
+        self._watch = watch
 
-    def keep(self, feed: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
+    def keep(self, feed: Mapping[str, object], outputs: Sequence[str]) -> list[object]:
         """Run the graph; the outputs stay on the device, as `OrtValue`."""
-        binding = self._binding(feed)
-        for name in outputs:
-            binding.bind_output(name, self._place.kind, self._place.index)
-        self._session.run_with_iobinding(binding)
-        return binding.get_outputs()
+        with self._watch():
+            binding = self._binding(feed)
+            for name in outputs:
+                binding.bind_output(name, self._place.kind, self._place.index)
+            self._session.run_with_iobinding(binding)
+            return binding.get_outputs()
 
-    def fetch(self, feed: Mapping[str, Any], output: str, shape: tuple[int, ...]) -> Floats:
+    def fetch(self, feed: Mapping[str, object], output: str, shape: tuple[int, ...]) -> Floats:
         """Run the graph, and copy one float32 output of this shape into host memory."""
         array = np.empty(shape, np.float32)
-        binding = self._binding(feed)
-        binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
-        self._session.run_with_iobinding(binding)
+        with self._watch():
+            binding = self._binding(feed)
+            binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
+            self._session.run_with_iobinding(binding)
         return array
 
-    def _binding(self, feed: Mapping[str, Any]) -> Any:
+    def _binding(self, feed: Mapping[str, object]) -> Any:
         binding = self._session.io_binding()
         for name, value in feed.items():
             if isinstance(value, np.ndarray):
@@ -80,7 +113,7 @@ class Bound:
         return binding
 
 
-class BoundRuntime(HostGraphs):
+class BoundRuntime(HeadMaps):
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
@@ -89,32 +122,33 @@ class BoundRuntime(HostGraphs):
     def __init__(
         self,
         artifact: Artifact,
-        sessions: Mapping[GraphName, Any],
-        upload: Callable[[Any, str, int], Any],
+        sessions: Mapping[GraphName, Session],
+        upload: Callable[[Array, str, int], object],
         place: Place,
-        decoder: OnnxDecoder | None = None,
     ) -> None:
         """Copy all heads' parameters to the device.
 
         Args:
             artifact: artifact of the sessions.
-            sessions: sessions of `GRAPHS`, and of the task head.
+            sessions: sessions of `GRAPHS`, and of the task head and the decoder, if there are any.
             upload: function from an array, and the kind and index of a device, to the array on it.
             place: device of the sessions.
-            decoder: decoder of the artifact; None without one.
 
         """
         manifest = artifact.manifest
         self.config = manifest.config
-        self.provider: str = sessions["encoder"].get_providers()[0]
-        self.alive = True
+        self.provider = sessions["encoder"].get_providers()[0]
+        self._watch = watch = Watch(self.provider)
         self._encoder, self._attention, self._pooling = (
-            Bound(sessions[name], place) for name in self.GRAPHS
+            Bound(sessions[name], place, watch) for name in self.GRAPHS
         )
-        self.task = manifest.task
-        self._task = sessions["task"] if self.task else None
-        self.decoder, self._decoder = manifest.decoder, decoder
-        self.use_host_graphs(artifact, host_session)
+        self.parts = host_parts(artifact, host_session)
+        if manifest.task:
+            self.parts.append(session_head(manifest.task, Watched(sessions["task"], watch)))
+        if manifest.decoder:
+            graphs = {name: Watched(sessions[name], watch) for name in DECODER_GRAPHS}
+            loaded = DecoderSessions(graphs, graphs["decoder"], ALIGNED)
+            self.parts.append(OnnxDecoder(artifact, manifest.decoder, loaded, Calls()))
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -124,6 +158,11 @@ class BoundRuntime(HostGraphs):
             }
             for layer in read_heads(artifact)
         ]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the device still works."""
+        return self._watch.alive
 
     def encode(
         self,
@@ -136,20 +175,19 @@ class BoundRuntime(HostGraphs):
         ends = batch.cu_seqlens
         states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
-        with self._watched():
-            for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
-                requested = [i for i, (_, of) in enumerate(hidden) if of == layer]
-                if requested:
-                    texts = np.array([hidden[i][0] for i in requested])
-                    rows_of_texts = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
-                    cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
-                    for i, rows in zip(requested, np.split(rows_of_texts, cuts), strict=True):
-                        states[i] = rows
-                requested = [i for i, pooling in enumerate(poolings) if pooling.layer == layer]
-                if requested:
-                    pooled = self._all_pooled(state, [poolings[i] for i in requested], ends)
-                    for i, vector in zip(requested, pooled, strict=True):
-                        vectors[i] = vector
+        for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
+            requested = [i for i, (_, of) in enumerate(hidden) if of == layer]
+            if requested:
+                texts = np.array([hidden[i][0] for i in requested])
+                rows_of_texts = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
+                cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
+                for i, rows in zip(requested, np.split(rows_of_texts, cuts), strict=True):
+                    states[i] = rows
+            requested = [i for i, pooling in enumerate(poolings) if pooling.layer == layer]
+            if requested:
+                pooled = self._all_pooled(state, [poolings[i] for i in requested], ends)
+                for i, vector in zip(requested, pooled, strict=True):
+                    vectors[i] = vector
         return states, vectors
 
     def hidden_states(
@@ -157,55 +195,18 @@ class BoundRuntime(HostGraphs):
     ) -> list[Floats]:
         """Return `[T, H]` per layer."""
         rows = np.arange(len(batch.input_ids))
-        with self._watched():
-            states = dict(self._states(batch, sorted({*layers}), head_mask))
-            return [self._rows(states[layer], rows) for layer in layers]
+        states = dict(self._states(batch, sorted({*layers}), head_mask))
+        return [self._rows(states[layer], rows) for layer in layers]
 
-    def attention(
-        self,
-        queries: Floats,
-        keys: Floats,
-        layer: int,
-        heads: Sequence[int],
-        kind: MapKind = "encoder",
-    ) -> Floats:
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Return maps `[heads, T, S]`."""
-        if kind != "encoder":
-            with self._watched():
-                return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         indices = np.array(heads, np.int64)
         states = {"query_states": queries, "key_states": keys}
         feed = {**states, "heads": indices, **self._heads[layer]}
-        shape = (len(indices), len(queries), len(keys))
-        with self._watched():
-            return self._attention.fetch(feed, "attention", shape)
+        return self._attention.fetch(feed, "attention", (len(indices), len(queries), len(keys)))
 
-    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Return `[T, H]` per state, and per layer's query states."""
-        with self._watched():
-            return decoder_of(self._decoder).decode(asked)
-
-    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Return log-probabilities `[n]`."""
-        with self._watched():
-            return decoder_of(self._decoder).logprobs(rows, labels)
-
-    def score(self, rows: Floats) -> Floats:
-        """Return scores `[n, C]` or `[1, V]`."""
-        if self._task is None:
-            raise ModelError(NO_TASK_HEAD)
-        with self._watched():
-            return self._task.run(["scores"], {"rows": rows})[0]
-
-    def maps(self, batch: Batch) -> Floats:
-        """Raise an error: maps are recomputed by `attention`.
-
-        Raises:
-            ModelError: always.
-
-        """
-        del batch
-        raise ModelError(NO_OWN_MAPS)
+    def release_memory(self) -> None:
+        """Do nothing: the device's arena keeps its memory for later batches."""
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """Run the fullest batch of each grid length, the longest first, and its attention.
@@ -222,13 +223,12 @@ class BoundRuntime(HostGraphs):
             self.encode(pack([text] * len(texts)), [], vectors)
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, heads)
-        if self._decoder is not None:
-            with self._watched():
-                self._decoder.warm_up(batch_tokens, longest)
+        if decoder := find(self, OnnxDecoder):
+            decoder.warm_up(batch_tokens, longest)
 
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Iterator[tuple[int, object]]:
         """Return each layer with its hidden state `[T, H]` on the device."""
         texts, longest = batch.padded_index.shape
         wide = widen(batch, texts, coarser(longest, ALIGNED))
@@ -237,12 +237,14 @@ class BoundRuntime(HostGraphs):
         states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
         return zip(layers, states, strict=True)
 
-    def _rows(self, state: Any, rows: Ids) -> Floats:
+    def _rows(self, state: object, rows: Ids) -> Floats:
         """Return rows `[n]` of a hidden state, unpooled, `[n, H]`."""
         zeros = np.zeros_like(rows)
         return self._vectors(state, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
-    def _all_pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+    def _all_pooled(
+        self, state: object, poolings: Sequence[TextPooling], ends: Ids
+    ) -> list[Floats]:
         """Return the vector of each pooling; poolings that skip tokens run on the host."""
         contiguous = [pooling for pooling in poolings if not pooling.left_out]
         pooled = iter(self._pooled(state, contiguous, ends) if contiguous else ())
@@ -255,14 +257,14 @@ class BoundRuntime(HostGraphs):
             vectors.append(pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
         return vectors
 
-    def _pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+    def _pooled(self, state: object, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling; vectors of several modes are joined on the host."""
         single = [mode for pooling in poolings for mode in single_modes(pooling)]
         vectors = iter(self._vectors(state, sets_of(single, ends)))
         parts = [[next(vectors) for _ in modes_of(pooling.mode)] for pooling in poolings]
         return [joined(*pair, ends) for pair in zip(poolings, parts, strict=True)]
 
-    def _vectors(self, state: Any, sets: Sets) -> Floats:
+    def _vectors(self, state: object, sets: Sets) -> Floats:
         feed = {
             "hidden_state": state,
             "columns": np.arange(sets.row_count.max()),
@@ -270,16 +272,3 @@ class BoundRuntime(HostGraphs):
         }
         shape = (len(sets.first_row), self.config.hidden_size)
         return self._pooling.fetch(feed, "vectors", shape)
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Raise `DeviceLostError` for an error that means a lost device, and in all later calls."""
-        if not self.alive:
-            raise DeviceLostError(f"{self.provider}: the device was lost")
-        try:
-            yield
-        except Exception as error:  # onnxruntime's exceptions share no base class
-            if not cuda.is_lost(str(error)):
-                raise
-            self.alive = False
-            raise DeviceLostError(f"{self.provider}: the device was lost") from error

@@ -7,21 +7,24 @@ shapes. Surplus tokens, rows and columns are dummies, and removed from the outpu
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, Artifact
-from model.artifact.signature import MapKind, hidden_state_name
+from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch, coarser, widen
-from model.runtimes.contract import NO_DECODER, Floats, Resources, every_head
+from model.runtimes.capabilities import HeadMaps, TaskHead
+from model.runtimes.contract import Floats, Resources, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
+from model.runtimes.host_graphs import host_parts
 from model.runtimes.processor import computes_bfloat16, core, saturates
 from model.runtimes.registry import host_session
+from model.runtimes.sessions import Array
 
 _KERNELS_KEPT = 512
 
@@ -36,7 +39,7 @@ def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
     return OpenVinoRuntime(artifact, resources.threads)
 
 
-class OpenVinoRuntime(HostRuntime):
+class OpenVinoRuntime(HostRuntime, HeadMaps):
     """OpenVINO's CPU plugin; see `Runtime`.
 
     A short batch uses all cores if no other call is in flight.
@@ -63,7 +66,7 @@ class OpenVinoRuntime(HostRuntime):
         self.provider = "OpenVINO CPU"
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
-        self.use_host_graphs(artifact, host_session)
+        self.parts = host_parts(artifact, host_session)
         # maps that int8 keeps in floating point run in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
@@ -71,9 +74,13 @@ class OpenVinoRuntime(HostRuntime):
         if threads > 1:
             self._lone = self._compile(encoder, floats, threads, streams=1)
         self._attention = self._compile(attention, "f32", threads, streams=threads)
-        self.task = manifest.task
-        task = artifact.path(TASK_GRAPH)
-        self._task = self._compile(task, "f32", threads, streams=threads) if self.task else None
+        if manifest.task:
+            task = self._compile(artifact.path(TASK_GRAPH), "f32", threads, streams=threads)
+            self.parts.append(
+                TaskHead(
+                    manifest.task, lambda rows: task.run({"rows": rows}, ["scores"], len(rows))[0]
+                )
+            )
         self._calls = Calls()
 
     def hidden_states(
@@ -84,31 +91,16 @@ class OpenVinoRuntime(HostRuntime):
         mask = every_head(coarse, self.config)
         if head_mask is not None:
             mask[: len(head_mask)] = head_mask
-        feed = dict(zip(self._inputs, (*coarse.inputs, mask), strict=True))
+        feed: dict[str, Array] = dict(zip(self._inputs, (*coarse.inputs, mask), strict=True))
         names = [hidden_state_name(layer) for layer in layers]
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
-    def attention(
-        self,
-        queries: Floats,
-        keys: Floats,
-        layer: int,
-        heads: Sequence[int],
-        kind: MapKind = "encoder",
-    ) -> Floats:
-        """Return maps `[heads, T, S]` of an encoder."""
-        if kind != "encoder":
-            raise ModelError(NO_DECODER)
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(feed, ["attention"], 1)[0][0]
-
-    def score(self, rows: Floats) -> Floats:
-        """Return scores `[n, C]` or `[1, V]`."""
-        if self._task is None:
-            return super().score(rows)
-        return self._task.run({"rows": rows}, ["scores"], len(rows))[0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:
         properties = {
@@ -132,7 +124,7 @@ class _Compiled:
         self._model = model
         self._local = threading.local()
 
-    def run(self, feed: dict[str, Any], names: Sequence[str], rows: int) -> list[Floats]:
+    def run(self, feed: Mapping[str, Array], names: Sequence[str], rows: int) -> list[Floats]:
         """Return copies of the first `rows` of each output, because the request is reused."""
         request = getattr(self._local, "request", None)
         if request is None:

@@ -9,11 +9,8 @@ from pathlib import Path
 import torch
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.foreign import not_in_graph
 from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
-from model.artifact.serving_only import left_out
-from model.artifact.signature import MapKind
 from model.attention.positions import distances
 from model.attention.weights import Heads, some_heads
 from model.checkpoint import load_weights
@@ -23,11 +20,20 @@ from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.encoder.layer_parts import parametrized
 from model.errors import ArtifactError
-from model.numerics.batch import Batch, Ids
+from model.numerics.batch import Batch
 from model.packing import PackedBatch
-from model.runtimes.contract import Decoding, Floats, HeadScores, Resources
+from model.runtimes.capabilities import (
+    Decomposition,
+    HeadMaps,
+    HeadOutputs,
+    HeadScoring,
+    LayerRecomputation,
+    TaskHead,
+    lacking_weights,
+)
+from model.runtimes.contract import Floats, HeadScores, Resources
 from model.runtimes.host import HostRuntime
-from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of, products_of
+from model.runtimes.pytorch_decoder import TorchDecoder, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -50,8 +56,6 @@ def load_encoder(artifact: Artifact) -> Encoder:
         CheckpointError: the weights do not fit the config.
 
     """
-    if artifact.manifest.foreign:
-        raise ArtifactError(not_in_graph("what PyTorch computes with"))
     return load_weights(_whole(artifact, WEIGHTS), artifact.manifest.config)
 
 
@@ -86,12 +90,14 @@ def load_decoder(artifact: Artifact) -> Decoder | None:
 
 def _whole(artifact: Artifact, name: str) -> Path:
     """Return the path of a file of weights, after a check that it is complete."""
-    if artifact.manifest.serving_only:
-        raise ArtifactError(left_out("PyTorch"))
+    if message := lacking_weights(artifact.manifest):
+        raise ArtifactError(message)
     return artifact.path(name)
 
 
-class PyTorchRuntime(HostRuntime):
+class PyTorchRuntime(
+    HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposition, LayerRecomputation
+):
     """Modules in float32; see `Runtime`."""
 
     provider = "torch-cpu"
@@ -100,11 +106,10 @@ class PyTorchRuntime(HostRuntime):
         self, encoder: Encoder, head: TaskModule | None = None, decoder: Decoder | None = None
     ) -> None:
         self.config = encoder.config
-        self.decoder = decoder.config if decoder else None
-        self._decoder = TorchDecoder(decoder) if decoder else None
-        self.task = head.config if head else None
         self._encoder = encoder
-        self._head = head
+        self.parts = [TorchDecoder(decoder)] if decoder else []
+        if head:
+            self.parts.append(TaskHead(head.config, functools.partial(scores_of, head)))
         with torch.inference_mode():
             self._head_parameters = encoder.head_parameters()
             self._relative = encoder.relative_parameters()
@@ -119,36 +124,15 @@ class PyTorchRuntime(HostRuntime):
             states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
 
-    def attention(
-        self,
-        queries: Floats,
-        keys: Floats,
-        layer: int,
-        heads: Sequence[int],
-        kind: MapKind = "encoder",
-    ) -> Floats:
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Return maps `[heads, T, S]`."""
-        if kind != "encoder":
-            return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return maps_of(parameters, self._encoder.rule, queries, keys)
 
-    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Return `[T, H]` per state, and per layer's query states."""
-        return decoder_of(self._decoder).decode(asked)
-
-    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Return log-probabilities `[n]`."""
-        return decoder_of(self._decoder).logprobs(rows, labels)
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
-    ) -> Floats:
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Return value products `[S, heads, heads]`."""
-        if kind != "encoder":
-            return decoder_of(self._decoder).value_products(states, layer, heads, kind)
         all_heads = self._encoder.layer(layer).value_parameters()
         parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return products_of(parameters, self._encoder.rule, states)
@@ -189,10 +173,9 @@ class PyTorchRuntime(HostRuntime):
         with torch.inference_mode():
             return EncoderDecomposition(self._encoder)
 
-    def score(self, rows: Floats) -> Floats:
-        """Return scores `[n, C]` or `[1, V]`."""
-        if self._head is None:
-            return super().score(rows)
-        with torch.inference_mode():
-            scores: Floats = self._head(torch.from_numpy(rows)).numpy()
-        return scores
+
+def scores_of(head: TaskModule, rows: Floats) -> Floats:
+    """Return scores `[n, C]` or `[1, V]`."""
+    with torch.inference_mode():
+        scores: Floats = head(torch.from_numpy(rows)).numpy()
+    return scores

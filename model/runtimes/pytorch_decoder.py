@@ -1,4 +1,4 @@
-"""Decoder in eager PyTorch, on the CPU; it has the methods of `Runtime`."""
+"""Decoder in eager PyTorch, on the CPU."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from model.artifact.signature import MapKind
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
 from model.decoder.decoder import Decoder
-from model.errors import ModelError
 from model.numerics.batch import Ids
 from model.packing import PackedBatch
-from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats
+from model.runtimes import capabilities
+from model.runtimes.contract import LOGITS, Decoding, Floats
 from model.runtimes.host import cut
 from model.runtimes.values import in_parts
 
 
-class TorchDecoder:
+class TorchDecoder(capabilities.Decoder):
     """Decoder of a runtime in float32."""
 
     def __init__(self, decoder: Decoder) -> None:
+        self.config = decoder.config
         self._decoder = decoder
         self._heads = decoder.config.layers.num_attention_heads
         self._rows = max(1, LOGITS // decoder.config.layers.vocab_size)
@@ -51,16 +52,16 @@ class TorchDecoder:
         )
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
 
-    def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    def attention_of(
+        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
         with torch.inference_mode():
             parameters = some_heads(self._parameters[kind][layer], heads, self._heads)
         return maps_of(parameters, self._rule(kind), queries, keys)
 
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    def value_products_of(
+        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
     ) -> Floats:
         """Return value products `[S, heads, heads]`."""
         own, cross = self._decoder.layer(layer).own, self._decoder.layer(layer).cross
@@ -76,18 +77,6 @@ class TorchDecoder:
 
     def _rule(self, kind: MapKind) -> AttentionRule:
         return self._decoder.rule if kind == "decoder" else self._decoder.cross_rule
-
-
-def decoder_of(decoder: TorchDecoder | None) -> TorchDecoder:
-    """Return the decoder of a runtime.
-
-    Raises:
-        ModelError: there is no decoder.
-
-    """
-    if decoder is None:
-        raise ModelError(NO_DECODER)
-    return decoder
 
 
 def maps_of(

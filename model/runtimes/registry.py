@@ -10,14 +10,12 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from model.artifact.manifest import Artifact, RuntimeName
 from model.config.precision import Precision, WeightBits
 from model.errors import ProviderError
 from model.runtimes.contract import Device, Resources, Runtime
+from model.runtimes.sessions import Array, Session
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,8 @@ class RuntimeKind:
 
     title: str
     module: str
+    libraries: tuple[str, ...]
+    """Modules that it imports."""
     precisions: tuple[Precision, ...]
     """Precisions that an artifact is exported in for this runtime; empty for foreign graphs."""
     devices: tuple[Device, ...] = ("cpu",)
@@ -39,17 +39,26 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
     "onnx": RuntimeKind(
         title="ONNX Runtime",
         module=_ONNX,
+        libraries=("onnxruntime",),
         precisions=("fp32", "fp16"),
         devices=("cpu", "cuda"),
     ),
     "openvino": RuntimeKind(
         title="OpenVINO",
         module="model.runtimes.openvino",
+        libraries=("onnxruntime", "openvino"),
         precisions=("bf16", "int8"),
         three_axes=True,
     ),
-    "foreign": RuntimeKind(title="a foreign ONNX graph", module=_ONNX, precisions=()),
-    "pytorch": RuntimeKind(title="PyTorch", module="model.runtimes.pytorch", precisions=("fp32",)),
+    "foreign": RuntimeKind(
+        title="a foreign ONNX graph", module=_ONNX, libraries=("onnxruntime",), precisions=()
+    ),
+    "pytorch": RuntimeKind(
+        title="PyTorch",
+        module="model.runtimes.pytorch",
+        libraries=("torch",),
+        precisions=("fp32",),
+    ),
 }
 """Runtimes by name. The first that computes a precision is the best one for it:
 docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
@@ -105,14 +114,14 @@ def check_device(name: RuntimeName, device: Device) -> None:
     importlib.import_module(kind.module).choose(device)
 
 
-def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def trial(graph: Path, feed: Mapping[str, Array]) -> dict[str, Array]:
     """Return all outputs of one call of a graph outside any artifact, by name.
 
     Raises:
         ModelError: ONNX Runtime rejects the graph or the call, or the call exceeds the time limit.
 
     """
-    outputs: dict[str, NDArray[Any]] = importlib.import_module(_ONNX).trial(graph, feed)
+    outputs: dict[str, Array] = importlib.import_module(_ONNX).trial(graph, feed)
     return outputs
 
 
@@ -122,14 +131,15 @@ def load_for_trial(artifact: Artifact) -> Runtime:
     return runtime
 
 
-def host_session(graph: Path) -> Any:
+def host_session(graph: Path) -> Session:
     """Load a graph of an artifact on ONNX Runtime, on the CPU whatever the runtime.
 
     Raises:
         ModelError: ONNX Runtime rejects the graph.
 
     """
-    return importlib.import_module(_ONNX).host_session(graph)
+    session: Session = importlib.import_module(_ONNX).host_session(graph)
+    return session
 
 
 def load_runtime(

@@ -11,39 +11,31 @@ import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import VALUES_OF, MapKind
-from model.errors import ModelError
-from model.runtimes.contract import NO_DECODER, Floats
-from model.runtimes.heads import HostGraph, LoadGraph
+from model.runtimes.capabilities import HeadOutputs
+from model.runtimes.contract import Floats
+from model.runtimes.heads import HostGraph
+from model.runtimes.sessions import LoadGraph
 
 FLOATS = 2**21
 """Maximum number of features of the heads' added vectors in memory at one time: 8 MiB."""
 
 
-class GraphValues:
-    """Value products of heads; calls are thread-safe."""
+class GraphValues(HeadOutputs):
+    """Value products of heads of a kind; calls are thread-safe."""
 
-    def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
+    def __init__(self, artifact: Artifact, load: LoadGraph, kind: MapKind = "encoder") -> None:
         """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
-        signatures = artifact.manifest.signature
-        self._graphs = {
-            kind: HostGraph(artifact, name, load, kind)
-            for kind, name in VALUES_OF.items()
-            if name in signatures
-        }
+        self._graph = HostGraph(artifact, VALUES_OF[kind], load, kind)
 
-    def products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
-    ) -> Floats:
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Return products `[S, n, n]` for key states `[S, H]`.
 
         Raises:
             ArtifactError: the parameters cannot be read.
-            ModelError: the graph cannot be loaded, or there is no decoder.
+            ModelError: the graph cannot be loaded.
 
         """
-        if kind not in self._graphs:
-            raise ModelError(NO_DECODER)
-        outputs = self._graphs[kind].of_heads(layer, heads)
+        outputs = self._graph.of_heads(layer, heads)
         return in_parts(states, len(heads), lambda rows: outputs(rows)[0])
 
 

@@ -12,7 +12,7 @@ from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.recorded import passed_uses
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
-from model.runtimes.registry import check_device, weight_bits
+from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
@@ -97,8 +97,7 @@ def require_exporter(model: str, precision: Precision = "fp32") -> None:
     """
     beside = ["default-model"] if model == DEFAULT_MODEL and embedded_default() is None else []
     require(f"exporting {model}", *EXPORTER, also=beside)
-    if precision in ("bf16", "int8"):
-        require(f"--precision {precision}", "openvino")
+    require(f"--precision {precision}", *RUNTIMES[runtime_of(precision)].libraries)
 
 
 def check_verified(artifact: Artifact, settings: Settings) -> Artifact:

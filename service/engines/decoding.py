@@ -12,7 +12,8 @@ import numpy as np
 from model.config.decoder import DecoderConfig
 from model.numerics.batch import pack
 from model.numerics.shift import shift_right
-from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.capabilities import Decoder
+from model.runtimes.contract import Decoding
 from service.engines.contract import Floats, Target, TargetOutput, TextTask
 from service.engines.head_masks import head_mask
 
@@ -20,21 +21,17 @@ TaskWithTarget = tuple[TextTask, Target]
 
 
 def decode(
-    runtime: Runtime,
-    decoder: DecoderConfig,
-    pairs: Sequence[TaskWithTarget],
-    encoded: Sequence[Floats],
+    decoder: Decoder, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
 ) -> list[TargetOutput]:
     """Return the requested outputs of each text's target.
 
     Args:
-        runtime: a runtime with a decoder.
-        decoder: the decoder's configuration.
+        decoder: the runtime's decoder.
         pairs: texts and their targets; at least one.
         encoded: last hidden state of each text, `[S, H]`.
 
     """
-    states, cross = map(iter, runtime.decode(_decoding(decoder, pairs, encoded)))
+    states, cross = map(iter, decoder.decode(_decoding(decoder.config, pairs, encoded)))
     outputs = [
         TargetOutput(
             [next(states) for _ in target.hidden_layers],
@@ -46,7 +43,7 @@ def decode(
     if scored:
         rows = np.concatenate(list(states))
         labels = [pairs[text][1].labels for text in scored]
-        logprobs = runtime.logprobs(rows, np.concatenate(labels))
+        logprobs = decoder.logprobs(rows, np.concatenate(labels))
         cuts = np.cumsum([len(own) for own in labels])[:-1]
         for text, own in zip(scored, np.split(logprobs, cuts), strict=True):
             outputs[text].logprobs = own

@@ -6,7 +6,7 @@ import os
 
 from model.artifact.manifest import Artifact
 from model.runtimes.contract import Device
-from model.runtimes.registry import load_runtime
+from model.runtimes.registry import RUNTIMES, load_runtime
 from service.engines.runtime import RuntimeEngine
 from service.system.distribution import require
 
@@ -41,8 +41,8 @@ class OnnxEngine(RuntimeEngine):
             ValueError: the runtime is not installed; the message says how to install it.
 
         """
-        modules = ("onnxruntime", "openvino") if artifact.manifest.runtime == "openvino" else ()
-        require(f"computing {artifact.folder}", *(modules or ("onnxruntime",)))
+        libraries = RUNTIMES[artifact.manifest.runtime].libraries
+        require(f"computing {artifact.folder}", *libraries)
         cores = threads or len(os.sched_getaffinity(0))
         runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
         super().__init__("onnx", runtime, cores)

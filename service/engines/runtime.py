@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.errors import DeviceLostError, ModelError
+from model.artifact.signature import MapKind
+from model.errors import DeviceLostError
 from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
 from model.numerics.task_head import rows_of, text_scores
-from model.runtimes.contract import NO_DECODER, Runtime
+from model.runtimes.capabilities import (
+    Decoder,
+    Decomposition,
+    GraphMaps,
+    HeadMaps,
+    HeadOutputs,
+    HeadScoring,
+    LayerRecomputation,
+    TaskHead,
+    capability,
+    find,
+)
+from model.runtimes.contract import Runtime
 from service.engines.contract import (
     DecomposeTask,
     Engine,
     Floats,
     LayerTask,
+    MapsTask,
     Output,
     Task,
     TextTask,
@@ -82,15 +96,16 @@ class RuntimeEngine(Engine):
         runtime = self._runtime
         targeted = [text for text, task in enumerate(tasks) if task.target]
         scored = [text for text, task in enumerate(tasks) if task.scores]
-        head = runtime.task if scored else None
-        rows = rows_of(head, scored, runtime.config.num_hidden_layers) if head else ([], [])
+        head = find(runtime, TaskHead) if scored else None
+        last = runtime.config.num_hidden_layers
+        rows = rows_of(head.config, scored, last) if head else ([], [])
         states, vectors = runtime.encode(
             pack(
                 [(task.input_ids, task.segment_ids) for task in tasks],
                 [task.unseen for task in tasks],
             ),
             [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
-            + [(text, runtime.config.num_hidden_layers) for text in targeted]
+            + [(text, last) for text in targeted]
             + rows[0],
             [
                 TextPooling(
@@ -113,7 +128,7 @@ class RuntimeEngine(Engine):
             encoded = [next(hidden) for _ in targeted]
             self._decode([tasks[n] for n in targeted], encoded, [outputs[n] for n in targeted])
         if head:
-            answers = text_scores(head, [*hidden, *pooled], runtime.score)
+            answers = text_scores(head.config, [*hidden, *pooled], head.score)
             for text, scores in zip(scored, answers, strict=True):
                 outputs[text].scores = scores
         return outputs
@@ -122,30 +137,40 @@ class RuntimeEngine(Engine):
         self, tasks: Sequence[TextTask], encoded: Sequence[Floats], outputs: Sequence[Output]
     ) -> None:
         """Set the requested target output of each text, computed from its last hidden state."""
-        decoder = self._runtime.decoder
-        if decoder is None:
-            raise ModelError(NO_DECODER)
         pairs = [(task, task.target) for task in tasks if task.target]
-        targets = decode(self._runtime, decoder, pairs, encoded)
+        targets = decode(capability(self._runtime, Decoder), pairs, encoded)
         for output, target in zip(outputs, targets, strict=True):
             output.target = target
 
-    def _gives_maps_of(self, task: Task) -> bool:
-        return self._runtime.own_maps and isinstance(task, TextTask) and bool(task.scores)
+    def _gives_maps_of(self, task: TextTask) -> bool:
+        return bool(task.scores) and find(self._runtime, GraphMaps) is not None
 
     def _alone(self, task: Task) -> Output:
+        runtime = self._runtime
         if isinstance(task, DecomposeTask):
-            return Output(decomposed=self._runtime.decompose(task.step))
+            return Output(decomposed=capability(runtime, Decomposition).decompose(task.step))
         if isinstance(task, LayerTask):
-            return Output(parts=self._runtime.layer_parts(task.step))
+            return Output(parts=capability(runtime, LayerRecomputation).layer_parts(task.step))
         if isinstance(task, TextTask):
             batch = pack([(task.input_ids, task.segment_ids)])
-            return Output(scores=self._runtime.maps(batch))
-        maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
-        output = Output(maps=maps)
-        if task.values:
-            products = self._runtime.value_products(task.keys, task.layer, task.heads, task.kind)
-            output.value_products = products
-        if task.scores:
-            output.head_scores = self._runtime.head_scores(task.keys, task.layer, task.heads)
-        return output
+            return Output(scores=capability(runtime, GraphMaps).maps(batch))
+        if task.kind != "encoder":
+            return self._of_decoder(task, task.kind)
+        heads = task.layer, task.heads
+        return Output(
+            maps=capability(runtime, HeadMaps).attention(task.queries, task.keys, *heads),
+            value_products=capability(runtime, HeadOutputs).value_products(task.keys, *heads)
+            if task.values
+            else None,
+            head_scores=capability(runtime, HeadScoring).head_scores(task.keys, *heads)
+            if task.scores
+            else None,
+        )
+
+    def _of_decoder(self, task: MapsTask, kind: MapKind) -> Output:
+        decoder, heads = capability(self._runtime, Decoder), (task.layer, task.heads)
+        maps = decoder.attention_of(kind, task.queries, task.keys, *heads)
+        if not task.values:
+            return Output(maps=maps)
+        products = decoder.value_products_of(kind, task.keys, *heads)
+        return Output(maps=maps, value_products=products)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
-from model.artifact.serving_only import left_out
+from model.runtimes.capabilities import lacking_weights
 from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.engines.torch_host import TorchHosts
@@ -81,9 +80,7 @@ def check_installed(artifact: Artifact) -> None:
         EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
 
     """
-    if artifact.manifest.foreign:
-        raise EngineNotInstalled(not_in_graph("what PyTorch computes with"))
+    if message := lacking_weights(artifact.manifest):
+        raise EngineNotInstalled(message)
     if importlib.util.find_spec("torch") is None:
         raise EngineNotInstalled("PyTorch is not installed here")
-    if artifact.manifest.serving_only:
-        raise EngineNotInstalled(left_out("PyTorch"))

@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
+from model.runtimes.capabilities import (
+    GraphMaps,
+    HeadMaps,
+    HeadOutputs,
+    lacking,
+    lacking_state,
+)
 from service.engines.contract import Engine, Output, Task
 from service.errors import InputTooLong, NotExported, Unprocessable
 from service.files.encoder import Outcome, Pending, Refused
@@ -189,9 +195,11 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
     if encoding.dimensions is not None and not 1 <= encoding.dimensions <= size:
         raise UsageError(f"--dimensions {encoding.dimensions} is not in 1 … {size}")
     layer = encoding.layer % states
-    if manifest.foreign and encoding.kind != "stats" and layer != states - 1:
-        raise NotExported(not_in_graph(f"hidden state {layer}", maps=manifest.gives_maps))
-    if encoding.kind == "importance" and manifest.foreign:
-        raise NotExported(not_in_graph("what a head adds", maps=manifest.gives_maps))
-    if encoding.kind == "stats" and not manifest.gives_maps:
-        raise NotExported(not_in_graph("attention weights"))
+    if encoding.kind == "stats":
+        message = lacking(manifest, HeadMaps, GraphMaps)
+    else:
+        message = lacking_state(manifest, layer)
+        if encoding.kind == "importance":
+            message = message or lacking(manifest, HeadOutputs)
+    if message:
+        raise NotExported(message)

@@ -13,6 +13,7 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
+from model.runtimes.capabilities import GraphMaps, declared
 from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
 from service.errors import EngineFailed, NoTaskHead
 from service.files.encoder import Refused
@@ -145,7 +146,7 @@ class StatisticsPlan(Plan):
         """Compute `[L, N]` for each of `STATISTICS`, with the maps of one layer at a time."""
         config = self.manifest.config
         layers, heads = config.num_hidden_layers, tuple(range(config.num_attention_heads))
-        if self.manifest.foreign:
+        if GraphMaps in declared(self.manifest):
             return [self._of_graph(text, run) for text in texts]
         wanted = tuple(range(layers))
         states = run([TextTask(text.input_ids, text.segment_ids, wanted) for text in texts])
@@ -164,7 +165,7 @@ class StatisticsPlan(Plan):
     def refusal(self, text: TokenizedText) -> Refused | None:
         """Reject a text with too large maps of a layer, or of all layers of a foreign graph."""
         config, tokens = self.manifest.config, len(text.input_ids)
-        layers = config.num_hidden_layers if self.manifest.foreign else 1
+        layers = config.num_hidden_layers if GraphMaps in declared(self.manifest) else 1
         size = 4 * layers * config.num_attention_heads * tokens**2
         if size <= LAYER_BYTES:
             return None

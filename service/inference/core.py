@@ -9,12 +9,19 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
-from model.artifact.serving_only import left_out
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.comparison import Comparison
+from model.runtimes.capabilities import (
+    GraphMaps,
+    HeadMaps,
+    HeadOutputs,
+    LayerRecomputation,
+    declared,
+    lacking,
+    lacking_state,
+)
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.layer_passes import OF_VALUES
@@ -103,7 +110,7 @@ class Inference:
 
         """
         if lane == "attention":
-            self._require_own_maps()
+            self.require(HeadMaps, GraphMaps)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         demand = self.request_tokenizer.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)
@@ -193,9 +200,19 @@ class Inference:
         if options.ablated or options.recomputes:
             self.require_head_outputs()
         if options.recomputes:
-            self._require_weights("`patch` or `include`")
+            self.require(LayerRecomputation)
         for use in options.uses(self.manifest):
             self.require_use(use)
+
+    def require(self, *kinds: type) -> None:
+        """Raise if the artifact has none of some capabilities of `model.runtimes.capabilities`.
+
+        Raises:
+            NotExported: the message is about the first.
+
+        """
+        if message := lacking(self.manifest, *kinds):
+            raise NotExported(message)
 
     def require_layer(self, layer: int) -> None:
         """Raise if the graph does not output a hidden state.
@@ -204,9 +221,8 @@ class Inference:
             NotExported: a layer other than the last of a foreign graph.
 
         """
-        if self.manifest.foreign and layer != self.config.num_hidden_layers:
-            maps = self.manifest.gives_maps
-            raise NotExported(not_in_graph(f"hidden state {layer}", maps=maps))
+        if message := lacking_state(self.manifest, layer):
+            raise NotExported(message)
 
     def require_maps(self) -> None:
         """Raise if the model has no attention weights.
@@ -216,7 +232,7 @@ class Inference:
             NotVerified: heads failed the artifact's verification.
 
         """
-        self._require_own_maps()
+        self.require(HeadMaps, GraphMaps)
         self.require_use("heads")
 
     def require_head_outputs(self) -> None:
@@ -227,26 +243,8 @@ class Inference:
             NotVerified: heads failed the artifact's verification.
 
         """
-        if self.manifest.foreign:
-            maps = self.manifest.gives_maps
-            raise NotExported(not_in_graph("what a head adds", maps=maps))
+        self.require(HeadOutputs)
         self.require_use("heads")
-
-    def require_decomposition(self) -> None:
-        """Raise if the model's vectors cannot be decomposed.
-
-        Raises:
-            NotExported: the artifact is a foreign graph, or serving-only.
-
-        """
-        if self.manifest.foreign:
-            maps = self.manifest.gives_maps
-            raise NotExported(not_in_graph("shares of input tokens", maps=maps))
-        self._require_weights("a decomposition")
-
-    def _require_weights(self, needing: str) -> None:
-        if self.manifest.serving_only:
-            raise NotExported(left_out(needing))
 
     def attention(
         self,
@@ -271,7 +269,8 @@ class Inference:
         if selection.ablates or selection.include & OF_VALUES:
             self.require_head_outputs()
         texts = attention_texts(self.manifest, self.tokenizer, prepared.texts)
-        kind = GraphAttentionStream if self.manifest.foreign else AttentionStream
+        maps_of_graph = GraphMaps in declared(self.manifest)
+        kind = GraphAttentionStream if maps_of_graph else AttentionStream
         return kind(
             prepared.scheduler,
             self.config,
@@ -303,7 +302,3 @@ class Inference:
         """Wait for running work to finish; return whether it did."""
         self.request_tokenizer.close()
         return self.engines.close()
-
-    def _require_own_maps(self) -> None:
-        if not self.manifest.gives_maps:
-            raise NotExported(not_in_graph("attention weights"))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.artifact.foreign import not_in_graph
+from model.runtimes.capabilities import HeadScoring
 from service.engines.contract import Floats, MapsTask, Output, TextTask
-from service.errors import NotExported, ReplyTooLarge
+from service.errors import ReplyTooLarge
 from service.inference.attention.map_parts import MapPart, taken
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import LAYER_BYTES
@@ -42,9 +42,7 @@ def require_scores(inference: Inference) -> None:
 
     """
     inference.require_use("heads")
-    manifest = inference.manifest
-    if manifest.foreign:
-        raise NotExported(not_in_graph("what a head compares", maps=manifest.gives_maps))
+    inference.require(HeadScoring)
 
 
 def check_lengths(prepared: PreparedTexts) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
+from model.runtimes.capabilities import HeadMaps, declared
 from service.artifacts.footprint import footprint, report, shortage, torch_footprint
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
@@ -100,8 +101,7 @@ def start_model(
         metrics,
         live_verification.inspect if settings.verify_share else None,
     )
-    probe_layer = manifest.config.num_hidden_layers if manifest.foreign else 0
-    readiness = ModelReadiness(engines, live_verification, probe_layer)
+    readiness = ModelReadiness(engines, live_verification, manifest.state_layers[0])
     return ServedModel(
         name=name,
         artifact=artifact,
@@ -177,7 +177,7 @@ def warmed(
             batch_tokens = settings.max_batch_tokens or engine.batch_tokens
             engine.warm_up(batch_tokens, longest)
             engine.measured = measured_batches(engine, texts_of(config), batch_tokens, longest)
-            if not artifact.manifest.foreign:
+            if HeadMaps in declared(artifact.manifest):
                 maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
                 engine.measured_maps = maps
             undo.pop_all()

@@ -39,8 +39,8 @@ class ServiceState:
     """Order in which replies are written."""
     hangs: bool = False
     """Whether an engine call is still running after the application has ended."""
-    connections: Sized = ()
-    """Open connections; set by the runner of the application."""
+    connections: list[Sized] = field(default_factory=list)
+    """Open connections of each server of the application, which adds its own."""
 
     async def refresh_metrics(self) -> str:
         """Update the metrics that are sampled instead of counted; return an empty text."""
@@ -50,7 +50,7 @@ class ServiceState:
                 metrics.queued(lane, tokens, texts[lane])
         service = self.metrics.service
         service.ready.set(not self.readiness.known_failure)
-        service.connections.set(len(self.connections))
+        service.connections.set(sum(map(len, self.connections)))
         service.body_bytes.set(self.bodies.held)
         service.reply_bytes.set(self.replies.held)
         service.refresh_memory()

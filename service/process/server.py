@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._state.connections = self.server_state.connections
+        self._state.connections.append(self.server_state.connections)
         self._settings = settings
         self._scrapes = ServerState()
         """Connections at the metrics port, which stays open during the drain."""

@@ -29,6 +29,7 @@ from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.export.serving import serving_copy
 from model.export.verify import verify
+from model.runtimes.capabilities import TaskHead, capability
 from model.runtimes.pytorch import load_head
 from model.runtimes.registry import load_runtime
 from service.artifacts.opening import find_checkpoint
@@ -193,10 +194,10 @@ def test_every_runtime_has_the_same_scores(
     assert head is not None
     manifest = ranking_artifact.manifest.model_copy(update={"precision": precision})
     artifact = Artifact(ranking_artifact.folder, manifest, ranking_artifact.sha256)
-    runtime = load_runtime(artifact, name=name)
-    assert runtime.task == manifest.task
+    own = capability(load_runtime(artifact, name=name), TaskHead)
+    assert own.config == manifest.task
     rows = torch.randn((5, 12), generator=torch.manual_seed(0))
-    found = runtime.score(rows.numpy())
+    found = own.score(rows.numpy())
     np.testing.assert_allclose(found, head(rows).numpy(), atol=1e-5)
     assert found.shape == (5, 1)
 

@@ -163,8 +163,8 @@ def _layer(asked: int | None, inference: Inference) -> int:
 
     """
     layers = inference.config.num_hidden_layers
-    if asked is None:  # a foreign graph outputs the last hidden state only
-        return layers if inference.manifest.foreign else default_layer(layers)
+    if asked is None:
+        return max(default_layer(layers), inference.manifest.state_layers[0])
     if not -layers - 1 <= asked <= layers:
         raise Unprocessable(f"layer {asked} is not in {-layers - 1} … {layers}")
     return asked % (layers + 1)

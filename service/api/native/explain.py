@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from model.artifact.manifest import TASK_WEIGHTS
-from model.artifact.serving_only import left_out
 from model.numerics.pooling import PoolingName
 from model.numerics.task_head import TaskConfig, TaskKind
+from model.runtimes.capabilities import lacking_weights
 from service.api.native.explain_forms import (
     MATCH_BYTES,
     explain_json,
@@ -202,8 +202,9 @@ async def matcher_of(
         return await prepare_matcher(
             model.inference, task.late, body.sides, body.options, caller, body.backend
         )
-    if model.artifact.manifest.serving_only:
-        raise NotExported(left_out("the explanation of a sparse match"))
+    manifest = model.artifact.manifest
+    if message := lacking_weights(manifest, "the explanation of a sparse match"):
+        raise NotExported(message)
     prepared = await prepare(body, model.inference, caller)
     weights = model.artifact.path(TASK_WEIGHTS)
     return SparseMatcher(prepared, task, weights, model.inference.config)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from service.api.tei.errors import ERRORS
 from service.api.wire.etag import is_known
-from service.api.wire.media import JSON
-from service.api.wire.reserved import INLINE_BYTES, reserve
+from service.api.wire.reserved import reserve
 from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
+from service.inference.timings import Timings
 
 router = APIRouter(tags=["tasks"])
 TOKEN_BYTES = 24
@@ -60,17 +59,14 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}
     if is_known(request, etag):
-        reply = Response(status_code=304, headers=headers)
-        name_model(reply, state.models, query.model, model)
-        return reply
+        current = Response(status_code=304, headers=headers)
+        name_model(current, state.models, query.model, model)
+        return current
     size = TOKEN_BYTES * len(indices)
-
-    def write() -> bytes:
-        return orjson.dumps(inference.tokenizer.vocabulary(indices))
-
-    with reserve(request, size, advice="name some by `index`"):
-        body = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
-    reply = Response(body, headers=headers, media_type=JSON)
+    timings = Timings(0, time.monotonic(), 0.0)
+    with reserve(request, size, advice="name some by `index`") as reserved:
+        reply = await reserved.json(lambda: inference.tokenizer.vocabulary(indices), timings)
+    reply.headers.update(headers)
     name_model(reply, state.models, query.model, model)
     return reply
 

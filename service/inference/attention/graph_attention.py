@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator
 
 from service.engines.contract import Floats, Output, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention.layer_passes import layer_passes
 from service.inference.attention.maps import LayerMaps, LayerResults, TextSummary
 from service.inference.attention.stream import LAYER_BYTES, AttentionStream
 from service.scheduler.outputs import requested
@@ -19,14 +18,13 @@ from service.scheduler.outputs import requested
 class GraphAttentionStream(AttentionStream):
     """Attention of a request, computed one text at a time as it is consumed."""
 
-    def __post_init__(self) -> None:
-        """Determine the passes over each text.
+    def check_sizes(self) -> None:
+        """Raise if the maps of all layers of a text are too large, requested or not.
 
         Raises:
-            ReplyTooLarge: the maps of all layers of a text are too large, requested or not.
+            ReplyTooLarge: the message has the bytes.
 
         """
-        self.passes = layer_passes(self.selection, self.config)
         for index, text in enumerate(self.texts):
             tokens = len(text.text.input_ids)
             if (size := self._bytes(tokens)) > LAYER_BYTES:

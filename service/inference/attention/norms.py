@@ -35,9 +35,8 @@ def norm_shares(maps: Maps, products: Maps) -> Maps:
     """
     squares = np.empty(maps.shape[1:], np.float32)
     pairs = np.ascontiguousarray(products.transpose(1, 2, 0))  # [N, N, S]
-    length = BLOCK_WEIGHTS // maps[:, 0].size
-    for weights, result in blocks(length, maps.transpose(1, 0, 2), squares):
-        result[...] = _squares(weights.transpose(1, 0, 2), pairs)
+    for block in blocks(len(squares), BLOCK_WEIGHTS // maps[:, 0].size):
+        squares[block] = _squares(maps[:, block], pairs)
     norms: Maps = np.sqrt(np.maximum(squares, 0))  # a sum of 0 may round to a negative number
     total = norms.sum(axis=-1, keepdims=True)
     return np.divide(norms, total, out=np.zeros_like(norms), where=total > 0)

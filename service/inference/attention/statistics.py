@@ -8,7 +8,6 @@ that sum to 1; decoder maps are `[T, T]`, maps of cross-attention `[T, S]`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +38,10 @@ def top_k(maps: Maps, k: int) -> tuple[Indices, Maps]:
     values = np.empty((*maps.shape[:-1], k), np.float32)
     find = one_by_one if k <= FEW else sorted_keys
     size = maps.shape[-1]
-    rows = maps.reshape(-1, size), indices.reshape(-1, k), values.reshape(-1, k)
-    for block, best, weights in blocks(BLOCK_WEIGHTS // size, *rows):
-        best[...] = find(block, k)
-        weights[...] = np.take_along_axis(block, best, axis=-1)
+    rows, best, weights = maps.reshape(-1, size), indices.reshape(-1, k), values.reshape(-1, k)
+    for block in blocks(len(rows), BLOCK_WEIGHTS // size):
+        best[block] = find(rows[block], k)
+        weights[block] = np.take_along_axis(rows[block], best[block], axis=-1)
     return indices, values
 
 
@@ -87,17 +86,18 @@ def statistics(
     """
     values = {name: np.empty(maps.shape[:-2], np.float32) for name in names}
     queries, keys = maps.shape[-2:]
-    heads = maps.reshape(-1, queries, keys), *(array.reshape(-1) for array in values.values())
+    heads = maps.reshape(-1, queries, keys)
+    results = {name: array.reshape(-1) for name, array in values.items()}
     columns, distances = list(separators), None
     if "distance" in names:
         positions = np.arange(keys, dtype=np.float64)
         distances = np.abs(positions[:, None] - positions)
-    for block, *results in blocks(BLOCK_WEIGHTS // (queries * keys), *heads):
-        means = row_means(block, columns)
+    for block in blocks(len(heads), BLOCK_WEIGHTS // (queries * keys)):
+        means = row_means(heads[block], columns)
         if distances is not None:
-            means |= place_means(block, distances)
-        for result, name in zip(results, values, strict=True):
-            result[...] = means[name]
+            means |= place_means(heads[block], distances)
+        for name, result in results.items():
+            result[block] = means[name]
     return values
 
 
@@ -133,10 +133,10 @@ def diagonal(maps: Maps, offset: int) -> Maps:
     return np.diagonal(maps, offset, axis1=-2, axis2=-1)
 
 
-def blocks(length: int, *arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Yield views of all arrays, `length` entries (at least one) of the first axis at a time."""
-    for start in range(0, len(arrays[0]), max(1, length)):
-        yield tuple(array[start : start + max(1, length)] for array in arrays)
+def blocks(total: int, length: int) -> Iterator[slice]:
+    """Yield slices of `total` entries, with `length` entries (at least one) at a time."""
+    for start in range(0, total, max(1, length)):
+        yield slice(start, start + max(1, length))
 
 
 def rollout_step(previous: Maps | None, maps: Maps) -> Maps:

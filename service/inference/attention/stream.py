@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ class AttentionStream:
     timings: Timings
     """Timings so far."""
     caller: Caller = ANYBODY
-    """Client, and the deadline of the next computation."""
+    """Client, and the deadline of the request."""
     convert: Convert = unchanged
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Function from pooled vectors to text vectors, for their cosines; called in a thread."""
@@ -67,14 +68,23 @@ class AttentionStream:
     """Layers whose states the passes need."""
 
     def __post_init__(self) -> None:
-        """Determine the passes over each text.
+        """Determine the passes over each text, and check the texts' sizes.
 
         Raises:
-            ReplyTooLarge: the maps of a layer are too large, requested or not.
+            ReplyTooLarge: maps that are computed together are too large, requested or not.
 
         """
         self.passes = layer_passes(self.selection, self.config)
         self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
+        self.check_sizes()
+
+    def check_sizes(self) -> None:
+        """Raise if the maps of a layer of a text are too large, requested or not.
+
+        Raises:
+            ReplyTooLarge: the message has the bytes.
+
+        """
         largest: dict[MapKind, LayerPass] = {}
         for layer_pass in self.passes:
             known = largest.get(layer_pass.kind, layer_pass)
@@ -82,6 +92,10 @@ class AttentionStream:
         for index, text in enumerate(self.texts):
             for layer_pass in largest.values():
                 _check_layer(layer_pass, index, text.lengths)
+
+    def drop_deadline(self) -> None:
+        """Compute the rest without a deadline, because its reply has begun."""
+        self.caller = dataclasses.replace(self.caller, finish_by=math.inf)
 
     @property
     def hidden_bytes(self) -> int:

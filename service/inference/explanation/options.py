@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model.numerics.pooling import PoolingModes, PoolingName
+from model.runtimes.capabilities import Decomposition
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.explanation.spans import SpanKind
@@ -65,7 +66,7 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
             'tokens do not add up: ask for include ["occlusion"]'
         )
     if options.decomposition:
-        inference.require_decomposition()
+        inference.require(Decomposition)
     if options.heads:
         inference.require_head_outputs()
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
 from service.inference.tokenization.order import SojournOrder
@@ -50,13 +50,19 @@ class TokenizerWork(Generic[Given, Result]):
 
 
 @dataclass(eq=False)
-class _Job(Generic[Given, Result]):
+class _Job:
     """Request whose inputs are tokenised slice by slice."""
 
-    work: TokenizerWork[Given, Result]
+    caller: Caller
+    sizes: Sequence[int]
+    """Number of characters of each input."""
+    kind: Kind
+    tokenize: Callable[[slice], None]
+    """Function that tokenises a slice and keeps the results; called in a thread."""
     pace: float
     """Seconds of a character."""
-    future: asyncio.Future[list[Result]]
+    future: asyncio.Future[None]
+    """Resolved when all inputs are tokenised."""
     client: str = field(init=False)
     left: float = field(init=False)
     """Seconds of the slices that no thread has taken yet."""
@@ -64,30 +70,26 @@ class _Job(Generic[Given, Result]):
     """Slices that no thread has taken yet, last one first."""
     done: int = 0
     """Number of inputs that are tokenised."""
-    results: dict[int, list[Result]] = field(default_factory=dict)
-    """Results of each slice, by the index of its first input."""
 
     def __post_init__(self) -> None:
-        self.client = self.work.caller.client
-        self.left = self.pace * sum(self.work.sizes)
-        self.slices = [*_slices(self.work.sizes)][::-1]
+        self.client = self.caller.client
+        self.left = self.pace * sum(self.sizes)
+        self.slices = [*_slices(self.sizes)][::-1]
 
-    def run(self, part: slice) -> tuple[list[Result], float]:
-        """Return the results of a slice and its seconds. Runs in a thread."""
+    def run(self, part: slice) -> float:
+        """Tokenise a slice; return its seconds. Runs in a thread."""
         began = time.monotonic()
-        results = self.work.tokenize(self.work.inputs[part], part.start)
+        self.tokenize(part)
         seconds = time.monotonic() - began
-        if sum(self.work.sizes[part]) > LARGE_CHARACTERS:
+        if sum(self.sizes[part]) > LARGE_CHARACTERS:
             release_memory()  # otherwise each thread keeps the tokenizer's memory
-        return results, seconds
+        return seconds
 
-    def add(self, part: slice, results: list[Result]) -> None:
-        """Add the results of a slice; the last one resolves the future."""
-        self.results[part.start] = results
-        self.done += len(results)
-        if self.done == len(self.work.inputs) and not self.future.done():
-            slices = sorted(self.results.items())
-            self.future.set_result([result for _, of_slice in slices for result in of_slice])
+    def add(self, part: slice) -> None:
+        """Count the inputs of a slice; the last one resolves the future."""
+        self.done += part.stop - part.start
+        if self.done == len(self.sizes) and not self.future.done():
+            self.future.set_result(None)
 
     def fail(self, error: BaseException) -> None:
         """End the job with an error."""
@@ -104,7 +106,7 @@ class Backlog:
         self._pool = ThreadPoolExecutor(self.threads, "tokenizer", lower_priority)
         self._pace: dict[Kind, float] = dict.fromkeys(("texts", "pieces"), 1e-6)
         """Mean seconds of a character in one thread; an estimate before they are measured."""
-        self._order: SojournOrder[_Job[Any, Any]] = SojournOrder()
+        self._order: SojournOrder[_Job] = SojournOrder()
         self._waiting = 0
         self._idle = self.threads
         self._closed = False
@@ -137,16 +139,23 @@ class Backlog:
 
         """
         self._check(work)
-        future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        job = _Job(work, self._pace[work.kind], future)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        results: dict[int, list[Result]] = {}
+
+        def tokenize(part: slice) -> None:
+            results[part.start] = work.tokenize(work.inputs[part], part.start)
+
+        pace = self._pace[work.kind]
+        job = _Job(work.caller, work.sizes, work.kind, tokenize, pace, future)
         self._order.push(job)
         self._waiting += 1
         try:
             self._start()
-            return await future
+            await future
         finally:
             self._waiting -= 1
             self._order.remove(job)
+        return [result for _, of_slice in sorted(results.items()) for result in of_slice]
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
@@ -181,23 +190,18 @@ class Backlog:
             if job.future.done():
                 self._order.remove(job)
                 continue
-            if time.monotonic() >= job.work.caller.finish_by:
+            if time.monotonic() >= job.caller.finish_by:
                 job.fail(_late(job))
                 continue
             part = job.slices.pop()
-            self._order.account(job, job.pace * sum(job.work.sizes[part]))
+            self._order.account(job, job.pace * sum(job.sizes[part]))
             if not job.slices:
                 self._order.remove(job)
             self._idle -= 1
             running = job.future.get_loop().run_in_executor(self._pool, job.run, part)
             running.add_done_callback(functools.partial(self._ended, job, part))
 
-    def _ended(
-        self,
-        job: _Job[Given, Result],
-        part: slice,
-        running: asyncio.Future[tuple[list[Result], float]],
-    ) -> None:
+    def _ended(self, job: _Job, part: slice, running: asyncio.Future[float]) -> None:
         """Pass the outcome of a slice to its job, and start the next slices."""
         self._idle += 1
         if running.cancelled():
@@ -205,9 +209,8 @@ class Backlog:
         elif error := running.exception():
             job.fail(error)
         else:
-            results, seconds = running.result()
-            self.account(job.work.kind, sum(job.work.sizes[part]), seconds)
-            job.add(part, results)
+            self.account(job.kind, sum(job.sizes[part]), running.result())
+            job.add(part)
         self._start()
 
 
@@ -222,9 +225,9 @@ def _slices(sizes: Sequence[int]) -> Iterator[slice]:
     yield slice(start, len(sizes))
 
 
-def _late(job: _Job[Given, Result]) -> ServiceError:
+def _late(job: _Job) -> ServiceError:
     return DeadlinePassed(
-        f"the deadline came when {job.done} of {len(job.work.inputs)} inputs were tokenised",
+        f"the deadline came when {job.done} of {len(job.sizes)} inputs were tokenised",
         retry_after_seconds=1,
     )
 

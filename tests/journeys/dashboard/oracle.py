@@ -9,7 +9,8 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-STATISTICS = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", "next")
+from tests.service.plain import NAMES
+
 FIRST_TEXT = "The animal didn't cross the street because it was too tired."
 
 
@@ -26,7 +27,7 @@ class Answer:
         self.segments = np.array(result["segment_ids"])
         self.weights = np.array(result["attention"])
         self.rollout = np.array(result["rollout"])
-        self.statistics = {name: np.array(result["stats"][name]) for name in STATISTICS}
+        self.statistics = {name: np.array(result["stats"][name]) for name in NAMES}
         self.shift = result.get("pooled_shift", 0.0)
 
     @property

@@ -18,7 +18,8 @@ from tests.journeys.dashboard.between import (
     view,
     wait,
 )
-from tests.journeys.dashboard.oracle import STATISTICS, Answer, ranked
+from tests.journeys.dashboard.oracle import Answer, ranked
+from tests.service.plain import NAMES as STATISTICS
 
 pytestmark = pytest.mark.e2e
 PATH = "{http://www.w3.org/2000/svg}path"

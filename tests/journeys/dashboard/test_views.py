@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
 from tests.journeys.dashboard.browser import rows_of, said
-from tests.journeys.dashboard.oracle import FIRST_TEXT, STATISTICS, Answer, label, merged, ranked
+from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer, label, merged, ranked
+from tests.service.plain import NAMES as STATISTICS
 
 pytestmark = pytest.mark.e2e
 

@@ -49,6 +49,6 @@ def test_each_step_gives_the_next_state(name: str, tmp_path: Path) -> None:
     mask = np.ones(heads, np.float32)
     for layer, entering in enumerate(states[:-1]):
         patch = np.zeros((heads, len(entering), encoder.config.head_size), np.float32)
-        found = graph.step(LayerStep(entering, layer, mask, patch))
+        found = graph.layer_parts(LayerStep(entering, layer, mask, patch))
         scale = np.abs(states[layer + 1]).max()
         np.testing.assert_allclose(found.state, states[layer + 1], rtol=0, atol=2e-5 * scale)

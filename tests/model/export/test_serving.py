@@ -10,9 +10,11 @@ import pytest
 
 from model.artifact.manifest import DECODER_WEIGHTS, FLOAT_WEIGHTS, WEIGHTS, Artifact, load_artifact
 from model.artifact.mapped import mapped_tensors
+from model.artifact.signature import DECODER_KINDS
 from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.export.serving import serving_copy
+from model.runtimes.capabilities import Decoder, HeadMaps, HeadOutputs, capability
 from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of
 
@@ -43,9 +45,13 @@ def test_it_serves_the_same(
     whole_states, states = (each.encode(batch, [(0, n) for n in layers], [])[0] for each in both)
     for one, other in zip(whole_states, states, strict=True):
         np.testing.assert_array_equal(one, other)
-    maps, own = (each.attention(states[1], states[1], 1, [0, 1]) for each in both)
+    maps, own = (
+        capability(each, HeadMaps).attention(states[1], states[1], 1, [0, 1]) for each in both
+    )
     np.testing.assert_array_equal(maps, own)
-    products, own = (each.value_products(states[1], 1, [1]) for each in both)
+    products, own = (
+        capability(each, HeadOutputs).value_products(states[1], 1, [1]) for each in both
+    )
     np.testing.assert_array_equal(products, own)
     record = copy.manifest.files[WEIGHTS]
     assert record.serving_bytes == sum(each.nbytes for each in tensors_of(copy))
@@ -60,9 +66,9 @@ def tensors_of(artifact: Artifact) -> list[np.ndarray]:
 def test_a_decoder_answers_too(bart_artifact: Artifact, tmp_path: Path) -> None:
     copy = serving_copy(bart_artifact, tmp_path / "serving")
     queries = np.random.default_rng(0).standard_normal((5, 24), np.float32)
-    both = [load_runtime(each) for each in (bart_artifact, copy)]
-    for kind in ("decoder", "cross"):
-        one, other = (each.attention(queries, queries, 1, [0, 2], kind) for each in both)  # type: ignore[arg-type]
+    both = [capability(load_runtime(each), Decoder) for each in (bart_artifact, copy)]
+    for kind in DECODER_KINDS:
+        one, other = (each.attention_of(kind, queries, queries, 1, [0, 2]) for each in both)
         np.testing.assert_array_equal(one, other)
     rows, labels = np.ones((2, 24), np.float32), np.array([3, 7])
     one, other = (each.logprobs(rows, labels) for each in both)

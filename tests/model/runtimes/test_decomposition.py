@@ -12,11 +12,10 @@ import torch
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
 from model.decomposition.encoder import decomposed
-from model.errors import ArtifactError, ModelError
-from model.export.serving import serving_copy
+from model.errors import ArtifactError
+from model.runtimes.capabilities import Decomposition, capability
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.decomposition import GraphDecomposition
-from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import host_session, load_runtime
 
@@ -25,7 +24,7 @@ def by_steps(runtime: Any, layers: int, embedded: Floats, rows: int) -> Floats:
     """Return the parts `[S, P, H]` of the last hidden state, computed in blocks of rows.
 
     Args:
-        runtime: a runtime with `decompose`.
+        runtime: a runtime whose artifact is whole.
         layers: L.
         embedded: hidden state 0, `[S, H]`.
         rows: number of rows of a step.
@@ -33,7 +32,8 @@ def by_steps(runtime: Any, layers: int, embedded: Floats, rows: int) -> Floats:
     """
     count = len(embedded)
     own = np.arange(count)
-    first = runtime.decompose(DecompositionStep(np.stack([embedded, embedded], axis=1), -1))
+    decomposition = capability(runtime, Decomposition)
+    first = decomposition.decompose(DecompositionStep(np.stack([embedded, embedded], axis=1), -1))
     assert first.values is not None
     parts = np.zeros((count, count + 1, embedded.shape[1]), np.float32)
     values = np.zeros((len(first.values), count, count + 1, first.values.shape[3]), np.float32)
@@ -42,7 +42,7 @@ def by_steps(runtime: Any, layers: int, embedded: Floats, rows: int) -> Floats:
     for layer in range(layers):
         states = parts[:, 0].copy()
         found = [
-            runtime.decompose(
+            decomposition.decompose(
                 DecompositionStep(parts[start : start + rows], layer, start, states, values)
             )
             for start in range(0, count, rows)
@@ -99,25 +99,14 @@ def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> Non
     decomposition = GraphDecomposition(tiny_artifact, session)
     assert opened == []
     for _ in range(2):
-        decomposition.step(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
+        decomposition.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
     assert opened == ["decomposition.onnx", "decomposition_values.onnx"]
-
-
-def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
-    runtime = load_runtime(serving_copy(tiny_artifact, tmp_path / "serving"))
-    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a decomposition needs"):
-        runtime.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
-
-
-def test_a_foreign_graph_says_so() -> None:
-    runtime = ForeignRuntime.__new__(ForeignRuntime)
-    runtime.own_maps = False
-    with pytest.raises(ModelError, match="not shares of input tokens"):
-        runtime.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
 
 
 def test_damaged_weights_are_named(artifact_copy: Path, tiny_artifact: Artifact) -> None:
     runtime = load_runtime(tiny_artifact.__class__(artifact_copy, tiny_artifact.manifest, ""))
     (artifact_copy / "weights.safetensors").write_bytes(b"damaged!!")
     with pytest.raises(ArtifactError, match=r"weights\.safetensors cannot be read"):
-        runtime.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
+        capability(runtime, Decomposition).decompose(
+            DecompositionStep(np.ones((1, 2, 12), np.float32), -1)
+        )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.errors import ModelError
 from model.families.registry import parse_config
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
@@ -101,11 +100,6 @@ def test_a_head_mask_reaches_the_encoder(runtime: KnownStates) -> None:
 def test_a_warm_up_is_one_short_batch(runtime: KnownStates) -> None:
     runtime.warm_up(4096, 512)
     assert runtime.asked == [(1, [2], None)]
-
-
-def test_without_a_task_head_nothing_is_scored(runtime: KnownStates) -> None:
-    with pytest.raises(ModelError, match="has no task head"):
-        runtime.score(STATES[0])
 
 
 def test_a_short_batch_is_alone_until_another_call_begins() -> None:

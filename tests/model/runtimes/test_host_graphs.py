@@ -10,11 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
-from model.errors import ArtifactError, ModelError
+from model.errors import ArtifactError
+from model.runtimes.capabilities import HeadScoring, capability
 from model.runtimes.contract import Floats
-from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HostGraph
 from model.runtimes.registry import host_session, load_runtime
 
@@ -35,7 +34,7 @@ def assert_scores(artifact: Artifact, runtime: Any) -> None:
         queries, keys = (projected(artifact, role, layer) for role in ("query", "key"))
         scores = queries @ keys.transpose(0, 2, 1) / P**0.5
         for heads in ([0, 1, 2], [2, 0], [1]):
-            found = runtime.head_scores(STATES, layer, heads)
+            found = capability(runtime, HeadScoring).head_scores(STATES, layer, heads)
             for name, wanted in (("queries", queries), ("keys", keys), ("scores", scores)):
                 np.testing.assert_allclose(getattr(found, name), wanted[heads], atol=1e-5)
 
@@ -72,17 +71,4 @@ def test_damaged_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifa
     runtime = load_runtime(Artifact(artifact_copy, tiny_artifact.manifest, ""))
     (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
     with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
-        runtime.head_scores(STATES, 0, [0])
-
-
-def test_a_foreign_graph_has_none_of_it() -> None:
-    runtime = ForeignRuntime.__new__(ForeignRuntime)
-    runtime.own_maps = True
-    step = DecompositionStep(np.stack([STATES, STATES], axis=1), -1)
-    for call, what in (
-        (lambda: runtime.head_scores(STATES, 0, [0]), "what a head compares"),
-        (lambda: runtime.value_products(STATES, 0, [0]), "what a head adds"),
-        (lambda: runtime.decompose(step), "shares of input tokens"),
-    ):
-        with pytest.raises(ModelError, match=f"not {what}"):
-            call()
+        capability(runtime, HeadScoring).head_scores(STATES, 0, [0])

@@ -12,10 +12,8 @@ from transformers import AutoModel
 
 from model.artifact.layer_parts import LayerStep
 from model.artifact.manifest import Artifact
-from model.errors import ArtifactError, ModelError
-from model.export.serving import serving_copy
+from model.runtimes.capabilities import LayerRecomputation, capability
 from model.runtimes.contract import Floats
-from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.layer_parts import GraphLayerParts
 from model.runtimes.registry import host_session, load_runtime
 
@@ -53,7 +51,7 @@ def expected(checkpoint: Path, layer: int) -> list[Any]:
 def test_parts_are_transformers(name: Any, tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
     runtime = load_runtime(tiny_artifact, name=name)
     for layer in (1, 0):
-        found = runtime.layer_parts(step(layer))
+        found = capability(runtime, LayerRecomputation).layer_parts(step(layer))
         parts = found.heads, found.attended, found.residual, found.mlp, found.state
         for own, wanted in zip(parts, expected(tiny_checkpoint, layer), strict=True):
             np.testing.assert_allclose(own, wanted.numpy(), rtol=0, atol=1e-5)
@@ -64,7 +62,8 @@ def test_parts_are_transformers(name: Any, tiny_artifact: Artifact, tiny_checkpo
 def test_other_precisions_have_the_float32_parts(
     fixture: str, request: pytest.FixtureRequest, tiny_checkpoint: Path
 ) -> None:
-    found = load_runtime(request.getfixturevalue(fixture)).layer_parts(step(1))
+    runtime = load_runtime(request.getfixturevalue(fixture))
+    found = capability(runtime, LayerRecomputation).layer_parts(step(1))
     wanted = expected(tiny_checkpoint, 1)[-1].numpy()
     np.testing.assert_allclose(found.state, wanted, rtol=0, atol=1e-5)
 
@@ -80,11 +79,12 @@ def test_an_encoder_decoders_encoder_has_parts(
     with torch.no_grad():
         ids = torch.arange(5, 14)[None]
         states = encoder(ids, output_hidden_states=True).hidden_states
-    runtime, config = load_runtime(artifact, name=name), artifact.manifest.config
+    config = artifact.manifest.config
+    recomputation = capability(load_runtime(artifact, name=name), LayerRecomputation)
     mask = np.ones(config.num_attention_heads, np.float32)
     patch = np.zeros((len(mask), 9, config.head_size), np.float32)
     for layer in range(config.num_hidden_layers):
-        found = runtime.layer_parts(LayerStep(states[layer][0].numpy(), layer, mask, patch))
+        found = recomputation.layer_parts(LayerStep(states[layer][0].numpy(), layer, mask, patch))
         np.testing.assert_allclose(found.state, states[layer + 1][0], rtol=0, atol=1e-4)
 
 
@@ -98,18 +98,5 @@ def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> Non
     parts = GraphLayerParts(tiny_artifact, session)
     assert opened == []
     for layer in (0, 1):
-        parts.step(step(layer))
+        parts.layer_parts(step(layer))
     assert opened == ["layer_parts.onnx"]
-
-
-def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
-    runtime = load_runtime(serving_copy(tiny_artifact, tmp_path / "serving"))
-    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a recomputed layer"):
-        runtime.layer_parts(step(0))
-
-
-def test_a_foreign_graph_says_so() -> None:
-    runtime = ForeignRuntime.__new__(ForeignRuntime)
-    runtime.own_maps = False
-    with pytest.raises(ModelError, match="not what a layer adds"):
-        runtime.layer_parts(step(0))

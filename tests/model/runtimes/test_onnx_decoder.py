@@ -15,11 +15,11 @@ from model.errors import ModelError
 from model.export.verify_decoder import runtime_targets, shifted
 from model.numerics.batch import pack
 from model.numerics.targets import TargetTensors
-from model.runtimes import onnx_decoder
+from model.runtimes.capabilities import Decoder, HeadMaps, capability
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
-from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
+from model.runtimes.onnx_device import BoundRuntime, Place
 from model.runtimes.registry import load_runtime
 from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
 
@@ -34,12 +34,8 @@ def on_device(artifact: Artifact) -> BoundRuntime:
         )
         for name in (*BoundRuntime.GRAPHS, *DECODER_GRAPHS)
     }
-    config = artifact.manifest.decoder
-    assert config is not None
-    loaded = DecoderSessions(sessions, sessions["decoder"], ALIGNED)
-    decoder = OnnxDecoder(artifact, config, loaded, onnx_decoder.Calls())
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
-    return BoundRuntime(artifact, sessions, upload, Place("cpu"), decoder)
+    return BoundRuntime(artifact, sessions, upload, Place("cpu"))
 
 
 RUNTIMES: dict[str, Callable[[Artifact], Runtime]] = {
@@ -47,6 +43,10 @@ RUNTIMES: dict[str, Callable[[Artifact], Runtime]] = {
     "device": on_device,
     "pytorch": lambda artifact: load_runtime(artifact, name="pytorch"),
 }
+
+
+def decoder_of(runtime: Runtime) -> Decoder:
+    return capability(runtime, Decoder)
 
 
 def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
@@ -57,9 +57,8 @@ def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
     asked = [(text, layer) for text in range(len(texts)) for layer in range(last + 1)]
     states, _ = runtime.encode(source, asked, [])
     own = [states[n * (last + 1) : (n + 1) * (last + 1)] for n in range(len(texts))]
-    assert runtime.decoder is not None
     labels = [labels for _, labels in texts]
-    found = runtime_targets(runtime, runtime.decoder, source, [each[-1] for each in own], labels)
+    found = runtime_targets(decoder_of(runtime), source, [each[-1] for each in own], labels)
     return list(zip(own, found, strict=True))
 
 
@@ -75,7 +74,9 @@ def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: s
             atol = 1e-4 * max(1, np.abs(theirs).max())
             np.testing.assert_allclose(found, theirs, atol=atol, rtol=0)
         for layer, theirs in enumerate(expected.encoder_maps):
-            found = runtime.attention(states[layer], states[layer], layer, heads)
+            found = capability(runtime, HeadMaps).attention(
+                states[layer], states[layer], layer, heads
+            )
             np.testing.assert_allclose(found, theirs, atol=1e-5, rtol=0)
         assert_equal(target, expected)
 
@@ -103,9 +104,11 @@ def decoding(runtime: Runtime, **asked: Any) -> Decoding:
     source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
     shape = (len(source.input_ids), config.hidden_size)
     encoded = np.random.default_rng(0).standard_normal(shape, np.float32)
-    assert runtime.decoder is not None
     return Decoding(
-        source, encoded, shifted([labels for _, labels in texts], runtime.decoder), **asked
+        source,
+        encoded,
+        shifted([labels for _, labels in texts], decoder_of(runtime).config),
+        **asked,
     )
 
 
@@ -114,12 +117,12 @@ def test_masks_multiply_what_heads_give(bart_artifact: Artifact) -> None:
     runtimes = [make(bart_artifact) for make in RUNTIMES.values()]
     masks = np.random.default_rng(1).random((2, len(PAIRS), 2, 3), np.float32)
     asked = {"states": [(2, 2), (0, 1), (3, 0)], "cross": [(1, 1), (2, 0)]}
-    plain = runtimes[0].decode(decoding(runtimes[0], **asked))
+    plain = decoder_of(runtimes[0]).decode(decoding(runtimes[0], **asked))
     for own, cross in ((masks[0], None), (None, masks[1]), (masks[0], masks[1])):
         answers = []
         for runtime in runtimes:
             given = decoding(runtime, **asked, head_mask=own, cross_head_mask=cross)
-            answers.append(runtime.decode(given))
+            answers.append(decoder_of(runtime).decode(given))
         for states, queries in answers:
             assert [each.shape for each in states] == [(12, 24), (4, 24), (6, 24)]
             assert [each.shape for each in queries] == [(1, 24), (12, 24)]
@@ -149,7 +152,7 @@ def test_a_warm_up_computes_the_fullest_batch_of_targets(
 
 def test_nothing_is_computed_of_what_nobody_asks_for(bart_artifact: Artifact) -> None:
     runtime = OnnxRuntime(bart_artifact)
-    assert runtime.decode(decoding(runtime)) == ([], [])
+    assert decoder_of(runtime).decode(decoding(runtime)) == ([], [])
 
 
 def test_rows_are_scored_some_at_a_time(
@@ -157,24 +160,13 @@ def test_rows_are_scored_some_at_a_time(
 ) -> None:
     rows = np.random.default_rng(0).standard_normal((11, 24), np.float32)
     labels = np.arange(11) * 5
-    whole = OnnxRuntime(bart_artifact).logprobs(rows, labels)
+    whole = decoder_of(OnnxRuntime(bart_artifact)).logprobs(rows, labels)
     for module in ("onnx_decoder", "pytorch_decoder"):
         monkeypatch.setattr(f"model.runtimes.{module}.LOGITS", 4 * 60)
     for make in RUNTIMES.values():
-        np.testing.assert_allclose(make(bart_artifact).logprobs(rows, labels), whole, atol=1e-5)
-
-
-def test_there_may_be_no_decoder(tiny_artifact: Artifact) -> None:
-    states, labels = np.zeros((2, 12), np.float32), np.zeros(2, np.int64)
-    for name in ("onnx", "pytorch"):
-        runtime = load_runtime(tiny_artifact, name=name)  # type: ignore[arg-type]
-        assert runtime.decoder is None
-        for ask in (
-            lambda runtime=runtime: runtime.attention(states, states, 0, [0], "cross"),
-            lambda runtime=runtime: runtime.logprobs(states, labels),
-        ):
-            with pytest.raises(ModelError, match="the artifact has no decoder"):
-                ask()
+        np.testing.assert_allclose(
+            decoder_of(make(bart_artifact)).logprobs(rows, labels), whole, atol=1e-5
+        )
 
 
 def test_a_graph_that_cannot_be_loaded_is_named(bart_artifact: Artifact, tmp_path: Path) -> None:

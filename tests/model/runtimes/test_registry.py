@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact, RuntimeName
-from model.errors import ModelError, ProviderError
+from model.errors import ProviderError
 from model.numerics.pooling import TextPooling
+from model.runtimes.capabilities import HeadMaps, capability
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime
@@ -85,7 +86,7 @@ def test_maps_of_queries_over_other_keys_equal_torchs(
     rng = np.random.default_rng(t)
     queries, keys = (rng.standard_normal((n, H), np.float32) for n in (t, s))
     expected = maps_of_torch(tiny_checkpoint, 1, queries, keys)
-    found = runtime.attention(queries, keys, 1, heads)
+    found = capability(runtime, HeadMaps).attention(queries, keys, 1, heads)
     assert found.shape == (len(heads), t, s)
     atol = 0.02 if isinstance(runtime, BoundRuntime) else 1e-5  # half precision
     np.testing.assert_allclose(found, expected[heads], atol=atol)
@@ -103,8 +104,3 @@ def test_pytorch_equals_transformers(tiny_artifact: Artifact, tiny_checkpoint: P
         np.testing.assert_allclose(pooled[text], hidden[2].mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(cut[0], expected[1][0][2], atol=1e-5)
     np.testing.assert_allclose(cut[1], expected[0][0][0], atol=1e-5)
-
-
-def test_an_artifact_without_a_task_head_scores_nothing(runtime: Runtime) -> None:
-    with pytest.raises(ModelError, match="has no task head to score with: export a checkpoint"):
-        runtime.score(np.zeros((1, H), np.float32))

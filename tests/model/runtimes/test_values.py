@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from model.artifact.manifest import Artifact
-from model.errors import ArtifactError, ModelError
+from model.errors import ArtifactError
+from model.runtimes.capabilities import Decoder, HeadOutputs, capability
 from model.runtimes.contract import Floats
-from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.registry import host_session, load_runtime
 from model.runtimes.values import GraphValues
 
@@ -37,7 +37,7 @@ def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
 def test_products_are_of_the_heads_asked_for(
     name: Any, heads: list[int], tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = load_runtime(tiny_artifact, name=name)
+    runtime = capability(load_runtime(tiny_artifact, name=name), HeadOutputs)
     for layer in (0, 1):
         wanted = expected(tiny_artifact, layer, heads)
         whole = runtime.value_products(STATES, layer, heads)
@@ -61,7 +61,7 @@ def test_products_of_a_decoders_heads(
     """In float64, by the checkpoint's own tensors; three heads of 8 features."""
     stored = load_file(encoder_decoders("bart") / "model.safetensors")
     states = np.random.default_rng(1).standard_normal((7, 24), np.float32)
-    runtime = load_runtime(bart_artifact, name=name)
+    decoder = capability(load_runtime(bart_artifact, name=name), Decoder)
     for layer in (1, 0):
         prefix = f"model.decoder.layers.{layer}.{module}."
         values = states.astype(np.float64) @ stored[f"{prefix}v_proj.weight"].T
@@ -70,14 +70,8 @@ def test_products_of_a_decoders_heads(
         for heads in ([0, 1, 2], [2, 0]):
             added = np.einsum("snp,hnp->snh", values, output)[:, heads]
             wanted = np.einsum("sgh,sfh->sgf", added, added)
-            found = runtime.value_products(states, layer, heads, kind)
+            found = decoder.value_products_of(kind, states, layer, heads)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-
-
-@pytest.mark.parametrize("name", ["onnx", "pytorch"])
-def test_a_model_without_a_decoder_says_so(name: Any, tiny_artifact: Artifact) -> None:
-    with pytest.raises(ModelError, match="no decoder"):
-        load_runtime(tiny_artifact, name=name).value_products(STATES, 0, [0], "cross")
 
 
 @pytest.mark.slow
@@ -87,7 +81,7 @@ def test_other_precisions_have_the_float32_values(
 ) -> None:
     artifact: Artifact = request.getfixturevalue(fixture)
     wanted = expected(artifact, 1, [0, 1, 2])
-    found = load_runtime(artifact).value_products(STATES, 1, [0, 1, 2])
+    found = capability(load_runtime(artifact), HeadOutputs).value_products(STATES, 1, [0, 1, 2])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
@@ -101,7 +95,7 @@ def test_nothing_is_loaded_before_the_first_call(tiny_artifact: Artifact) -> Non
     values = GraphValues(tiny_artifact, session)
     assert opened == []
     for layer in (0, 1):
-        values.products(STATES, layer, [0])
+        values.value_products(STATES, layer, [0])
     assert opened == ["value_norms.onnx"]
 
 
@@ -109,11 +103,4 @@ def test_damaged_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifa
     runtime = load_runtime(tiny_artifact.__class__(artifact_copy, tiny_artifact.manifest, ""))
     (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
     with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
-        runtime.value_products(STATES, 0, [0])
-
-
-def test_a_foreign_graph_says_so() -> None:
-    runtime = ForeignRuntime.__new__(ForeignRuntime)
-    runtime.own_maps = True
-    with pytest.raises(ModelError, match="not what a head adds"):
-        runtime.value_products(STATES, 0, [0])
+        capability(runtime, HeadOutputs).value_products(STATES, 0, [0])

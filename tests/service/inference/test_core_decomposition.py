@@ -8,6 +8,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from model.export.serving import serving_copy
+from model.runtimes.capabilities import Decomposition
 from service.engines.fake import FakeEngine
 from service.errors import NotExported
 from service.inference.core import Inference
@@ -26,14 +27,14 @@ async def core(artifact: Artifact) -> Inference:
 async def test_a_serving_only_artifact_is_refused_by_the_options_name(
     artifact: Artifact, tmp_path: Path
 ) -> None:
-    (await core(artifact)).require_decomposition()
+    (await core(artifact)).require(Decomposition)
     serving = serving_copy(artifact, tmp_path / "serving")
     with pytest.raises(NotExported, match=r"--serving-only, without .* a decomposition") as no:
-        (await core(serving)).require_decomposition()
+        (await core(serving)).require(Decomposition)
     assert no.value.status == 501
 
 
 async def test_a_foreign_graph_is_refused(tmp_path: Path) -> None:
     foreign = exported_from(write_foreign(tmp_path / "tiny"))
     with pytest.raises(NotExported, match="not shares of input tokens: `headscope export` of"):
-        (await core(foreign)).require_decomposition()
+        (await core(foreign)).require(Decomposition)

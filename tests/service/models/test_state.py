@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.http.connection import HttpProtocol
 from service.models.state import ServiceState, state_of
+from service.process.server import Server
 from tests.service.harness import GatedEngine, serving, until
 
 pytestmark = pytest.mark.anyio
@@ -22,6 +24,16 @@ async def test_an_application_has_one_state(artifact: Artifact) -> None:
         assert state.settings.max_length == 9
         assert not state.hangs
     assert not state.hangs
+
+
+async def test_the_connections_of_each_server_are_counted(artifact: Artifact) -> None:
+    async with serving(artifact, GatedEngine()) as client:
+        state = state_of(client.app)
+        servers = [Server(client.app, state.settings) for _ in range(2)]
+        for server in servers:
+            server.server_state.connections.add(HttpProtocol.__new__(HttpProtocol))
+        await state.refresh_metrics()
+        assert state.metrics.registry.get_sample_value("headscope_connections") == 2
 
 
 async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from fastapi import APIRouter, Request
@@ -113,7 +111,7 @@ async def stream_reply(
     else:
         rest = parts()
         complete = [await anext(rest)]
-        stream.caller = dataclasses.replace(stream.caller, finish_by=math.inf)
+        stream.drop_deadline()
     return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
+from service.api.tei.vocabulary import TOKEN_BYTES, VocabularyQuery, vocabulary
 from tests.service.api.tei.tasks import SPARSE, serving_task
-from tests.service.harness import state_of
+from tests.service.harness import request_context, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +34,22 @@ async def test_every_token_stands_at_its_id(
         assert (kept.status_code, kept.content) == (304, b"")
         assert kept.headers["etag"] == response.headers["etag"]
         assert kept.headers["cache-control"] == "no-cache"
+
+
+async def test_the_bytes_are_held_until_the_last_is_sent(artifact: Artifact) -> None:
+    held = []
+
+    async def send(message: Any) -> None:
+        held.append((message["type"], replies.held))
+
+    async with serving_task(artifact, SPARSE) as client:
+        replies = state_of(client.app).replies
+        context = request_context()
+        scope: Any = {"type": "http", "app": client.app, "headers": [], "context": context}
+        response = await vocabulary(VocabularyQuery(index=[7, 8]), Request(scope))
+        await response(scope, client.get, send)
+        assert replies.held == 0
+    assert held == [(f"http.response.{part}", 2 * TOKEN_BYTES) for part in ("start", "body")]
 
 
 @pytest.mark.parametrize("query", ["index=30522", "index=-1", "index=a", "index=", "token=the"])

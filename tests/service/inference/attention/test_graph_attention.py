@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -18,10 +19,14 @@ from model.artifact.manifest import Artifact
 from service.artifacts.opening import FOREIGN_WITH_MAPS, open_artifact
 from service.engines.onnx import OnnxEngine
 from service.inference.attention import graph_attention
+from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.stream import AttentionStream
+from service.inference.timings import Timings
+from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
 from tests.foreign import checkpoint_of, exported_from, write_foreign
 from tests.model.checkpoints import edit_json
-from tests.service.harness import assert_problem, serving
+from tests.service.harness import CONFIG, assert_problem, serving
 
 TEXTS = ["the cat.", "a", "the the cat cat the b c", ""]
 NAMES = ("attention_10", "attention_11")
@@ -117,6 +122,17 @@ async def test_the_maps_of_all_layers_are_bounded(
     assert_problem(
         reply, 413, f"inputs[0] has {tokens} tokens: a foreign graph gives", "Validation"
     )
+
+
+@pytest.mark.parametrize("kind", [AttentionStream, graph_attention.GraphAttentionStream])
+def test_a_stream_is_complete_once_created(kind: type[AttentionStream]) -> None:
+    selection, scheduler = (
+        AttentionSelection((0,), (1,), True, False, False, None, ()),
+        cast("Scheduler", None),
+    )
+    stream = kind(scheduler, CONFIG, selection, [], Timings(0, 0.0, 0.0))
+    assert all(hasattr(stream, field.name) for field in dataclasses.fields(stream))
+    assert (stream.layers.encoder, len(stream.passes)) == ((0,), 1)
 
 
 async def test_words_of_bm42(client: httpx.AsyncClient) -> None:

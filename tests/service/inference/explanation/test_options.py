@@ -32,6 +32,8 @@ class Served(Inference):
             model="a/model",
             foreign=foreign,
             serving_only=False,
+            state_layers=range(2 if foreign else 0, 3),
+            decoder=None,
             gives_maps=True,
             config=CONFIG,
             precision="int8",

@@ -1,0 +1,280 @@
+"""Capabilities of artifacts beside an encoder's forward pass, and the error for a lacking one.
+
+An artifact declares its capabilities (`declared`). A runtime implements each of them, itself or in
+one of its `parts` (`find`).
+
+Notation as in `model.runtimes.contract`. In `attention`, T and S are the numbers of query and key
+states.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
+from model.artifact.layer_parts import LayerParts, LayerStep
+from model.artifact.manifest import Manifest
+from model.artifact.signature import MapKind
+from model.config.decoder import DecoderConfig
+from model.errors import ModelError
+from model.numerics.batch import Batch, Ids
+from model.numerics.task_head import TaskConfig
+from model.runtimes.contract import Decoding, Floats, HeadScores, Runtime
+
+
+class HeadMaps(ABC):
+    """Attention weights of some heads, recomputed from the states that enter their layer."""
+
+    @abstractmethod
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Return attention weights of some heads of one layer of the encoder.
+
+        Args:
+            queries: query states of one text, `[T, H]`.
+            keys: key states, `[S, H]`; hidden state `layer`, like the queries.
+            layer: 0 … L−1.
+            heads: requested heads of 0 … N−1; at least one.
+
+        Returns:
+            `[heads, T, S]`, over keys; each row sums to 1.
+
+        """
+
+
+class GraphMaps(ABC):
+    """Attention weights of all heads, which a foreign graph outputs itself."""
+
+    @abstractmethod
+    def maps(self, batch: Batch) -> Floats:
+        """Return all attention weights of a batch of one text.
+
+        Returns:
+            `[L, N, S, S]`, over keys; each row sums to 1.
+
+        """
+
+
+class HeadOutputs(ABC):
+    """Vectors that heads add to a token; an encoder that has this can also ablate heads."""
+
+    @abstractmethod
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Return inner products of the vectors that any two heads of a layer add for each token.
+
+        The host computes them by the float32 weights, for every precision and device: see
+        `model.attention.values`.
+
+        Args:
+            states: key states of one text, `[S, H]`, as `attention` takes them.
+            layer: 0 … L−1.
+            heads: requested heads of 0 … N−1; at least one.
+
+        Returns:
+            `[S, heads, heads]`.
+
+        """
+
+
+class HeadScoring(ABC):
+    """Queries, keys and scores of heads."""
+
+    @abstractmethod
+    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+        """Return queries, keys and scores of heads of the encoder.
+
+        The host computes them by the float32 weights, for every precision and device: see
+        `model.attention.weights`.
+
+        Args:
+            states: hidden state `layer` of one text, `[S, H]`.
+            layer: 0 … L−1.
+            heads: requested heads of 0 … N−1; at least one.
+
+        """
+
+
+class Decomposition(ABC):
+    """Shares of the input tokens in hidden states."""
+
+    @abstractmethod
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Propagate input tokens' shares in states of one text through one layer, in float32.
+
+        The host computes them by the float32 weights, for every precision and device.
+        """
+
+
+class LayerRecomputation(ABC):
+    """Recomputation of a layer from the states that enter it."""
+
+    @abstractmethod
+    def layer_parts(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a layer, computed like `Decomposition.decompose`."""
+
+
+class Decoder(ABC):
+    """Decoder over the encoder's last hidden state; L_d and N_d take the place of L and N."""
+
+    config: DecoderConfig
+
+    @abstractmethod
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """Return decoder states and cross-attention's query states of one pass over all targets.
+
+        Returns:
+            `[T, H]` per state, and `[T, H]` per layer's query states, in the order requested.
+
+        """
+
+    @abstractmethod
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """Return the log-probability of each label, given all labels before it.
+
+        Args:
+            rows: rows of the decoder's last hidden state, `[n, H]`.
+            labels: `[n]`, one per row.
+
+        Returns:
+            `[n]`.
+
+        """
+
+    @abstractmethod
+    def attention_of(
+        self, kind: MapKind, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]
+    ) -> Floats:
+        """Return attention weights as `HeadMaps.attention` does.
+
+        In cross-attention the keys are the encoder's last hidden state.
+        """
+
+    @abstractmethod
+    def value_products_of(
+        self, kind: MapKind, states: Floats, layer: int, heads: Sequence[int]
+    ) -> Floats:
+        """Return value products as `HeadOutputs.value_products` does."""
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """Task head over hidden states."""
+
+    config: TaskConfig
+    score: Callable[[Floats], Floats]
+    """Function from rows `[n, H]`, one per text or per token, to outputs `[n, C]`.
+
+    For sparse vectors, the rows are the tokens of one text, and the output is `[1, V]`. See
+    `model.artifact.scores`.
+    """
+
+
+Capability = TypeVar("Capability")
+
+
+def find(runtime: Runtime, kind: type[Capability]) -> Capability | None:
+    """Return the runtime's part with a capability, such as `HeadMaps`; None without one."""
+    return next((part for part in (runtime, *runtime.parts) if isinstance(part, kind)), None)
+
+
+def capability(runtime: Runtime, kind: type[Capability]) -> Capability:
+    """Return the runtime's part with a capability.
+
+    Raises:
+        ModelError: the artifact does not declare it.
+
+    """
+    if (part := find(runtime, kind)) is None:
+        raise ModelError(f"{runtime.provider}: the artifact does not declare {kind.__name__}")
+    return part
+
+
+_IN_GRAPH: Mapping[type, str] = {
+    HeadMaps: "attention weights",
+    GraphMaps: "attention weights",
+    HeadOutputs: "what a head adds",
+    HeadScoring: "what a head compares",
+    Decomposition: "shares of input tokens",
+    LayerRecomputation: "what a layer adds",
+}
+"""What a foreign graph lacks, as a noun, by capability."""
+_BY_WEIGHTS: Mapping[type, str] = {
+    Decomposition: "a decomposition",
+    LayerRecomputation: "`patch` or `include`",
+}
+"""What needs the float32 weights that a serving-only artifact lacks, by capability."""
+_OTHER: Mapping[type, str] = {
+    GraphMaps: "attention weights of this artifact are recomputed, a layer at a time",
+    Decoder: "the artifact has no decoder: export a checkpoint that has one, such as a "
+    "MarianMTModel",
+    TaskHead: "the artifact has no task head to score with: export a checkpoint that has one, "
+    "such as a …ForSequenceClassification",
+}
+"""Error messages of artifacts that are neither foreign nor serving-only, by capability."""
+
+
+def declared(manifest: Manifest) -> frozenset[type]:
+    """Return the capabilities of an artifact."""
+    if manifest.foreign:
+        return frozenset({GraphMaps} if manifest.gives_maps else ())
+    kinds: set[type] = {HeadMaps, HeadOutputs, HeadScoring}
+    if not manifest.serving_only:
+        kinds |= {*_BY_WEIGHTS}
+    if manifest.decoder:
+        kinds.add(Decoder)
+    if manifest.task:
+        kinds.add(TaskHead)
+    return frozenset(kinds)
+
+
+def lacking(manifest: Manifest, *kinds: type) -> str | None:
+    """Return the error message, with the remedy, if an artifact has none of some capabilities.
+
+    Args:
+        manifest: manifest of the artifact.
+        kinds: capabilities that serve the same purpose; the message is about the first.
+
+    """
+    if declared(manifest).intersection(kinds):
+        return None
+    kind = kinds[0]
+    if manifest.foreign and kind in _IN_GRAPH:
+        return _not_in_graph(manifest, _IN_GRAPH[kind])
+    return _left_out(_BY_WEIGHTS[kind]) if kind in _BY_WEIGHTS else _OTHER[kind]
+
+
+def lacking_state(manifest: Manifest, layer: int) -> str | None:
+    """Return the error message, with the remedy, if an artifact does not output a hidden state."""
+    if layer in manifest.state_layers:
+        return None
+    return _not_in_graph(manifest, f"hidden state {layer}")
+
+
+def lacking_weights(manifest: Manifest, needing: str = "PyTorch") -> str | None:
+    """Return the error message, with the remedy, if an artifact lacks the float32 weights.
+
+    Args:
+        manifest: manifest of the artifact.
+        needing: the feature that needs them, as a singular noun.
+
+    """
+    if manifest.serving_only:
+        return _left_out(needing)
+    return _not_in_graph(manifest, "what PyTorch computes with") if manifest.foreign else None
+
+
+def _not_in_graph(manifest: Manifest, what: str) -> str:
+    maps = " and attention weights" if manifest.gives_maps else ""
+    return (
+        f"this model is a foreign ONNX graph, which gives the last hidden state{maps} alone, not "
+        f"{what}: `headscope export` of its checkpoint in safetensors has it"
+    )
+
+
+def _left_out(needing: str) -> str:
+    return (
+        f"this artifact was exported with --serving-only, without the float32 weights that "
+        f"{needing} needs: serve an export without --serving-only"
+    )
