@@ -322,7 +322,7 @@ def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
 
 def test_statistics_are_pure() -> None:
     found = {package_of(item.module) for item in imports("service.inference.attention.statistics")}
-    assert found == {"__future__", "collections", "typing", "numpy"}
+    assert found == {"__future__", "collections", "numpy"}
 
 
 def test_the_client_library_is_loaded_by_one_module_that_is_loaded_on_demand() -> None:

@@ -199,12 +199,12 @@ _IN_GRAPH: Mapping[type, str] = {
     Decomposition: "shares of input tokens",
     LayerRecomputation: "what a layer adds",
 }
-"""What a foreign graph lacks, as a noun, by capability."""
+"""Capability → noun for its output, in the error of a foreign graph."""
 _BY_WEIGHTS: Mapping[type, str] = {
     Decomposition: "a decomposition",
     LayerRecomputation: "`patch` or `include`",
 }
-"""What needs the float32 weights that a serving-only artifact lacks, by capability."""
+"""Capability by the float32 weights → noun for it, in the error of a serving-only artifact."""
 _OTHER: Mapping[type, str] = {
     GraphMaps: "attention weights of this artifact are recomputed, a layer at a time",
     Decoder: "the artifact has no decoder: export a checkpoint that has one, such as a "
@@ -212,7 +212,7 @@ _OTHER: Mapping[type, str] = {
     TaskHead: "the artifact has no task head to score with: export a checkpoint that has one, "
     "such as a …ForSequenceClassification",
 }
-"""Error messages of artifacts that are neither foreign nor serving-only, by capability."""
+"""Capability → error of an artifact that is neither foreign nor serving-only."""
 
 
 def declared(manifest: Manifest) -> frozenset[type]:

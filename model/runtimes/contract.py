@@ -89,7 +89,7 @@ class Runtime(Protocol):
 
     @property
     def parts(self) -> Sequence[object]:
-        """Objects with further capabilities of the artifact, beside those of the runtime itself."""
+        """Objects that implement further capabilities of the artifact."""
 
     def encode(
         self,

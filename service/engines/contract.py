@@ -117,7 +117,7 @@ class Output:
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
     pooled: Floats | None = None  # [H] per mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
-    value_products: Floats | None = None  # [S, heads, heads], see `Runtime.value_products`
+    value_products: Floats | None = None  # [S, heads, heads], see `HeadOutputs`
     head_scores: HeadScores | None = None
     scores: Floats | None = None  # scores of a task head, or maps [L, N, S, S] of a foreign graph
     target: TargetOutput | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.artifact.golden import read_golden
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import GOLDEN, Artifact
 from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
@@ -19,7 +19,7 @@ class GoldenCheck:
     """Check of an engine on an artifact's golden texts."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self._texts = [] if artifact.manifest.foreign else read_golden(artifact)
+        self._texts = read_golden(artifact) if GOLDEN in artifact.manifest.files else []
         self._manifest = artifact.manifest
         self._vectors = TextVectors.of(artifact)
 
