@@ -176,7 +176,9 @@ Capability = TypeVar("Capability")
 
 def find(runtime: Runtime, kind: type[Capability]) -> Capability | None:
     """Return the runtime's part with a capability, such as `HeadMaps`; None without one."""
-    return next((part for part in (runtime, *runtime.parts) if isinstance(part, kind)), None)
+    if isinstance(runtime, kind):
+        return runtime
+    return next((part for part in runtime.parts if isinstance(part, kind)), None)
 
 
 def capability(runtime: Runtime, kind: type[Capability]) -> Capability:
