@@ -126,10 +126,8 @@ async def test_the_maps_of_all_layers_are_bounded(
 
 @pytest.mark.parametrize("kind", [AttentionStream, graph_attention.GraphAttentionStream])
 def test_a_stream_is_complete_once_created(kind: type[AttentionStream]) -> None:
-    selection, scheduler = (
-        AttentionSelection((0,), (1,), True, False, False, None, ()),
-        cast("Scheduler", None),
-    )
+    selection = AttentionSelection({"encoder": ((0,), (1,))})
+    scheduler = cast("Scheduler", None)
     stream = kind(scheduler, CONFIG, selection, [], Timings(0, 0.0, 0.0))
     assert all(hasattr(stream, field.name) for field in dataclasses.fields(stream))
     assert (stream.layers.encoder, len(stream.passes)) == ((0,), 1)
