@@ -44,8 +44,9 @@ def test_serve_takes_its_port_from_the_variables(
 def test_one_onnx_runtime_is_installed_and_the_other_leaves(runtime: str, other: str) -> None:
     words = ["--what-if", "pyproject.toml", ".venv/.serving", f"ONNXRUNTIME={runtime}"]
     lines = commands(*words, "TORCH_OPTIONS=")
-    (installs,) = (number for number, line in enumerate(lines) if ".[export," in line)
-    assert lines[installs].endswith(f"--editable '.[export,{runtime}]'")
+    (installs,) = (number for number, line in enumerate(lines) if ".[client,export," in line)
+    wanted = f"--editable '.[client,export,{runtime}]' --editable clients/python"
+    assert lines[installs].endswith(wanted)
     (leaves,) = (number for number, line in enumerate(lines) if "pip uninstall" in line)
     assert f"site-packages/{other}-*.dist-info" in "\n".join(lines[:installs])
     assert leaves < installs
