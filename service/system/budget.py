@@ -134,7 +134,7 @@ class Reservation:
 async def releasing(
     budgets: Sequence[ByteBudget], release_memory: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Return the memory of large bodies and replies to the system soon after they are done.
+    """Return the memory of the start, and of large bodies and replies, to the system soon after.
 
     Args:
         budgets: budgets whose returned bytes count.
@@ -143,7 +143,7 @@ async def releasing(
     """
 
     async def release() -> None:
-        released = 0
+        released = -RELEASE_BYTES  # the start leaves memory behind, too
         while True:
             await asyncio.sleep(RELEASE_SECONDS)
             returned = sum(budget.returned for budget in budgets)

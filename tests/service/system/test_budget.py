@@ -76,16 +76,17 @@ async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("service.system.budget.RELEASE_SECONDS", 0.01)
     budget, other = ByteBudget(100), ByteBudget(100)
     async with releasing((budget, other), lambda: released.append(budget.returned)):
+        await until(lambda: released)  # what the start has left
         with budget.hold(RELEASE_BYTES):
             await asyncio.sleep(0.05)
-            assert released == []  # it is in use
-        await until(lambda: released)
+            assert released == [0]  # it is in use
+        await until(lambda: len(released) == 2)
         await asyncio.sleep(0.05)
-        assert released == [RELEASE_BYTES]  # once
+        assert released == [0, RELEASE_BYTES]  # once
         for _ in range(4):
             with other.hold(RELEASE_BYTES // 4):
                 pass
-        await until(lambda: len(released) == 2)
+        await until(lambda: len(released) == 3)
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit])
