@@ -61,8 +61,8 @@ class HttpProtocol(StrictReader):
         self._count_refusal = count_refusal
         self.access_log = False  # uvicorn would log the raw target
         self._timeout = client_timeout_seconds
-        self._scope: Scope | None = None
-        """Scope of the running request, whose `on_disconnect` is called if the client leaves."""
+        self._running: RequestResponseCycle | None = None
+        """Request that is answered; `self.cycle` is the last received, which may wait behind it."""
         self._answering = 0
         """Number of requests whose reply is not complete."""
         self._final_error: ServiceError | None = None
@@ -111,8 +111,8 @@ class HttpProtocol(StrictReader):
         self._head_deadline = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._scope = cast(Scope, cycle.scope)
-        self._scope["on_disconnect"] = None
+        self._running = cycle
+        cast(Scope, cycle.scope)["on_disconnect"] = None
         if cycle.scope["http_version"] == "1.0":
             closing = until_close(cast(ASGIApp, app), cycle, self._cut_off)
             app = cast(ASGI3Application, closing)
@@ -131,7 +131,11 @@ class HttpProtocol(StrictReader):
 
     def _disconnect(self) -> None:
         """Report to the running request that its client has left."""
-        if self._scope and (report := self._scope["on_disconnect"]):
+        if self._running is None or self._running.response_complete:
+            return
+        self._running.disconnected = True
+        self._running.message_event.set()
+        if report := cast(Scope, self._running.scope)["on_disconnect"]:
             report()
 
     def refuse(self, error: ServiceError) -> None:
@@ -145,9 +149,8 @@ class HttpProtocol(StrictReader):
             elif self.cycle.response_started:
                 self._cut_off()
                 return
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            self._disconnect()
+            else:
+                self._disconnect()
         if not self._answering:
             self._write_error(error)
 

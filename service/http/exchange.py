@@ -203,9 +203,9 @@ async def _until_disconnect(
             pass
         leave()
 
-    told = "on_disconnect" in scope
-    watching = None if told else asyncio.create_task(watch())
-    if told:
+    server_reports = "on_disconnect" in scope
+    watching = None if server_reports else asyncio.create_task(watch())
+    if server_reports:
         scope["on_disconnect"] = leave
     try:
         await answer

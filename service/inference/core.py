@@ -165,16 +165,14 @@ class Inference:
         if options.recomputes:
             outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
             return await finished(outputs, options, self.vectors)
-        slow = bool(
-            self.sentence.modules
-        )  # matrix products, which are faster for all texts at once
-        vectors = None if slow else self.vectors
+        projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
+        vectors = None if projects else self.vectors
         reduce = [Reduction(options, pooling, vectors) for pooling in poolings]
         tasks = tasks_of(prepared, options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.value for result in results]
-        return await finished(outputs, options, self.vectors) if slow else outputs
+        return await finished(outputs, options, self.vectors) if projects else outputs
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification.

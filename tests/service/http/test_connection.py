@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 
 import pytest
 
+from model.artifact.manifest import Artifact
 from service.http.reader import PIPELINED
 from testing import raw_http
+from testing.blocking import RawConnection, replies_in
 from testing.raw_http import BODY, CHUNKED, GET, LENGTH, POST
+from tests.service.harness import GatedEngine, listening
 from tests.service.http.wire import CLOSE, everything, refusal, replies
 
 
@@ -23,6 +27,20 @@ def test_what_is_wrong_is_answered_in_its_turn(port: int, name: str) -> None:
         (good, refused) = replies(port, *parts)
         assert (good[0], refused[0]) == (200, 400)
         assert json.loads(good[2])["usage"]["inputs"] == 1
+
+
+def test_a_running_request_is_answered_before_an_invalid_one(artifact: Artifact) -> None:
+    engine = GatedEngine()
+    with listening(artifact, engine) as (_, port), RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(POST + LENGTH + b"\r\n" + BODY)
+        while not engine.batches:
+            time.sleep(0.001)
+        connection.send(POST + CHUNKED + b"\r\nno chunk\r\n")
+        replies(port, GET + CLOSE)  # the server has read the other connection before
+        engine.let_through()
+        good, refused = replies_in(connection.receive_all())
+    assert (good.status, refused.status) == (200, 400)
+    assert json.loads(good.body)["usage"]["inputs"] == 1
 
 
 def test_replies_come_in_the_order_of_requests(port: int) -> None:

@@ -170,10 +170,13 @@ def test_a_body_is_due_in_time(served: tuple[FastAPI, int], head: bytes, body: b
     assert_nothing_left(app)
 
 
-def test_who_reads_nothing_of_a_reply_is_cut_off(served: tuple[FastAPI, int]) -> None:
+@pytest.mark.parametrize("next_request", [b"", GET + b"\r\n"], ids=["alone", "pipelined"])
+def test_who_reads_nothing_of_a_reply_is_cut_off(
+    served: tuple[FastAPI, int], next_request: bytes
+) -> None:
     app, port = served
     before = value(app, "headscope_client_disconnects_total")
-    with connected(port, asking([LONG] * 5)) as connection:
+    with connected(port, asking([LONG] * 5), next_request) as connection:
         until(lambda: value(app, "headscope_client_disconnects_total") == before + 1)
         assert_nothing_left(app)
         assert len(rest(connection)) < 10_000_000
