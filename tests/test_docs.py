@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from fastapi.routing import APIRoute
 
+from model.families.registry import FAMILIES
 from service import errors
 from service.api import documentation
 from service.api.dialects import DIALECTS
@@ -56,6 +57,11 @@ def test_setting_defaults():
         if field.default_factory is None and field.default is not None:
             default = str(field.default).removesuffix(".0")
             assert shown == {"False": "false", "True": "true"}.get(default, default)
+
+
+def test_families():
+    table = read("docs/checkpoints.md").split("## Families")[1].split("###")[0]
+    assert rows(table) == FAMILIES.keys() | {"model_type"}
 
 
 def test_routes():

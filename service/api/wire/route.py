@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
@@ -47,8 +47,9 @@ Schema = TypeVar("Schema", bound=BaseModel)
 
 
 class ModelRequest(BaseModel):
-    """Request that may name the model to use."""
+    """Request that may name the model to use; it rejects unknown fields by default."""
 
+    model_config = ConfigDict(extra="forbid")
     form_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that identify this dialect's bodies among all bodies of the same path."""
     error_form: ClassVar[ErrorForm | None] = None

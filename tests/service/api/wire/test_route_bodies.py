@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 
 from model.artifact.manifest import Artifact
+from service.api.wire.route import ModelRequest, validated
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 
@@ -167,3 +169,12 @@ async def test_the_last_of_duplicate_names_counts(client: httpx.AsyncClient) -> 
     body = b'{"inputs": "first", "outputs": ["pooled"], "inputs": "second one"}'
     response = await client.post("/encode", content=body, headers=JSON)
     assert response.json()["results"][0]["tokens"] == ["[CLS]", "second", "one", "[SEP]"]
+
+
+def test_a_schema_of_a_new_dialect_ignores_no_field() -> None:
+    class NewRequest(ModelRequest):
+        texts: list[str]
+
+    with pytest.raises(RequestValidationError) as raised:
+        validated(NewRequest, {"texts": ["a"], "dimensions": 2})
+    assert [error["loc"] for error in raised.value.errors()] == [("body", "dimensions")]
