@@ -131,7 +131,7 @@ class HttpProtocol(StrictReader):
 
     def _disconnect(self) -> None:
         """Report to the running request that its client has left."""
-        if self._running is None or self._running.response_complete:
+        if self._running is None:
             return
         self._running.disconnected = True
         self._running.message_event.set()

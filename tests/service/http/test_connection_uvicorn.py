@@ -43,7 +43,7 @@ PROTOCOL_ATTRIBUTES = (
     "pipeline",
     "server_state",
 )
-CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_complete", "response_started")
+CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_started", "scope")
 SERVER_METHODS = ("capture_signals", "run", "shutdown", "startup")
 SERVER_ATTRIBUTES = ("config", "server_state", "should_exit", "started")
 CONFIG_ATTRIBUTES = ("encoded_headers", "http_protocol_class", "lifespan_class")
