@@ -109,6 +109,8 @@ class ExchangeMiddleware:
         except ClientLeft:
             exchange.client_left = True
         except ServiceError as error:
+            if context.status:  # the reply has begun, so the connection ends in the middle of it
+                raise
             await self._refuse(exchange, receive, error)
         finally:
             exchange.received_bytes = body.size

@@ -62,7 +62,7 @@ class Isolation(Generic[Item]):
         """
         first_run = self._runs == 1
         again = isinstance(error, EngineFailed) and self._runs < MOST_RUNS and self._shared(part)
-        again = again or (isinstance(error, EngineOutOfMemory))
+        again = again or (isinstance(error, EngineOutOfMemory) and first_run)
         if len(part) == 1 or not again:
             return False
         middle = len(part) // 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -15,8 +15,10 @@ from tokenizers import pre_tokenizers
 from model.artifact.manifest import Artifact
 from service.api.dialects import error_response
 from service.app import create_app
+from service.engines.contract import MapsTask, Task
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.errors import EngineFailed
 from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.exchange import ENDINGS, ExchangeMiddleware
@@ -24,7 +26,15 @@ from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
-from tests.service.harness import CONFIG, GatedEngine, assert_problem, listening, serving, until
+from tests.service.harness import (
+    CONFIG,
+    AnsweringEngine,
+    GatedEngine,
+    assert_problem,
+    listening,
+    serving,
+    until,
+)
 from tests.service.logged import logged
 
 pytestmark = pytest.mark.anyio
@@ -263,6 +273,22 @@ async def test_who_leaves_before_the_body_is_complete_is_forgotten(
     assert leaving.sent == []
     assert engine.batches == []
     assert value(app, "headscope_client_disconnects_total") == 1
+
+
+def test_a_reply_that_fails_after_its_head_keeps_its_status(
+    artifact: Artifact, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_late(tasks: Sequence[Task]) -> None:
+        if any(isinstance(task, MapsTask) and task.tokens > 302 for task in tasks):
+            raise EngineFailed("this text fails")
+
+    texts = ["a " * (298 + n) for n in range(5)]
+    engine, broken = AnsweringEngine(fail_late), pytest.raises(httpx.RemoteProtocolError)
+    with listening(artifact, engine) as (app, port), broken:
+        httpx.post(f"http://127.0.0.1:{port}/attention", json={"inputs": texts})
+    assert value(app, "headscope_requests_total", route="/attention", status="200") == 1
+    errors = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert {*errors} == {EngineFailed}
 
 
 async def test_a_body_in_single_bytes_is_one_body(client: httpx.AsyncClient) -> None:
