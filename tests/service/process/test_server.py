@@ -5,28 +5,39 @@ from __future__ import annotations
 import gc
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 import uvicorn
 
 from model.artifact.manifest import Artifact
-from service.process.server import Server
+from service.process.server import SWITCH_SECONDS, Server
 from testing.blocking import RawConnection, Session, ask
 from testing.client import request
 from testing.metrics import samples, total
 from testing.process import Service, free_port
 
 
-def test_what_a_server_was_made_of_is_never_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector's own count of frozen objects shows it."""
-    counts = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda *_: counts.append(gc.get_freeze_count()))
+def test_a_server_runs_with_frozen_objects_and_short_turns_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, float]] = []
+
+    def look(*_: object) -> None:
+        seen.append((gc.get_freeze_count(), sys.getswitchinterval()))
+
+    monkeypatch.setattr(uvicorn.Server, "run", look)
+    seconds = sys.getswitchinterval()
     try:
+        sys.setswitchinterval(0.005)
         Server.run(Server.__new__(Server))
     finally:
         gc.unfreeze()
-    assert counts[0] > 10_000
+        sys.setswitchinterval(seconds)
+    [(frozen, turn)] = seen
+    assert frozen > 10_000
+    assert turn == pytest.approx(SWITCH_SECONDS)
 
 
 def halves(path: str, body: object, headers: dict[str, str]) -> tuple[bytes, bytes]:
