@@ -166,7 +166,7 @@ class Inference:
             outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
             return await finished(outputs, options, self.vectors)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
-        vectors = self.vectors
+        vectors = None if projects else self.vectors
         reduce = [Reduction(options, pooling, vectors) for pooling in poolings]
         tasks = tasks_of(prepared, options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -25,8 +26,11 @@ class Clockwork(FakeEngine):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(CONFIG)
         self.clock = FakeClock(monkeypatch)
+        self.running = threading.Event()
+        self.running.set()
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.running.wait()
         outputs = super().run(tasks)
         lane: LaneName = "attention" if isinstance(tasks[0], MapsTask) else "encode"
         self.clock.now += BATCH_SECONDS[lane]
@@ -40,6 +44,15 @@ def flood(batcher: Scheduler, lane: LaneName, batches: int) -> list[asyncio.Task
         for seed in range(batches)
     ]
     return [asyncio.create_task(batcher.submit(lane, [task])) for task in tasks]
+
+
+async def answered(engine: Clockwork, batcher: Scheduler, *floods: tuple[LaneName, int]) -> None:
+    """Queue all batches of some floods before the first is computed, and wait for all."""
+    engine.running.clear()
+    tasks = [task for lane, batches in floods for task in flood(batcher, lane, batches)]
+    await asyncio.sleep(0)  # in which each task is queued
+    engine.running.set()
+    await asyncio.gather(*tasks)
 
 
 def share(recorder: Recorder, seconds: float, since: int = 0) -> float:
@@ -56,9 +69,9 @@ def share(recorder: Recorder, seconds: float, since: int = 0) -> float:
 async def test_a_flood_of_both_leaves_encode_three_quarters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with batching(Clockwork(monkeypatch), max_batch_tokens=8) as (batcher, recorder):
-        floods = [*flood(batcher, "attention", 40), *flood(batcher, "encode", 400)]
-        await asyncio.gather(*floods)
+    engine = Clockwork(monkeypatch)
+    with batching(engine, max_batch_tokens=8) as (batcher, recorder):
+        await answered(engine, batcher, ("attention", 40), ("encode", 400))
     assert share(recorder, seconds=4) == pytest.approx(0.75, abs=0.03)
     for moment in range(0, 200, 20):  # at any time, not only on the whole
         assert share(recorder, seconds=1, since=moment) == pytest.approx(0.75, abs=0.1)
@@ -84,15 +97,15 @@ async def test_a_lane_alone_gets_everything(
 async def test_an_idle_lane_builds_up_no_credit(
     alone: LaneName, first: LaneName, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with batching(Clockwork(monkeypatch), max_batch_tokens=8) as (batcher, recorder):
+    engine = Clockwork(monkeypatch)
+    with batching(engine, max_batch_tokens=8) as (batcher, recorder):
         if one_by_one:  # the queue is empty whenever the next text arrives
             for _ in range(200):
                 await asyncio.gather(*flood(batcher, alone, 1))
         else:
             await asyncio.gather(*flood(batcher, alone, 200))
         then: LaneName = "encode" if first == "attention" else "attention"
-        floods = [*flood(batcher, first, 100), *flood(batcher, then, 100)]
-        await asyncio.gather(*floods)
+        await answered(engine, batcher, (first, 100), (then, 100))
     assert share(recorder, seconds=1, since=200) == pytest.approx(0.75, abs=0.12)
 
 
