@@ -46,8 +46,7 @@ def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
         manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name
     )
     graphs = GraphDecomposition(artifact, host_session)
-    runtime = SimpleNamespace(decompose=graphs.decompose)
-    found = by_steps(runtime, encoder.config.num_hidden_layers, states[0][0].numpy(), rows=8)
+    found = by_steps(graphs, encoder.config.num_hidden_layers, states[0][0].numpy(), rows=8)
     scale = states[-1].abs().max().item()
     np.testing.assert_allclose(found, expected.numpy(), atol=2e-5 * scale)
     last = states[-1][0].numpy()
