@@ -134,7 +134,8 @@ async def test_others_get_their_turn_between_steps(monkeypatch: pytest.MonkeyPat
         long = asyncio.create_task(of(scheduler, caller=Caller("long")).result())
         engine.let_through(2)
         await until(lambda: scheduler.lanes["attention"].queued_texts >= 8)
-        begun = len(engine.batches)
+        begun = 3  # the third batch waits
+        await until(lambda: len(engine.batches) == begun)
         task = TextTask(np.arange(4), np.zeros(4, np.int64), hidden_layers=(0,))
         short = asyncio.create_task(scheduler.submit("attention", [task], Caller("short")))
         await until(lambda: scheduler.lanes["attention"].queued_texts >= 9)
