@@ -53,8 +53,8 @@ class FakeEngine(Engine):
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         """Return `expected(task)` of each task."""
         tokens = sum(task.tokens for task in tasks)
-        if seconds := self._batch_seconds + self._token_seconds * tokens:
-            time.sleep(seconds)  # a sleep of 0 would give up the GIL
+        # also a sleep of 0 gives up the GIL, as engines do
+        time.sleep(self._batch_seconds + self._token_seconds * tokens)
         return [self.expected(task) for task in tasks]
 
     def expected(self, task: Task) -> Output:
