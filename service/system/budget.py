@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from service.errors import Overloaded, RequestTooLarge
+
+_log = logging.getLogger("headscope")
 
 RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
 """How often freed memory goes back to the system, if bodies and replies have held so much since."""
@@ -149,7 +152,10 @@ async def releasing(
             returned = sum(budget.returned for budget in budgets)
             if returned - released >= RELEASE_BYTES:
                 released = returned
-                await asyncio.to_thread(release_memory)
+                try:
+                    await asyncio.to_thread(release_memory)
+                except Exception:  # the next release may succeed
+                    _log.exception("memory was not returned to the system")
 
     task = asyncio.create_task(release())
     try:

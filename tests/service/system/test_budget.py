@@ -89,6 +89,27 @@ async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPat
         await until(lambda: len(released) == 3)
 
 
+@pytest.mark.anyio
+async def test_a_failed_release_is_logged_and_not_the_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def release() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("the arena is busy")
+
+    monkeypatch.setattr("service.system.budget.RELEASE_SECONDS", 0.01)
+    budget = ByteBudget(100)
+    async with releasing((budget,), release):
+        await until(lambda: calls)
+        with budget.hold(RELEASE_BYTES):
+            pass
+        await until(lambda: len(calls) == 2)
+    assert "the arena is busy" in caplog.text
+
+
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit])
 def test_a_reply_that_fails_releases_it(error: type[BaseException]) -> None:
     budget = ByteBudget(100)
