@@ -78,7 +78,7 @@ def create_app(
         finished = [model.inference.close() for model in state.models]
         state.hangs = not all(finished)
 
-    app = FastAPI(
+    app = middleware.Application(
         title="Headscope",
         summary="Contextual embeddings and the attention weights of every head.",
         version=version(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -19,6 +19,17 @@ ErrorForm = Callable[[ServiceError, str], Response]
 """Function from an error and a request id to the reply."""
 
 
+def header_fields(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """Return the value of each header by its name in lower case.
+
+    Values of a repeated header are joined by commas (RFC 9110, 5.3).
+    """
+    fields = dict(headers)
+    if len(fields) == len(headers):
+        return fields
+    return {name: b", ".join(value for own, value in headers if own == name) for name in fields}
+
+
 @dataclass(slots=True)
 class RequestContext(Generic[Model]):
     """State of one request; `ExchangeMiddleware` stores it in the ASGI scope as `context`."""
@@ -26,6 +37,8 @@ class RequestContext(Generic[Model]):
     request_id: str
     reservation: Reservation
     """Memory of the request; released once the request is answered."""
+    headers: Mapping[bytes, bytes]
+    """Headers of the request; see `header_fields`."""
     received: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when the body was complete; until then, when the head was complete."""
     client: str = ""

@@ -45,6 +45,10 @@ class RequestBody:
             RequestTimeout: the body was not complete in time.
 
         """
+        whole: bytes | None = scope.pop("whole_body", None)
+        if whole is not None:  # `HttpProtocol` has received all of it
+            self._take(len(whole))
+            return whole
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit():
                 self._check(int(value[:20]))
@@ -64,12 +68,15 @@ class RequestBody:
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             chunk = message.get("body", b"")
-            self._check(self.size + len(chunk))
-            self._budget.take(len(chunk), self.size)
-            self.size += len(chunk)
+            self._take(len(chunk))
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+    def _take(self, size: int) -> None:
+        self._check(self.size + size)
+        self._budget.take(size, self.size)
+        self.size += size
 
     def _check(self, size: int) -> None:
         if size > self._limits.max_bytes:

@@ -28,6 +28,7 @@ from service.errors import RequestTimeout, ServiceError
 from service.http.exchange import ErrorResponse, new_request_id
 from service.http.reader import StrictReader
 from service.http.until_close import until_close
+from service.http.whole_reply import at_once
 
 TAKEN_BYTES = 2**20
 """Minimum bytes of a reply that a client must take within each timeout."""
@@ -61,6 +62,8 @@ class HttpProtocol(StrictReader):
         self._count_refusal = count_refusal
         self.access_log = False  # uvicorn would log the raw target
         self._timeout = client_timeout_seconds
+        self._unread: RequestResponseCycle | None = None
+        """Request whose head was complete in the bytes that are being parsed."""
         self._running: RequestResponseCycle | None = None
         """Request that is answered; `self.cycle` is the last received, which may wait behind it."""
         self._answering = 0
@@ -109,14 +112,30 @@ class HttpProtocol(StrictReader):
         """Count a request, and end the timeout of its head."""
         self._answering += 1
         self._head_deadline = None
+        self._unread = self.cycle
+
+    def data_received(self, data: bytes) -> None:
+        """Parse received bytes. The application reads none of them before all are parsed."""
+        super().data_received(data)
+        self._unread = None
+
+    def on_message_complete(self) -> None:
+        """Store a whole small body in the scope, if the application has read no part of it."""
+        cycle = self.cycle
+        super().on_message_complete()
+        if cycle and cycle is self._unread and not cycle.waiting_for_100_continue:
+            cast(Scope, cycle.scope)["whole_body"] = bytes(cycle.body)
+            cycle.body = bytearray()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         cast(Scope, cycle.scope)["on_disconnect"] = None
+        answer = cast(ASGIApp, app)
         if cycle.scope["http_version"] == "1.0":
-            closing = until_close(cast(ASGIApp, app), cycle, self._cut_off)
-            app = cast(ASGI3Application, closing)
-        super()._start_asgi_task(cycle, app)
+            answer = until_close(answer, cycle, self._cut_off)
+        else:
+            answer = at_once(answer, cycle, self.transport)
+        super()._start_asgi_task(cycle, cast(ASGI3Application, answer))
 
     def on_response_complete(self) -> None:
         """Continue with the next request of the connection, or end the connection."""

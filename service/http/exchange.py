@@ -6,8 +6,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody
-from service.request_context import RequestContext
+from service.request_context import RequestContext, header_fields
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation
 from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
@@ -25,7 +24,7 @@ ErrorResponse = Callable[[str, ServiceError, str], Response]
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Exceptions that end a request without being an error."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_BODY_HEADERS = {b"content-length", b"transfer-encoding"}
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 def new_request_id() -> str:
@@ -74,8 +73,11 @@ class ExchangeMiddleware:
             return
         exchange = Exchange(scope, send, Reservation(self.requests))
         logs.request_id.set(exchange.context.request_id)
-        with self.metrics.track_request():
+        self.metrics.in_flight.inc()
+        try:
             await self._counted(exchange, receive)
+        finally:
+            self.metrics.in_flight.dec()
 
     async def _counted(self, exchange: Exchange, receive: Receive) -> None:
         try:
@@ -102,10 +104,7 @@ class ExchangeMiddleware:
             replayed = ReplayedBody(content)
             del content  # so that its reader can free it
             answer = self.app(exchange.scope, replayed, exchange.send)
-            ended = await _until_disconnect(
-                answer, exchange.scope, receive, lambda: exchange.complete
-            )
-            exchange.client_left = not ended
+            await _until_disconnect(answer, exchange, receive)
         except ClientLeft:
             exchange.client_left = True
         except ServiceError as error:
@@ -126,12 +125,13 @@ class ExchangeMiddleware:
 class Exchange:
     """Request and reply, with the context that routes and telemetry share."""
 
-    __slots__ = ("_send", "body_complete", "client_left", "complete", "context",
+    __slots__ = ("_head", "_send", "_whole", "body_complete", "client_left", "complete", "context",
                  "received_bytes", "scope", "sent_bytes")  # fmt: skip
 
     def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
-        self.context: RequestContext[object] = RequestContext(_request_id(scope), reservation)
-        scope["context"] = self.context
+        headers = header_fields(scope["headers"])
+        context = RequestContext[object](_request_id(headers), reservation, headers)
+        self.context = scope["context"] = context
         self.scope = scope
         self.body_complete = False
         """Whether the last byte of the body was received."""
@@ -140,6 +140,10 @@ class Exchange:
         self.client_left = False
         self.received_bytes = self.sent_bytes = 0
         self._send = send
+        self._whole: Callable[..., bool] | None = getattr(send, "whole", None)
+        """Function of the server that writes a whole reply; see `WholeReplySend`."""
+        self._head: Message | None = None
+        """Head of a reply that may be written at once with its body."""
 
     @property
     def seconds(self) -> float:
@@ -147,13 +151,26 @@ class Exchange:
         return time.monotonic() - self.context.received
 
     async def send(self, message: Message) -> None:
-        """Send a part of the reply; add the request's id and time to its head."""
+        """Send a part of the reply; add the request's id and time to its head.
+
+        A head with the body's length waits for the body, which follows at once.
+        """
         if message["type"] == "http.response.start":
             self.context.status = message["status"]
-            message["headers"] = [*message.get("headers", []), *self._headers()]
+            headers = message["headers"] = [*message.get("headers", []), *self._headers()]
+            if self._whole and any(name == b"content-length" for name, _ in headers):
+                self._head = message
+                return
         else:
+            body = message.get("body", b"")
             self.complete = not message.get("more_body", False)
-            self.sent_bytes += len(message.get("body", b""))
+            self.sent_bytes += len(body)
+            if head := self._head:
+                self._head = None
+                whole = self._whole if self.complete else None
+                if whole and whole(head["status"], head["headers"], body):
+                    return
+                await self._send(head)
         await self._send(message)
 
     def summary(self) -> AnsweredRequest:
@@ -168,36 +185,28 @@ class Exchange:
         ]
         if fingerprint := self.context.fingerprint:
             headers.append(fingerprint)
-        if not self.body_complete and _has_body(self.scope):
+        if not self.body_complete and _has_body(self.context.headers):
             headers.append((b"connection", b"close"))
         return headers
 
 
-async def _until_disconnect(
-    answer: Awaitable[None], scope: Scope, receive: Receive, complete: Callable[[], bool]
-) -> bool:
+async def _until_disconnect(answer: Awaitable[None], exchange: Exchange, receive: Receive) -> None:
     """Run the application; cancel it if the client leaves before its reply is complete.
 
     Args:
         answer: the application's run.
-        scope: scope of the request. `HttpProtocol` calls its `on_disconnect`; behind another
-            server, a task waits for the disconnect.
+        exchange: request, whose `client_left` is set. `HttpProtocol` calls `on_disconnect` of its
+            scope; behind another server, a task waits for the disconnect.
         receive: ASGI `receive`, which returns "disconnect" when the client has left, and also after
             a complete reply.
-        complete: function that returns whether the reply is complete.
-
-    Returns:
-        Whether the application ended without being cancelled for a disconnect.
 
     """
     running = asyncio.current_task()
     assert running is not None  # noqa: S101 - a server runs each request in a task
-    left = False
 
     def leave() -> None:
-        nonlocal left
-        if not left and not complete():
-            left = True
+        if not exchange.client_left and not exchange.complete:
+            exchange.client_left = True
             running.cancel()
 
     async def watch() -> None:
@@ -205,6 +214,7 @@ async def _until_disconnect(
             pass
         leave()
 
+    scope = exchange.scope
     server_reports = "on_disconnect" in scope
     watching = None if server_reports else asyncio.create_task(watch())
     if server_reports:
@@ -212,24 +222,19 @@ async def _until_disconnect(
     try:
         await answer
     except asyncio.CancelledError:
-        if left and running.uncancel() == 0:
-            return False
-        raise
+        if not (exchange.client_left and running.uncancel() == 0):
+            raise
     finally:
         if watching:
             watching.cancel()
         else:
             scope["on_disconnect"] = None
-    return True
 
 
-def _request_id(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value, "ascii")
-    return new_request_id()
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"")
+    return str(given, "ascii") if _REQUEST_ID.fullmatch(given) else new_request_id()
 
 
-def _has_body(scope: Scope) -> bool:
-    headers: list[tuple[bytes, Any]] = scope["headers"]
-    return any(name in _BODY_HEADERS and value != b"0" for name, value in headers)
+def _has_body(headers: Mapping[bytes, bytes]) -> bool:
+    return any(headers.get(name, b"0") != b"0" for name in _BODY_HEADERS)

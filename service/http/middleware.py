@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from service.http.admission import Admission
 from service.http.body import BodyLimits
@@ -44,6 +45,22 @@ RESPONSE_HEADERS = (
     *HEADERS.values(),
 )
 """Headers that pages of other origins may read."""
+
+
+class Application(FastAPI):
+    """FastAPI application whose added middleware is around FastAPI's own.
+
+    Requests that the middleware answers pass through none of FastAPI's layers.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the layers around the routes."""
+        added, self.user_middleware = self.user_middleware, []
+        app = super().build_middleware_stack()
+        self.user_middleware = added
+        for layer, arguments, options in reversed(added):
+            app = layer(app, *arguments, **options)
+        return app
 
 
 def install(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import Scope
@@ -22,8 +21,7 @@ MAX_EXEMPLAR_ID = 64
 """Maximum characters of a request id in an exemplar; OpenMetrics allows 128 for all labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredRequest:
+class AnsweredRequest(NamedTuple):
     """Request whose reply was sent."""
 
     scope: Scope
@@ -34,8 +32,7 @@ class AnsweredRequest:
     sent_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RouteSeries:
+class RouteSeries(NamedTuple):
     """Series of a route's replies with one status."""
 
     route: str
@@ -107,11 +104,6 @@ class HttpMetrics:
         """Return the template of a request's route, also if the request never reached the route."""
         return self.routes.of_scope(scope)
 
-    def track_request(self) -> AbstractContextManager[None]:
-        """Count a request as in flight while the block runs."""
-        tracked: AbstractContextManager[None] = self.in_flight.track_inprogress()
-        return tracked
-
     def answered(self, request: AnsweredRequest) -> None:
         """Record a reply; an interrupted reply counts with the bytes that were sent."""
         series = self._series(self.route_of(request.scope), request.status)
@@ -149,7 +141,8 @@ class HttpMetrics:
 
 def _exemplar(request: AnsweredRequest) -> dict[str, str] | None:
     """Return the labels of an exemplar: the caller's trace id, or else the request id."""
-    if trace := trace_id(request.scope.get("headers", ())):
+    traced = b"traceparent" in request.context.headers
+    if traced and (trace := trace_id(request.scope.get("headers", ()))):
         return {"trace_id": trace}
     request_id = request.context.request_id
     return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None

@@ -225,7 +225,7 @@ def batching(
 
 def request_context(request_id: str = "id", timings: Timings | None = None) -> RequestContext[Any]:
     """Return the context of a request without a client, with a budget of its own."""
-    return RequestContext(request_id, Reservation(ByteBudget(2**20)), timings=timings)
+    return RequestContext(request_id, Reservation(ByteBudget(2**20)), {}, timings=timings)
 
 
 def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:

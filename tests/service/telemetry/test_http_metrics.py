@@ -13,6 +13,7 @@ from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.models.state import state_of
+from service.request_context import header_fields
 from service.system.budget import Reservation
 from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
 from tests.service.harness import AnsweringEngine, request_context, serving
@@ -123,8 +124,9 @@ async def test_what_a_reply_says_beside_its_numbers_is_predicted_too(
 
 def answered(seconds: float, request_id: str = "id", scope: Any = None) -> AnsweredRequest:
     """Return a request without content, answered with status 200."""
-    scope = scope or {"path": "/"}
-    return AnsweredRequest(scope, request_context(request_id), 200, seconds, 0, 0)
+    scope, context = scope or {"path": "/"}, request_context(request_id)
+    context.headers = header_fields(scope.get("headers", ()))
+    return AnsweredRequest(scope, context, 200, seconds, 0, 0)
 
 
 @pytest.mark.parametrize(
