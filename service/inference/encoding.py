@@ -130,3 +130,10 @@ class TextEncoding:
     """Pooled vector `[D]` of the kept features, or `[layers, D]` with `layers`."""
     parts: Mapping[PartName, Floats] = field(default_factory=dict)
     """Requested parts by name, each of the shape of `tokens`."""
+
+    @property
+    def arrays(self) -> dict[str, Floats]:
+        """Arrays that were requested, by their names in replies."""
+        named = {"embeddings": self.tokens, "pooled": self.pooled}
+        arrays = {name: array for name, array in named.items() if array is not None}
+        return arrays | {str(name): array for name, array in self.parts.items()}

@@ -51,7 +51,7 @@ class BatchLimits:
     """Maximum seconds of a batch; a longer one is hanging."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Demand:
     """Texts and tokens of a request for admission."""
 
@@ -88,8 +88,7 @@ class Demand:
         return cls(caller, texts, tokens, admitted=admitted)
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """Predicted start and end of a request, in seconds from now."""
 
     wait: float
@@ -118,13 +117,15 @@ def forecast(
     most = limits.max_batch_tokens
     last_batch = min(demand.tokens, most)
     client = demand.caller.client
-    before = lane.texts.tokens_before(client)
-    before_last = lane.texts.tokens_before(client, demand.tokens - last_batch)
+    before = before_last = lane.texts.tokens_before(client)
+    if demand.tokens > most:
+        before_last = lane.texts.tokens_before(client, demand.tokens - last_batch)
     if not demand.admitted:  # an admitted request took its place before the other open ones
         before_last += lane.places.before(client, demand.tokens)
-    shared = [other for other in others if other is not lane and other.queued_tokens]
-    share = lane.share / (lane.share + sum(other.share for other in shared))
-    elsewhere = sum(other.seconds(other.texts.tokens, most) for other in shared)
+    share, elsewhere = 1.0, 0.0
+    if shared := [other for other in others if other is not lane and other.queued_tokens]:
+        share = lane.share / (lane.share + sum(other.share for other in shared))
+        elsewhere = sum(other.seconds(other.texts.tokens, most) for other in shared)
     running = 0.0 if workers.idle else lane.batch_seconds
 
     def until(tokens: int) -> float:
@@ -132,11 +133,12 @@ def forecast(
         work = lane.seconds(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
-    ahead = demand.ahead
+    ahead, rest, wait = demand.ahead, 0.0, until(before)
     ahead += lane.promises.before(client, ahead)
-    rest = lane.text_pace.predict(ahead, most) / share / workers.threads
-    total = until(before_last) + lane.text_pace.predict(last_batch, most)
-    return Forecast(until(before), total, ahead, rest)
+    if ahead:
+        rest = lane.text_pace.predict(ahead, most) / share / workers.threads
+    total = wait if before_last == before else until(before_last)
+    return Forecast(wait, total + lane.text_pace.predict(last_batch, most), ahead, rest)
 
 
 def check_admission(
@@ -171,10 +173,33 @@ def _check_queue(
         Unprocessable: the request alone exceeds a bound.
 
     """
-    held_tokens = lane.queued_tokens + lane.places.tokens
+    free_tokens = limits.max_queue_tokens - lane.queued_tokens - lane.places.tokens
+    free_texts = limits.max_queue_texts - lane.queued_texts
+    if 2 * demand.tokens > free_tokens or 2 * demand.texts > free_texts:
+        refusal = _check_room(demand, free_tokens, free_texts, limits, expected)
+        if refusal:
+            return refusal
+    patience = min(demand.caller.finish_by - now, limits.queue_seconds)
+    lane.congestion.observe(expected.wait, now)
+    allowed = lane.congestion.most_seconds(patience)
+    if expected.wait > allowed:
+        why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
+        return _refused("wait", why, expected.wait)
+    return None
+
+
+def _check_room(
+    demand: Demand, free_tokens: int, free_texts: int, limits: BatchLimits, expected: Forecast
+) -> Refusal | None:
+    """Return the refusal of a request that exceeds half of the queue's room; None if it does not.
+
+    Raises:
+        Unprocessable: the request alone exceeds a bound.
+
+    """
     bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
-        ("tokens", demand.tokens, held_tokens, limits.max_queue_tokens),
-        ("texts", demand.texts, lane.queued_texts, limits.max_queue_texts),
+        ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
+        ("texts", demand.texts, free_texts, limits.max_queue_texts),
     )
     exact = demand.tokenizing_seconds is None
     for unit, size, _, limit in bounds:
@@ -183,18 +208,12 @@ def _check_queue(
                 f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
                 "send it in parts"
             )
-    for unit, size, held, limit in bounds:
-        if 2 * min(size, limit // 2) > limit - held:
-            why = f"the queue holds {held} of {limit} {unit}"
+    for unit, size, free, limit in bounds:
+        if 2 * min(size, limit // 2) > free:
+            why = f"the queue holds {limit - free} of {limit} {unit}"
             if 2 * size > 2:
                 why += f", and a request takes at most half of the rest: this one has {size}"
             return _refused(unit, why, expected.wait)
-    patience = min(demand.caller.finish_by - now, limits.queue_seconds)
-    lane.congestion.observe(expected.wait, now)
-    allowed = lane.congestion.most_seconds(patience)
-    if expected.wait > allowed:
-        why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
-        return _refused("wait", why, expected.wait)
     return None
 
 

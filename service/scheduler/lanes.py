@@ -83,8 +83,10 @@ class Lane:
 
     def seconds(self, text_tokens: int, max_batch_tokens: int) -> float:
         """Return the predicted seconds of a worker for all maps and some tokens of texts."""
-        maps = self.map_pace.predict(self.map_tokens, max_batch_tokens)
-        return maps + self.text_pace.predict(text_tokens, max_batch_tokens)
+        seconds = self.text_pace.predict(text_tokens, max_batch_tokens)
+        if self.map_tokens:
+            seconds += self.map_pace.predict(self.map_tokens, max_batch_tokens)
+        return seconds
 
     def _average(self, seconds: float) -> None:
         weight = WEIGHT if self.batch_seconds else 1.0

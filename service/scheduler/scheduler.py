@@ -303,6 +303,8 @@ class Scheduler:
 
     def _withdraw(self, lane: Lane, submission: Submission[object]) -> int:
         """Remove a submission's waiting entries from the queue; return the number of texts."""
+        if not any(entry.waiting for entry in submission.entries):
+            return 0
         with self._dispatcher.lock:
             waiting = [entry for entry in submission.entries if entry.waiting]
             for entry in waiting:

@@ -21,8 +21,7 @@ Reduce = Callable[[Output], Value]
 """Function from a task's output to its value, called in the worker's thread."""
 
 
-@dataclass(frozen=True)
-class TaskResult(Generic[Value_co]):
+class TaskResult(NamedTuple, Generic[Value_co]):
     """Result of a task, and its times."""
 
     value: Value_co

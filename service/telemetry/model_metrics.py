@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -118,6 +118,16 @@ class ModelFamilies:
         )
 
 
+class LaneSeries(NamedTuple):
+    """Series of a model's lane that each request or batch updates."""
+
+    tokens: Counter
+    batch_texts: Histogram
+    batch_tokens: Histogram
+    queue_seconds: Histogram
+    inference_seconds: Histogram
+
+
 class ModelMetrics:
     """Metrics of one model, updated by its schedulers, watch and verification."""
 
@@ -126,32 +136,35 @@ class ModelMetrics:
         self._all = families
         self._model = model
         self._worst: dict[Kind, float] = {}
-        for metric in (
-            *(families.input_tokens, *families.notices.values()),
-            *(families.engine_restarts, families.degraded),
-        ):
+        self._input_tokens = families.input_tokens.labels(model)
+        self._lanes: dict[str, LaneSeries] = {}
+        """Series of each lane, which are looked up once."""
+        for metric in (*families.notices.values(), families.engine_restarts, families.degraded):
             metric.labels(model)
         for result in VERIFICATION_RESULTS:
             families.verified_batches.labels(model, result)
         for lane in LANE_SHARES:
-            for metric in (
-                *(families.tokens, families.failed_batches, families.dropped_texts),
-                *(families.batch_texts, families.batch_tokens),
-                *(families.queue_seconds, families.inference_seconds),
-            ):
+            for metric in (families.failed_batches, families.dropped_texts):
                 metric.labels(model, lane)
+            self._lanes[lane] = LaneSeries(
+                families.tokens.labels(model, lane),
+                families.batch_texts.labels(model, lane),
+                families.batch_tokens.labels(model, lane),
+                families.queue_seconds.labels(model, lane),
+                families.inference_seconds.labels(model, lane),
+            )
             for reason in get_args(RefusalReason):
                 families.queue_refused.labels(model, lane, reason)
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         """Record a computed batch."""
-        label = self._model, lane
+        series = self._lanes[lane]
         lengths = [task.tokens for task in tasks if isinstance(task, TextTask)]
-        self._all.inference_seconds.labels(*label).observe(seconds)
+        series.inference_seconds.observe(seconds)
         if lengths:  # a batch with only maps has no new text
-            self._all.tokens.labels(*label).inc(sum(lengths))
-            self._all.batch_texts.labels(*label).observe(len(lengths))
-            self._all.batch_tokens.labels(*label).observe(sum(lengths))
+            series.tokens.inc(sum(lengths))
+            series.batch_texts.observe(len(lengths))
+            series.batch_tokens.observe(sum(lengths))
 
     def batch_failed(self, lane: LaneName) -> None:
         """Record a failed batch."""
@@ -163,7 +176,7 @@ class ModelMetrics:
 
     def waited(self, lane: LaneName, seconds: float) -> None:
         """Record a request's wait for its first batch, which may never have begun."""
-        self._all.queue_seconds.labels(self._model, lane).observe(seconds)
+        self._lanes[lane].queue_seconds.observe(seconds)
 
     def refused(self, lane: LaneName, reason: RefusalReason) -> None:
         """Record a request that was not admitted, or not computed in time."""
@@ -175,9 +188,8 @@ class ModelMetrics:
 
     def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
         """Count the inputs of a request, and the notices about them."""
-        histogram = self._all.input_tokens.labels(self._model)
         for length in lengths:
-            histogram.observe(length)
+            self._input_tokens.observe(length)
         for name, count in notices.items():
             self._all.notices[name].labels(self._model).inc(count)
 

@@ -60,7 +60,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
         Unprocessable: there are too many texts.
 
     """
-    check_media_type(request, MEDIA_TYPES)
+    check_media_type(context_of(request).headers, MEDIA_TYPES)
     body = await body_of(request)
     length = json_length(request.headers.get(LENGTH_HEADER), len(body))
     content = await read_json(body[:length], context_of(request).reservation)

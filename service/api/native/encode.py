@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ from service.api.native.texts import (
     text_tensors,
     usage,
 )
-from service.api.wire.json_pieces import base64_pieces, object_pieces
+from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
@@ -195,15 +195,30 @@ def encode_json(
     encodings: Sequence[TextEncoding],
     *,
     as_base64: bool,
+) -> Part | Unwritten:
+    """Return the JSON reply, written if it is small; vectors that were not requested are absent."""
+    results = (
+        text_fields(text) | _vectors(encoding, as_base64=as_base64)
+        for text, encoding in zip(texts, encodings, strict=True)
+    )
+    numbers = sum(array.size for encoding in encodings for array in encoding.arrays.values())
+    if numbers <= PIECE and not as_base64:
+        return as_json({**header.names, "results": [*results], "usage": usage(texts)})
+    return _json_pieces(header, results, texts)
+
+
+def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
+    """Return the fields of a text's vectors."""
+    if as_base64:
+        return {name: base64_pieces(array) for name, array in encoding.arrays.items()}
+    return {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
+
+
+def _json_pieces(
+    header: Header, results: Iterable[dict[str, object]], texts: Sequence[TokenizedText]
 ) -> Unwritten:
-    """Yield the JSON reply; vectors that were not requested are absent."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, (text, encoding) in enumerate(zip(texts, encodings, strict=True)):
-        fields = text_fields(text)
-        vectors = (("embeddings", encoding.tokens), ("pooled", encoding.pooled))
-        for name, array in (*vectors, *encoding.parts.items()):
-            if array is not None:
-                fields[name] = base64_pieces(array) if as_base64 else array
+    for number, fields in enumerate(results):
         if number:
             yield b","
         yield from object_pieces(fields)

@@ -212,7 +212,7 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
     fields = {
         "tokens": text.tokens,
         "token_ids": text.input_ids,
-        "offsets": text.offsets,
+        "offsets": text.places,
         "segment_ids": text.segment_ids,
         "truncated": text.truncated,
     }
@@ -220,7 +220,7 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
         fields |= {
             "target_tokens": target.tokens,
             "target_token_ids": target.input_ids,
-            "target_offsets": target.offsets,
+            "target_offsets": target.places,
             "target_truncated": target.truncated,
         }
     return fields

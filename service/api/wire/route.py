@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
-from service.api.wire.media import SAFETENSORS, Part, Unwritten
+from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, Unprocessable
@@ -39,10 +39,10 @@ from service.models.state import ServiceState
 from service.request_context import ErrorForm, RequestContext
 from service.scheduler.submission import Caller
 
-TIMEOUT_HEADER = "x-request-timeout-ms"
+TIMEOUT_HEADER = b"x-request-timeout-ms"
 SEND_BYTES = 2**20
 """Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
-_MILLISECONDS = re.compile(r"[0-9]{1,9}")
+_MILLISECONDS = re.compile(rb"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
@@ -98,8 +98,8 @@ class JsonRoute(APIRoute):
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
 
         async def handle(request: Request) -> Response:
-            check_media_type(request)
             context = context_of(request)
+            check_media_type(context.headers)
             content = await read_json(await body_of(request), context.reservation)
             schema = schema_of(content, schemas)
             context.error_form = schema.error_form
@@ -275,13 +275,13 @@ def caller_of(request: Request) -> Caller:
 
     """
     seconds = service_of(request).settings.request_timeout_seconds
-    asked = request.headers.get(TIMEOUT_HEADER)
+    context = context_of(request)
+    asked = context.headers.get(TIMEOUT_HEADER)
     if asked is not None:
         if not _MILLISECONDS.fullmatch(asked):
-            raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
+            name = TIMEOUT_HEADER.decode()
+            raise Unprocessable(f"{name} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
-
-    context = context_of(request)
 
     def submitted_to(engine: str) -> None:
         context.fingerprint = model_of(request).fingerprint_header(engine)
@@ -296,8 +296,8 @@ def caller_of(request: Request) -> Caller:
 
 def wants_safetensors(request: Request) -> bool:
     """Return whether `Accept` names safetensors, with at least the weight of JSON."""
-    accepted = ",".join(request.headers.getlist("accept"))
-    return prefers(accepted, SAFETENSORS, "application/json")
+    accepted = context_of(request).headers.get(b"accept", b"")
+    return prefers(str(accepted, "latin-1"), SAFETENSORS, JSON)
 
 
 def _nothing() -> None:
@@ -339,7 +339,8 @@ class PartsResponse(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
         context: RequestContext[ServedModel] = scope["context"]
-        context.timings = replace(self.reply.timings)  # of a streamed reply, so far
+        timings = self.reply.timings  # of a streamed reply, so far
+        context.timings = timings if rest is None else replace(timings)
         try:
             written: list[Part] = []
             for piece in self.reply.body:

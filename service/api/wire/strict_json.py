@@ -7,12 +7,11 @@ gigabytes, and blocks all threads meanwhile. Values are therefore counted before
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import orjson
-from starlette.requests import Request
 
 from service.api.wire.media import JSON
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
@@ -35,22 +34,22 @@ the event loop would wait for as many as are parsed at a time."""
 _COUNTED = np.isin(np.arange(256), [*_BEFORE_VALUES])
 
 
-def check_media_type(request: Request, accepted: Sequence[str] = (JSON,)) -> None:
+def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (JSON,)) -> None:
     """Reject other content types than the accepted ones, and compressed bodies.
 
     Args:
-        request: HTTP request.
+        headers: headers of the request.
         accepted: media types; an empty one accepts requests without the header.
 
     Raises:
         UnsupportedMediaType: the content type or encoding is not accepted.
 
     """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in accepted:
+    given = str(headers.get(b"content-type", b""), "latin-1")
+    if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
         named = " or ".join(filter(None, accepted))
         raise UnsupportedMediaType(f"the content type must be {named}")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
 
 

@@ -85,10 +85,11 @@ class FileTokenizer:
         input_ids = np.array(ids, np.int64)
         unknown = self.is_unknown(input_ids)
         unknown[:prompt_tokens] = False
+        segments = encoding.type_ids
         return TokenizedText(
             tokens=self.names.share(encoding.tokens),
             input_ids=input_ids,
-            segment_ids=np.array(encoding.type_ids, np.int64),
+            segment_ids=np.array(segments) if any(segments) else np.zeros(len(ids), np.int64),
             places=places_of(offsets),
             truncated=excerpt.truncated,
             prompt_tokens=prompt_tokens,

@@ -46,7 +46,7 @@ def places_of(offsets: Sequence[tuple[int, int]]) -> Places:
     return flat.reshape(-1, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TokenizedText:
     """Model inputs of a text, and offsets of its tokens in the client's string."""
 
@@ -71,10 +71,10 @@ class TokenizedText:
     @property
     def mostly_unknown(self) -> bool:
         """Whether more than a tenth of the text's own tokens are the unknown token."""
-        count = int(np.count_nonzero(self.unknown))
+        count = np.count_nonzero(self.unknown)
         if not count:
             return False
-        return UNKNOWN_SHARE * count > len(self.unknown) - sum(self.special_tokens_mask)
+        return UNKNOWN_SHARE * int(count) > len(self.unknown) - sum(self.special_tokens_mask)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:

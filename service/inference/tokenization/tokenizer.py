@@ -12,7 +12,7 @@ from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
 from service.inference.tokenization.given_ids import IdReader
-from service.inference.tokenization.inputs import Input, Text, TokenIds, characters
+from service.inference.tokenization.inputs import Input, Text, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling
 from service.inference.tokenization.prompts import (
     NO_PROMPT,
@@ -200,7 +200,8 @@ class TextTokenizer:
         limit = options.max_tokens or self.limits.max_tokens
         most = limit if options.truncate else None
         tokenized = self._ids.complete(name, given.ids, most, options.direction)
-        _check_length(name, len(tokenized.input_ids), limit)
+        if len(tokenized.input_ids) > limit:
+            raise _too_long(name, len(tokenized.input_ids), limit)
         return tokenized
 
     def _within_limit(
@@ -228,14 +229,14 @@ class TextTokenizer:
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
             cutter = tokenizer.cutter(options.direction, limit)
-            excerpts = [_cut(cutter, *text, options.name(n)) for n, text in enumerate(texts, first)]
+            excerpts = [_cut(cutter, *text, options, n) for n, text in enumerate(texts, first)]
         else:
             excerpts = _whole(tokenizer, texts)
         tokenized = []
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
-            # also if truncated: a limit below the number of special tokens truncates nothing
-            _check_length(options.name(index), len(ids), limit)
+            if len(ids) > limit:  # also if cut: a limit below the special tokens cuts nothing
+                raise _too_long(options.name(index), len(ids), limit)
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
@@ -245,20 +246,20 @@ class TextTokenizer:
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is a text to truncate."""
         for index, text in enumerate(inputs, first):
-            if not options.truncate or isinstance(text, TokenIds):
+            too_long = size_of(text) > self.limits.max_characters
+            if too_long and (not options.truncate or isinstance(text, TokenIds)):
                 self._check_characters(options.name(index), text)
 
     def _check_characters(self, name: str, text: Input) -> None:
-        count = characters([text])
+        count = size_of(text)
         if count > self.limits.max_characters:
             hint = "" if isinstance(text, TokenIds) else " (`truncate` cuts it)"
             most = self.limits.max_characters
             raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
-def _check_length(name: str, tokens: int, limit: int) -> None:
-    if tokens > limit:
-        raise InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
+def _too_long(name: str, tokens: int, limit: int) -> InputTooLong:
+    return InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
 
 
 def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
@@ -269,9 +270,9 @@ def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list
     return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
 
 
-def _cut(cutter: Cutter, text: Text, special_tokens: bool, name: str) -> Excerpt:
-    """Tokenise and truncate a text, which error messages call `name`."""
+def _cut(cutter: Cutter, text: Text, special_tokens: bool, options: Options, index: int) -> Excerpt:
+    """Tokenise and truncate a text, whose index is for error messages."""
     try:
         return cutter.encode(text, special_tokens=special_tokens)
     except NotCut as error:
-        raise InputTooLong(f"{name} {error}") from None
+        raise InputTooLong(f"{options.name(index)} {error}") from None

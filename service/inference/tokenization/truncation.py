@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -42,8 +42,7 @@ class NotCut(Exception):
     """Error for a text with too few words in the maximum number of characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """Encoding of a text, truncated if too long."""
 
     encoding: Encoding

@@ -55,7 +55,8 @@ class Result:
 
 def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
     texts, encodings = [result.text for result in results], encodings_of(results)
-    return b"".join(encode.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64))
+    reply = encode.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64)
+    return bytes(reply) if isinstance(reply, bytes | memoryview) else b"".join(reply)
 
 
 def encode_safetensors(results: Sequence[Result]) -> bytes:
