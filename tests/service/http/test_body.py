@@ -11,7 +11,10 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
+from service.errors import BodyTooLarge
+from service.http.body import BodyLimits, RequestBody
 from service.settings import Settings
+from service.system.budget import ByteBudget
 from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +119,20 @@ async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -
         assert late.headers["connection"] == "close"
         assert held(app) == 0
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+async def unread() -> Any:
+    raise AssertionError("the server has received the whole body")
+
+
+async def test_a_body_that_came_with_its_head_is_not_waited_for() -> None:
+    budget = ByteBudget(100, "bodies")
+    read = RequestBody(BodyLimits(50, 60), budget)
+    scope = {"type": "http", "headers": [], "whole_body": bytes(50)}
+    assert await read.read(scope, unread) == bytes(50)
+    assert "whole_body" not in scope, "so that its reader can free it"
+    assert read.size == budget.held == 50
+    too_large = RequestBody(BodyLimits(50, 60), budget)
+    with pytest.raises(BodyTooLarge):
+        await too_large.read({"type": "http", "headers": [], "whole_body": bytes(51)}, unread)
+    assert too_large.size == 0

@@ -163,10 +163,48 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     assert sent == []
 
 
+class WholeSend:
+    """ASGI `send` of a server that writes whole replies, unless it is told not to."""
+
+    def __init__(self, *, able: bool) -> None:
+        self.able = able
+        self.whole_replies: list[Any] = []
+        self.sent: list[Any] = []
+
+    async def __call__(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def whole(self, *reply: Any) -> bool:
+        self.whole_replies.append(reply)
+        return self.able
+
+
+@pytest.mark.parametrize("able", [True, False])
+@pytest.mark.parametrize("path", ["/encode", "/explain"])
+async def test_only_a_reply_of_one_part_is_passed_on_whole(
+    artifact: Artifact, path: str, able: bool
+) -> None:
+    app, send = create_app(Settings(), [artifact], [FakeEngine(CONFIG)]), WholeSend(able=able)
+    text = '{"inputs": "a"}' if path == "/encode" else '{"inputs": [["a", "b"]]}'
+    async with app.router.lifespan_context(app):
+        connection = Connection(app, path, text.encode(), send=send)
+        connection.complete()
+        await connection.running
+    ((status, headers, content),) = send.whole_replies
+    assert status == 200
+    assert dict(headers)[b"content-length"] == b"%d" % len(content)
+    assert json.loads(content)
+    if able:
+        assert send.sent == []
+        return
+    head, part = send.sent
+    assert (head["status"], head["headers"], part["body"]) == (status, headers, content)
+
+
 class Connection:
     """Raw ASGI request whose client can disconnect."""
 
-    def __init__(self, app: Any, path: str, *chunks: bytes) -> None:
+    def __init__(self, app: Any, path: str, *chunks: bytes, send: Any = None) -> None:
         self.sent: list[Any] = []
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         for chunk in chunks:
@@ -183,7 +221,7 @@ class Connection:
             "query_string": b"",
             "headers": [(b"content-type", b"application/json")],
         }
-        self.running = asyncio.create_task(app(scope, self._messages.get, self._send))
+        self.running = asyncio.create_task(app(scope, self._messages.get, send or self._send))
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
