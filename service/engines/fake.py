@@ -160,4 +160,4 @@ def _numbers(text: bytes, what: str, shape: tuple[int, ...]) -> Floats:
     digest = hashlib.shake_128(what.encode())
     digest.update(text)
     bits = np.frombuffer(digest.digest(4 * math.prod(shape)), np.uint32) >> 8
-    return (bits * np.float32(2**-24)).reshape(shape)
+    return (bits.astype(np.float32) * np.float32(2**-24)).reshape(shape)

@@ -93,6 +93,7 @@ class HttpProtocol(StrictReader):
 
     def reading(self) -> bool:
         """Return whether no error ends the connection yet; start the timeout of a head."""
+        self._unread = None
         if self._final_error or self._closing:
             return False
         if self._in_head and not self._uncounted_bytes:
@@ -114,13 +115,8 @@ class HttpProtocol(StrictReader):
         self._head_deadline = None
         self._unread = self.cycle
 
-    def data_received(self, data: bytes) -> None:
-        """Parse received bytes. The application reads none of them before all are parsed."""
-        super().data_received(data)
-        self._unread = None
-
     def on_message_complete(self) -> None:
-        """Store a whole small body in the scope, if the application has read no part of it."""
+        """Store a body in the scope that came with its head, so that it is still unread."""
         cycle = self.cycle
         super().on_message_complete()
         if cycle and cycle is self._unread and not cycle.waiting_for_100_continue:

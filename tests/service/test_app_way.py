@@ -27,6 +27,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
+from service.http.whole_reply import WholeReplySend
 from service.inference.attention.map_parts import MapPart
 from service.inference.tokenization import tokenizer
 from service.process.listener import bound
@@ -39,7 +40,6 @@ POINTS: list[tuple[Any, str]] = [
     (RequestResponseCycle, "__init__"),
     (tokenizer, "Excerpt"),
     (onnxruntime.InferenceSession, "run"),
-    (RequestResponseCycle, "send"),
 ]
 SHARED = [
     "model/runtimes/host.py",
@@ -58,6 +58,7 @@ ENCODE = {*SHARED, "service/api/native/encode.py"}
 ATTENTION = {
     *SHARED,
     "service/api/native/attention/maps.py",
+    "service/http/whole_reply.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
     "service/scheduler/submission.py",
@@ -137,7 +138,10 @@ def ask(port: int, path: str) -> int:
 
 @pytest.mark.parametrize(
     ("path", "points", "files"),
-    [("/encode", POINTS, ENCODE), ("/attention", [*POINTS, (MapPart, "of")], ATTENTION)],
+    [
+        ("/encode", [*POINTS, (WholeReplySend, "whole")], ENCODE),
+        ("/attention", [*POINTS, (RequestResponseCycle, "send"), (MapPart, "of")], ATTENTION),
+    ],
 )
 def test_a_request_passes_through_these_files(
     path: str,
