@@ -33,6 +33,8 @@ TEXTS = ["a", "the animal", "didn't cross the street", "because it was too tired
 LIVE, READY, INFO = request("/health/live"), request("/health/ready"), request("/info")
 METRICS = request("/metrics")
 REQUESTS = [request("/encode", {"inputs": text}) for text in TEXTS]
+FLAGS = ("--log-level", "warning", "--client-timeout-seconds", "60")
+"""Flags of every service: a client that reads nothing for a while is not cut off."""
 LONG_TEXTS = 16
 LONG = request("/encode", {"inputs": ["the animal " * 100] * LONG_TEXTS})
 
@@ -51,7 +53,7 @@ class Workers(Service):
 
 @contextlib.contextmanager
 def serving(*flags: str, workers: int = 2, ready: bool = True) -> Iterator[Workers]:
-    flags = ("--workers", str(workers), "--log-level", "warning", *flags)
+    flags = ("--workers", str(workers), *FLAGS, *flags)
     with tempfile.TemporaryDirectory() as folder:
         environment = clean_environment(TMPDIR=folder)
         with Workers.of_headscope(*flags, environment=environment) as service:
@@ -422,7 +424,7 @@ async def test_a_hangup_stops_one_process_under_load() -> None:
 async def test_what_a_killed_service_leaves_the_next_one_removes(tmp_path: Path) -> None:
     """Its workers end with it; the next service is stopped by SIGHUP."""
     environment = clean_environment(TMPDIR=str(tmp_path))
-    flags = ("--workers", "2", "--engine", "fake", "--log-level", "warning")
+    flags = ("--workers", "2", "--engine", "fake", *FLAGS)
     with Workers.of_headscope(*flags, environment=environment) as service:
         await asyncio.to_thread(service.wait_until_ready)
         workers = service.children
