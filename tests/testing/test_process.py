@@ -92,7 +92,7 @@ def test_what_a_process_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HEADSCOPE_PORT", "1")
     code = "import os, sys; print(sys.stdin.read(), sorted(os.environ))"
     with python(code, stdin=b"the input", TMPDIR=str(tmp_path)) as service:
-        service.process.wait(20)
+        service.process.wait(60)
         assert service.log.startswith("the input ")
         assert "'TMPDIR'" in service.log
         assert "HEADSCOPE_" not in service.log
