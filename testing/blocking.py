@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from testing.client import HANG_SECONDS, Reply
 
-RAW_SECONDS = 20.0
+RAW_SECONDS = 60.0
 """Seconds to wait for raw bytes: far more than any timeout set in a server under test."""
 
 

@@ -29,10 +29,16 @@ class StartError(Exception):
 
 
 def free_port() -> int:
-    """Return a free TCP port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free TCP port of this machine, which it gives to no other process for a minute.
+
+    A connection that its server has closed keeps the port in TIME_WAIT: the kernel chooses it for
+    no other socket, and a server, which sets SO_REUSEADDR, can bind it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with socket.create_connection(address):
+            server.accept()[0].close()
+        return int(address[1])
 
 
 def clean_environment(**others: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,7 +56,10 @@ def encode(**options: Any) -> int:
 
 
 def _say(step: str) -> None:
-    click.echo(f"headscope: {printable(step)}", err=True)
+    """Print a message, above the bar of progress if there is one."""
+    from tqdm import tqdm
+
+    tqdm.write(f"headscope: {printable(step)}", file=sys.stderr)
 
 
 class _Option(click.Option):

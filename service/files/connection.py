@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from headscope import Client, HeadscopeError, Retries
+from headscope import Client, HeadscopeError, NoConnection, Retries
 from headscope.wire import JSON, Answer, words_of_error
 from service.files.options import UsageError
 from service.inference.fingerprint import FINGERPRINT_HEADER
@@ -42,14 +44,27 @@ class RefusedRequest(Exception):
 class Connection:
     """Connection to the service at an address, for several threads."""
 
-    def __init__(self, url: str, api_key: str | None = None, retries: Retries = PATIENT) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        retries: Retries = PATIENT,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Create a connection; no request is sent yet.
+
+        Args:
+            url: address of the service.
+            api_key: key of the service.
+            retries: rules of retries.
+            say: function called once, with a line, when the service does not answer.
 
         Raises:
             UsageError: the address or the key is invalid.
 
         """
-        self.url, self._retries = url, retries
+        self.url, self._say, self._said = url, say, threading.Lock()
+        self._retries = retries = replace(retries, on_retry=self._before_retry)
         try:
             self._client = Client(url, api_key=api_key, timeout=REQUEST_SECONDS, retries=retries)
         except ValueError as error:
@@ -112,6 +127,13 @@ class Connection:
             problem = f"{answer.status}: {words_of_error(answer)[0]}"
         tries = 1 + self._retries.count
         raise ServiceFailure(f"{problem} ({tries} tries); the same command resumes the run later")
+
+    def _before_retry(self, error: HeadscopeError) -> None:
+        """Report the first attempt without a reply; a busy service is retried silently."""
+        if isinstance(error, NoConnection) and self._said.acquire(blocking=False):
+            count = self._retries.count
+            seconds = sum(self._retries.wait(error, attempt, 0.5) for attempt in range(count))
+            self._say(f"{error}; retrying {count} times, for about {seconds:.0f} s")
 
     def _accepted(self, answer: Answer) -> bytes:
         if answer.status >= 300:

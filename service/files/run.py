@@ -52,7 +52,8 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
     Args:
         options: inputs, output, and requested arrays.
         settings: settings of the model and its engine, unless a service is used.
-        say: function called with a line at each step before the first text.
+        say: function called with a line at each step before the first text, and once if a service
+            does not answer.
         engine: engine to use and leave open; None starts the settings' engine.
 
     Returns:
@@ -96,7 +97,7 @@ def _encoder(
             from service.files.connection import Connection
             from service.files.remote import RemoteEncoder
 
-            connection = Connection(options.url, options.api_key)
+            connection = Connection(options.url, options.api_key, say=say)
             stack.enter_context(contextlib.closing(connection))
             encoder: Encoder = RemoteEncoder(connection, options.encoding, say)
         else:

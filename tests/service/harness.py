@@ -111,7 +111,7 @@ class GatedEngine(FakeEngine):
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         self.batches.append([task.tokens for task in tasks])
-        assert self._gate.acquire(timeout=20), "the test never let this batch through"
+        assert self._gate.acquire(timeout=60), "the test never let this batch through"
         return super().run(tasks)
 
     def let_through(self, batches: int = 1000) -> None:

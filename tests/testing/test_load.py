@@ -63,12 +63,12 @@ def test_a_closed_loop_has_as_many_requests_at_once_as_connections() -> None:
 
 def test_a_closed_loop_for_a_time_begins_after_its_warm_up() -> None:
     with answering() as asked:
-        job = Job(asked.port, REQUESTS, connections=2, seconds=0.2, warm_up_seconds=0.1)
+        job = Job(asked.port, REQUESTS[:2], connections=2, seconds=0.2, warm_up_seconds=0.1)
         result = run(job)
     assert 0 < len(result.outcomes) < len(asked.requests)
     assert result.seconds >= 0.2
     assert max(result.due_seconds) < 0.2
-    assert set(inputs(asked.requests)) == set("0123")
+    assert set(inputs(asked.requests)) == set("01")
 
 
 def test_an_open_loop_does_not_wait_for_the_server() -> None:

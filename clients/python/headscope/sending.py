@@ -37,6 +37,8 @@ class Retries:
     """Seconds without a byte after which the connection counts as ended."""
     incomplete: bool = False
     """Whether a retry follows a connection that ended in the middle of its reply."""
+    on_retry: Callable[[HeadscopeError], None] | None = None
+    """Function called with the error of an attempt before the wait that precedes its retry."""
 
     def may_succeed(self, outcome: Answer | Lost) -> bool:
         """Return whether a retry may succeed."""
@@ -146,6 +148,8 @@ def answered(
             if isinstance(outcome, Answer):
                 return outcome
             raise error
+        if retries.on_retry:
+            retries.on_retry(error)
         yield Wait(wait)
         attempt += 1
     raise _late(session, error)

@@ -182,9 +182,9 @@ def test_a_client_that_leaves_takes_its_request_with_it(
     balancer, replicas = balanced
     with socket.create_connection(("127.0.0.1", balancer.port)) as client:
         client.sendall(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
-        balancer.wait_until(lambda: any(replica.asked for replica in replicas), 10)
+        balancer.wait_until(lambda: any(replica.asked for replica in replicas), 60)
     (asked,) = [replica for replica in replicas if replica.asked]
-    assert asked.left.wait(10)
+    assert asked.left.wait(60)
     assert sum(requests_of(replicas, "/slow")) == 1
 
 

@@ -79,6 +79,7 @@ class Visitor:
             context = context.browser.new_context(**VIEWER | options)
             self._opened.append(context)
         page = context.new_page()
+        page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self._opened.append(page)
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -123,7 +123,7 @@ class Recording:
     def run(self, *arguments: Any) -> Any:
         self.runs += 1
         self.entered.set()
-        assert self.leave.wait(10)
+        assert self.leave.wait(60)
         return self._session.run(*arguments)
 
 
@@ -138,7 +138,7 @@ def test_a_short_text_alone_has_every_thread(tiny_artifact: Artifact) -> None:
     lone.leave.clear()
     first = threading.Thread(target=runtime.hidden_states, args=(short, [2]))
     first.start()
-    assert lone.entered.wait(10)
+    assert lone.entered.wait(60)
     runtime.hidden_states(short, [2])  # not alone
     assert (lone.runs, shared.runs) == (1, 1)
     lone.leave.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.cli import main
+from service.files.connection import PATIENT, Connection
 
 
 @pytest.fixture
@@ -53,3 +56,18 @@ def test_wrong_use(
 ) -> None:
     assert main([*arguments, *more]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_service_that_does_not_answer_is_reported_before_the_retries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retries take most of a minute, before the line that ends the command."""
+    hasty = functools.partial(Connection, retries=replace(PATIENT, first_wait_seconds=0.001))
+    monkeypatch.setattr("service.files.connection.Connection", hasty)
+    source, url = tmp_path / "in.txt", "http://127.0.0.1:1"
+    source.write_text("a cat\n", encoding="utf-8")
+    assert main(["encode", str(source), "--out", str(tmp_path / "out.npy"), "--url", url]) == 1
+    retrying, failed = capsys.readouterr().err.splitlines()
+    assert retrying.startswith(f"headscope: no reply from {url}/info: ")
+    assert retrying.endswith("; retrying 7 times, for about 0 s")
+    assert failed.startswith(f"headscope encode: no reply from {url}/info: ")

@@ -30,16 +30,20 @@ def test_a_step_on_a_terminal_shows_its_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "40")
     stream = io.StringIO()
     timed = TimedSteps(stream, every_seconds=0.02)
-    timed("quick")
+    for _ in range(20):
+        timed("quick")
     timed("slow")
-    time.sleep(0.1)
+    while "slow  " not in stream.getvalue():
+        time.sleep(0.01)
     timed("a line that is too long to be written over, as it wraps")
     timed("fetching weights, whose bar is the hub's")
     time.sleep(0.05)
     timed.close()
-    quick, slow, wrapped, fetching, rest = stream.getvalue().split("\n")
-    assert quick == "headscope: quick"
-    assert re.fullmatch(r"headscope: slow(\rheadscope: slow  0 s)+\rheadscope: slow  0\.\d s", slow)
+    *quick, slow, wrapped, fetching, rest = stream.getvalue().split("\n")
+    assert len(quick) == 20
+    assert "headscope: quick" in quick, "a busy machine makes some of them slow, not all"
+    times = r"(\rheadscope: slow  \d+ s)+\rheadscope: slow  \d+\.\d s"
+    assert re.fullmatch(f"headscope: slow{times}", slow)
     assert (wrapped[:17], fetching[:19], rest) == ("headscope: a line", "headscope: fetching", "")
     assert not wrapped.endswith(" s")
     assert not fetching.endswith(" s")

@@ -17,6 +17,7 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
+from service.scheduler.scheduler import Scheduler
 from service.system.resources import torch_environment
 from tests.service.engines.processes import gone
 from tests.service.harness import Client, assert_problem, serving, text, until
@@ -83,9 +84,14 @@ def test_an_artifact_without_its_weights(artifact: Artifact, tmp_path: Path) -> 
 BODY = {"inputs": ["a b", "c"], "backend": "torch", "outputs": ["pooled"]}
 
 
-async def torch_engine(client: Client) -> TorchEngine:
+async def torch_scheduler(client: Client) -> Scheduler:
     engines = state_of(client.app).models.default.inference.engines
-    engine: TorchEngine = (await engines.get("torch")).engine
+    return await engines.get("torch")
+
+
+async def torch_engine(client: Client) -> TorchEngine:
+    engine = (await torch_scheduler(client)).engine
+    assert isinstance(engine, TorchEngine)
     return engine
 
 
@@ -111,7 +117,8 @@ async def test_over_http_a_dead_process_is_started_again(
         os.kill(replacement, signal.SIGSTOP)  # it takes the next request, and then dies
         asked = {"inputs": "a", "backend": "torch", "layers": [0]}
         waiting = asyncio.create_task(client.post("/attention", json=asked))
-        await asyncio.sleep(0.2)
+        scheduler = await torch_scheduler(client)
+        await until(lambda: scheduler._dispatcher._running)
         assert not waiting.done()
         onnx = await client.post("/encode", json=BODY | {"backend": "onnx"})
         assert onnx.json()["backend"] == "onnx"

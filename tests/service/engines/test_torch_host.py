@@ -76,9 +76,9 @@ def test_an_idle_process_ends_and_the_next_batch_starts_another(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is alive throughout, also to a reader that found the process before its end."""
-    engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
     ended, poll, wait = threading.Event(), subprocess.Popen.poll, subprocess.Popen.wait
     while_ending: list[bool] = []
+    pids: list[int] = []
 
     def late_poll(process: subprocess.Popen[bytes]) -> int | None:
         if threading.current_thread() is threading.main_thread():
@@ -88,17 +88,19 @@ def test_an_idle_process_ends_and_the_next_batch_starts_another(
     def watched_wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
         code = wait(process, timeout)
         while_ending.append(engine.alive)
+        pids.append(process.pid)
         ended.set()
         return code
 
-    pid = engine.pid
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "poll", late_poll)
+        patched.setattr(subprocess.Popen, "wait", watched_wait)
+        engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
+        assert engine.alive
+        assert ended.wait(HANG_SECONDS)
     with contextlib.closing(engine):
-        with monkeypatch.context() as patched:
-            patched.setattr(subprocess.Popen, "poll", late_poll)
-            patched.setattr(subprocess.Popen, "wait", watched_wait)
-            assert engine.alive
         assert while_ending == [True]
-        assert pid is not None
+        (pid,) = pids
         assert gone(pid)
         assert engine.alive
         found, expected = (one.run([text(5)])[0].pooled for one in (engine, onnx_engine))

@@ -10,6 +10,9 @@ import pytest
 
 from service.health.peers import SILENT, Peers
 
+SECONDS = 1.0
+"""Seconds after which a worker counts as silent: the others answer far earlier."""
+
 
 @pytest.mark.anyio
 async def test_workers_ask_each_other(tmp_path: Path) -> None:
@@ -31,11 +34,11 @@ async def test_workers_ask_each_other(tmp_path: Path) -> None:
             await stack.enter_async_context(
                 workers[index].answering(answers(index, answer))  # type: ignore[arg-type]
             )
-        assert await workers[0].ask("ready", 0.2) == {1: "the engine failed", 2: SILENT}
+        assert await workers[0].ask("ready", SECONDS) == {1: "the engine failed", 2: SILENT}
         assert sorted(asked) == [1, 2]
-        assert await workers[3].ask("ready", 0.2) == {0: "", 1: "the engine failed", 2: SILENT}
+        assert await workers[3].ask("ready", SECONDS) == {0: "", 1: "the engine failed", 2: SILENT}
         late.set()
         await asyncio.sleep(0.1)
-    assert await workers[0].ask("ready", 0.2) == {}
+    assert await workers[0].ask("ready", SECONDS) == {}
     async with workers[1].answering(answers(1, "back")):  # type: ignore[arg-type]
-        assert await workers[0].ask("ready", 0.2) == {1: "back"}
+        assert await workers[0].ask("ready", SECONDS) == {1: "back"}

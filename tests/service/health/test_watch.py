@@ -44,7 +44,7 @@ class Mortal(Engine):
         return not self.dead
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        assert self.gate.wait(20), "the test never let this batch through"
+        assert self.gate.wait(60), "the test never let this batch through"
         if self.broken:
             raise RuntimeError("broken")
         return self._engine.run(tasks)
@@ -197,7 +197,7 @@ async def test_one_call_hangs_while_another_only_fails(
                 return super().run(tasks)
             if not hanging.is_set():
                 hanging.set()
-                assert self.gate.wait(20)
+                assert self.gate.wait(60)
             raise RuntimeError("broken")
 
     engine = Both(onnx_engine)

@@ -44,7 +44,7 @@ class Slow:
 
     def __call__(self) -> Engine:
         self.calls += 1
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.fails:
             raise EngineUnavailable("it does not start", retry_after_seconds=5)
         self.started.append(Named("torch"))

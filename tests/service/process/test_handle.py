@@ -44,7 +44,7 @@ async def test_it_serves_from_when_it_is_loaded_until_it_is_gone() -> None:
     async with handled() as (worker, channel):
         assert not worker.serves
         channel.send(LOADED)
-        await asyncio.wait_for(worker.settled.wait(), 10)
+        await asyncio.wait_for(worker.settled.wait(), 60)
         assert worker.serves
         channel.close()
         await until(lambda: worker.gone)

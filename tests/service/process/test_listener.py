@@ -103,8 +103,8 @@ async def test_without_descriptors_connections_wait(
         listener.left = True
         await until(lambda: len(given) == 3)
         opened.close()
-    (line,) = [line for line in log.text.splitlines() if " headscope: " in line]
-    assert line.endswith(
+    (line,) = [line for line in log.objects if line["logger"] == "headscope"]
+    assert line["message"] == (
         "cannot accept connections for now; new connections wait: Too many open files"
     )
     for number, (client, taken) in enumerate(zip(clients, given, strict=True)):

@@ -292,13 +292,16 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         await asyncio.gather(plug, waiting, other)
 
 
-async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
+async def test_what_cannot_end_in_time_is_refused_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(monkeypatch)
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
-        soon = Caller(finish_by=time.monotonic() + 10)
-        with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and (10\.0|9\.9) s") as no:
+        soon = Caller(finish_by=clock.now + 10)
+        with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and 10\.0 s") as no:
             await batcher.submit("encode", [text(50)] * 3, soon)
         assert no.value.status == 429
         fits = asyncio.create_task(batcher.submit("encode", [text(30)] * 3, soon))
@@ -311,13 +314,16 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
         await fits
 
 
-async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> None:
+async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(monkeypatch)
     engine = GatedEngine()
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
         lane.text_pace = tenth_a_token()
-        soon = Caller(finish_by=time.monotonic() + 20, promise=Promise(250))
-        with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and (20\.0|19\.9) s"):
+        soon = Caller(finish_by=clock.now + 20, promise=Promise(250))
+        with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and 20\.0 s"):
             await batcher.submit("attention", [text(50)], soon)
         assert recorder.refusals == [("attention", "deadline")]
         engine.let_through()
@@ -326,10 +332,13 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> Non
         assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
 
 
-async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> None:
+async def test_what_others_were_promised_comes_before_the_end_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Otherwise all concurrent requests are admitted, and none ends in time."""
+    now = FakeClock(monkeypatch).now
     with batching(FakeEngine(CONFIG)) as (batcher, _):
-        lane, now = batcher.lanes["attention"], time.monotonic()
+        lane = batcher.lanes["attention"]
         first = Caller("a", now + 20, Promise(150))
         await batcher.submit("attention", [text(10)], first)
         lane.text_pace = tenth_a_token()

@@ -122,12 +122,13 @@ async def test_a_request_larger_than_a_batch_keeps_its_order() -> None:
 async def test_never_more_batches_at_once_than_the_engine_takes(concurrency: int) -> None:
     class Counting(FakeEngine):
         running = most = 0
-        lock = threading.Lock()
+        lock, full = threading.Lock(), threading.Barrier(concurrency, timeout=60)
 
         def run(self, tasks: Sequence[Task]) -> list[Output]:
             with self.lock:
                 self.running += 1
                 self.most = max(self.most, self.running)
+            self.full.wait()
             time.sleep(0.003)
             with self.lock:
                 self.running -= 1

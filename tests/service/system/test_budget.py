@@ -282,7 +282,9 @@ def read_reply(connection: socket.socket) -> tuple[bytes, bytes]:
     """Read the head, and the body of the announced length."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        part = connection.recv(65536)
+        assert part, data
+        data += part
     head, _, body = data.partition(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     parts = [body]

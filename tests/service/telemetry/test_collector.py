@@ -15,6 +15,7 @@ from service.telemetry.collector import bounded_session
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n"
 MEBIBYTE = b"x" * 2**20
+SPANS = b"spans"
 
 
 def for_ever(first: bytes, again: bytes) -> Iterable[bytes]:
@@ -52,7 +53,9 @@ def sending(reply: Iterable[bytes]) -> Iterator[tuple[str, Sent]]:
     def serve() -> None:
         connection, _ = server.accept()
         with connection, contextlib.suppress(ConnectionError):
-            connection.recv(65536)
+            received = b""
+            while not received.endswith(SPANS):  # headers and body come in segments of their own
+                received += connection.recv(65536)
             for part in reply:
                 connection.sendall(part)
                 sent.bytes += len(part)
@@ -74,7 +77,7 @@ def sending(reply: Iterable[bytes]) -> Iterator[tuple[str, Sent]]:
 def test_a_body_is_not_read(name: str) -> None:
     """The system buffers some of it on both sides; the client reads almost nothing."""
     with sending(BODIES[name]()) as (url, sent), bounded_session(60) as session:
-        reply = session.request("POST", url, data=b"spans", timeout=60)
+        reply = session.request("POST", url, data=SPANS, timeout=60)
         assert reply.status_code == 200
         assert sent.left.wait(60)
     assert sent.bytes < 64 * 2**20
@@ -84,12 +87,12 @@ def test_a_body_is_not_read(name: str) -> None:
 def test_a_head_that_does_not_end_is_cut(name: str) -> None:
     with sending(HEADS[name]()) as (url, sent), bounded_session(0.2) as session:
         with pytest.raises((requests.ConnectionError, requests.ReadTimeout)):
-            session.request("POST", url, data=b"spans", timeout=60)
+            session.request("POST", url, data=SPANS, timeout=60)
         assert sent.left.wait(30)  # not the 60 s after which Linux forgets a connection by itself
 
 
 def test_a_reply_in_time_is_left_alone() -> None:
     complete = [HEAD + b"content-length: 2\r\n\r\nok"]
     with sending(complete) as (url, _), bounded_session(600) as session:
-        reply = session.request("POST", url, data=b"spans", timeout=60)
+        reply = session.request("POST", url, data=SPANS, timeout=60)
         assert (reply.ok, reply.headers["content-length"]) == (True, "2")

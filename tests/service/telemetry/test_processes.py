@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry
 from service.telemetry.processes import ServiceProcesses, descendants
 
 CHILD = "import subprocess, sys, time; x = bytearray(20_000_000)\n"
+STAYS = "print(1, flush=True); time.sleep(60)"
 GRANDCHILD = "subprocess.run([sys.executable, '-c', 'sum(range(4_000_000))'], check=True)\n"
 
 
 @contextlib.contextmanager
 def child(code: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", f"{code}print(1, flush=True); time.sleep(60)"]
+    command = [sys.executable, "-c", code + STAYS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
@@ -39,8 +40,10 @@ def collected(root: int) -> dict[str, float]:
 
 
 def test_the_processes_of_a_service() -> None:
-    code = f"import threading, time\nwith subprocess.Popen([sys.executable, '-c', {CHILD!r}"
-    code += " + 'time.sleep(60)']) as p:\n threading.Event().wait(0.5)\n "
+    command = f"[sys.executable, '-c', {CHILD + STAYS!r}]"
+    code = (
+        f"with subprocess.Popen({command}, stdout=subprocess.PIPE) as p:\n p.stdout.readline()\n "
+    )
     with child(CHILD + code) as process:
         members = [psutil.Process(process.pid)]
         members += members[0].children(recursive=True)

@@ -57,8 +57,8 @@ def test_lines_where_there_is_no_terminal(
         twice.release()
 
     with size_told(tmp_path, "model.safetensors", size, progress):
-        assert twice.acquire(timeout=10)
-        assert twice.acquire(timeout=10)
+        assert twice.acquire(timeout=60)
+        assert twice.acquire(timeout=60)
     reported = len(said)
     whole = "" if size is None else " of 4.0 MB"
     assert said[0] == "fetching model.safetensors" + ("" if size is None else ", 4.0 MB")
