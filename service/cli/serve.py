@@ -64,6 +64,7 @@ def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
     importing = ThreadPoolExecutor(1, "importing")
+    server: Callable[[], Server]
     if settings.workers > 1:
         server = importing.submit(_supervised).result
     else:
