@@ -30,8 +30,10 @@ ALLOCATOR = {
 }
 SWITCH_SECONDS = 0.001
 """Time after which a thread gives up Python's global lock to another that waits. With Python's own
-5 ms, the event loop waits so long in each round while other threads tokenise long texts. During a
-start, threads that hash and load wait so long for a thread that imports."""
+5 ms, the event loop waits so long in each round while other threads tokenise long texts."""
+START_SWITCH_SECONDS = 0.0002
+"""The same during a start: a thread that reads files or loads a model waits so long, after each
+system call, for the thread that imports."""
 GARBAGE_THRESHOLDS = gc.get_threshold()
 START_OBJECTS = 100_000
 """Number of new objects after which garbage is collected during a start."""
@@ -58,13 +60,13 @@ def settle_allocator() -> bool:
 
 
 def begin_start() -> None:
-    """Take turns of `SWITCH_SECONDS`, and collect garbage rarely, as a start's objects stay."""
-    sys.setswitchinterval(SWITCH_SECONDS)
+    """Take turns of `START_SWITCH_SECONDS`, and collect garbage rarely, as a start's objects stay."""
+    sys.setswitchinterval(START_SWITCH_SECONDS)
     gc.set_threshold(START_OBJECTS)
 
 
 def end_start() -> None:
-    """Collect garbage as usual, without all objects created so far.
+    """Take turns of `SWITCH_SECONDS`, and collect garbage as usual, without the start's objects.
 
     Traversing them would stop every request for 40 ms now and then.
     """

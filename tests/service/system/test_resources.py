@@ -155,8 +155,9 @@ def test_garbage_is_collected_rarely_during_a_start() -> None:
     try:
         resources.begin_start()
         assert gc.get_threshold()[0] == resources.START_OBJECTS > 100 * usual[0]
-        assert sys.getswitchinterval() == pytest.approx(resources.SWITCH_SECONDS)
+        assert sys.getswitchinterval() == pytest.approx(resources.START_SWITCH_SECONDS)
         resources.end_start()
+        assert sys.getswitchinterval() == pytest.approx(resources.SWITCH_SECONDS)
         assert gc.get_threshold() == usual
     finally:
         gc.unfreeze()
