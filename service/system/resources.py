@@ -60,7 +60,7 @@ def settle_allocator() -> bool:
 
 
 def begin_start() -> None:
-    """Take turns of `START_SWITCH_SECONDS`, and collect garbage rarely, as a start's objects stay."""
+    """Take turns of `START_SWITCH_SECONDS`, and collect garbage rarely: a start's objects stay."""
     sys.setswitchinterval(START_SWITCH_SECONDS)
     gc.set_threshold(START_OBJECTS)
 
