@@ -18,6 +18,7 @@ from service.http import middleware
 from service.models.banner import banner
 from service.models.served import Models
 from service.models.start import build_state
+from service.models.state import ServiceState
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
@@ -34,7 +35,7 @@ def create_app(
     engines: Sequence[Engine] = (),
     peers: Peers | None = None,
 ) -> FastAPI:
-    """Return the application that serves artifacts.
+    """Load artifacts, and return the application that serves them.
 
     Args:
         settings: settings of the service.
@@ -50,8 +51,18 @@ def create_app(
             useless, or the decoder of token ids cannot be loaded.
 
     """
+    return application(build_state(settings, artifacts, engines, peers))
+
+
+def application(state: ServiceState) -> FastAPI:
+    """Return the application that serves loaded models.
+
+    Raises:
+        ValueError: traces are configured, and their packages are not installed.
+
+    """
+    settings, peers = state.settings, state.peers
     observers = request_observers(settings)
-    state = build_state(settings, artifacts, engines, peers)
     if not (peers and peers.index):
         introduce(settings, state.models)
 

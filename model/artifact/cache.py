@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.artifact.integrity import sha256_of
+from model.artifact.integrity import sha256_once
 from model.artifact.late_files import METADATA
 from model.artifact.modules import listed_modules, transformer_folder
 from model.config.precision import WeightBits
@@ -58,5 +58,5 @@ def cache_key(
         raise SourceError(f"{checkpoint} holds no checkpoint: there is no config.json")
     for path in files:
         name = path.relative_to(checkpoint).as_posix()
-        digest.update(f"{name}\0{sha256_of(path)}\0".encode())
+        digest.update(f"{name}\0{sha256_once(path)}\0".encode())
     return digest.hexdigest()[:32]

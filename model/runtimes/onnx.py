@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -102,11 +103,13 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
-        self._encoder = self._lone = _session(artifact.path(ENCODER_GRAPH))
-        self._attention = _session(artifact.path(ATTENTION_GRAPH))
+        graph = artifact.path(ENCODER_GRAPH)
+        with ThreadPoolExecutor(2) as loading:  # each loads on one core
+            encoder = loading.submit(_session, graph)
+            lone = loading.submit(_session, graph, threads=threads) if threads > 1 else encoder
+            self._attention = _session(artifact.path(ATTENTION_GRAPH))
+        self._encoder, self._lone = encoder.result(), lone.result()
         self.provider: str = self._encoder.get_providers()[0]
-        if threads > 1:
-            self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
         self._sessions = {self._encoder, self._lone, self._attention}
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)

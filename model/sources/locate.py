@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from model.artifact.integrity import sha256_of
+from model.artifact.integrity import sha256_once
 from model.errors import SourceError
 from model.sources.foreign_exports import find_graph, is_graph
 from model.sources.hub import cache
@@ -71,7 +71,7 @@ def locate(
     folder = embedded_default() or _of_hub(hub, repository, progress)
     expected = KNOWN_WEIGHTS[DEFAULT_MODEL]
     weights = folder / "model.safetensors"
-    if not weights.is_file() or sha256_of(weights) != expected:
+    if not weights.is_file() or sha256_once(weights) != expected:
         raise SourceError(f"{weights} is not {name} (its SHA-256 is not {expected})")
     return folder
 

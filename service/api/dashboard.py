@@ -77,33 +77,34 @@ def _entries(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Trave
             yield f"{prefix}{entry.name}", entry
 
 
-def _read_files() -> Mapping[str, StaticFile]:
-    files = {}
+@functools.cache
+def files() -> Mapping[str, StaticFile]:
+    """Return every file that is served, by its name; requests never reach the file system.
+
+    The first request of a file reads all of them, and makes the script.
+    """
+    read = {}
     for name, entry in _entries(resources.files("service.dashboard")):
         media_type = MEDIA_TYPES.get("." + name.rpartition(".")[2])
         if media_type:
-            files[name] = StaticFile(entry.read_bytes(), media_type)
-    modules = {name: f.content.decode() for name, f in files.items() if name.endswith(".js")}
+            read[name] = StaticFile(entry.read_bytes(), media_type)
+    modules = {name: f.content.decode() for name, f in read.items() if name.endswith(".js")}
     bundled = bundle(modules, ENTRY, f"../{SOURCE_MAP}")
-    files[BUNDLE] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
-    files[SOURCE_MAP] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
+    read[BUNDLE] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
+    read[SOURCE_MAP] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
 
     def with_digest(found: re.Match[str]) -> str:
-        return f'"dashboard/{files[found[1]].digest}/{found[1]}"'
+        return f'"dashboard/{read[found[1]].digest}/{found[1]}"'
 
-    page = re.sub(r'"dashboard/([^"]+)"', with_digest, files[PAGE].content.decode())
-    files[PAGE] = StaticFile(page.encode(), MEDIA_TYPES[".html"])
-    return files
-
-
-FILES = _read_files()
-"""Every file that is served, by its name; requests never reach the file system."""
+    page = re.sub(r'"dashboard/([^"]+)"', with_digest, read[PAGE].content.decode())
+    read[PAGE] = StaticFile(page.encode(), MEDIA_TYPES[".html"])
+    return read
 
 
 @router.get("/", response_class=Response)
 async def index(request: Request) -> Response:
     """Return the dashboard's page."""
-    return _respond(FILES[PAGE], request, REVALIDATE)
+    return _respond(files()[PAGE], request, REVALIDATE)
 
 
 @router.get("/dashboard/{file:path}", response_class=Response)
@@ -116,9 +117,9 @@ async def static_file(file: str, request: Request) -> Response:
     digest, _, name = file.partition("/")
     if not DIGEST.fullmatch(digest):
         digest, name = "", file
-    if name not in FILES:
+    known = files().get(name)
+    if known is None:
         raise HTTPException(404)
-    known = FILES[name]
     return _respond(known, request, KEEP if digest == known.digest else REVALIDATE)
 
 

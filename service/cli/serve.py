@@ -37,6 +37,7 @@ def serve(**options: Any) -> int:
     """Serve until a signal to stop; failures are log lines if the log format is JSON."""
     settings = settings_of(given(options))
     resources.settle_allocator()
+    resources.begin_start()
     if settings.log_format == "text":
         with terminal.steps() as say:
             run, artifacts = _load(settings, say)
@@ -59,20 +60,36 @@ def _run(run: Server, settings: Settings, artifacts: list[Artifact]) -> int:
 
 
 def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
-    """Return the server and its artifacts, importing the web framework while files are hashed."""
+    """Return the server and its artifacts; a thread goes on importing what the server needs."""
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
-    with ThreadPoolExecutor(1) as loading:
-        server = loading.submit(_server, settings)
-        artifacts = open_served(settings, say)  # may export, and must get Ctrl-C here
-    return server.result(), artifacts
-
-
-def _server(settings: Settings) -> Server:
+    importing = ThreadPoolExecutor(1, "importing")
+    server: Callable[[], Server]
     if settings.workers > 1:
-        from service.process.supervisor import serve
+        server = importing.submit(_supervised).result
     else:
-        from service.process.server import serve
+        importing.submit(_import_web)
+        server = _single
+    importing.shutdown(wait=False)
+    artifacts = open_served(settings, say)  # may export, and must get Ctrl-C here
+    return server(), artifacts
+
+
+def _import_web() -> None:
+    from service.process.single import import_web
+
+    import_web()
+
+
+def _single() -> Server:
+    from service.process.single import serve
+
+    return serve
+
+
+def _supervised() -> Server:
+    from service.process.supervisor import serve
+
     return serve
 
 

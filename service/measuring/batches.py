@@ -16,8 +16,8 @@ TEXT_TOKENS = 256
 """Maximum tokens of a measured text; a larger batch has several texts."""
 BATCH_TOKENS = (16, 128, 512)
 """Tokens of the measured batches; forecasts of larger batches extrapolate from the last two."""
-MOST_SECONDS = 1.0
-"""Maximum predicted seconds of a batch to measure."""
+MOST_SECONDS = 0.05
+"""Maximum predicted seconds of a batch to measure, since every start waits for it."""
 TasksOf = Callable[[Sequence[int]], Sequence[Task]]
 """Function from the lengths of texts to the tasks of a batch."""
 
@@ -28,7 +28,10 @@ def measured_batches(
     """Measure batches of growing sizes, with `engine.concurrency` calls at once.
 
     The time of a size is the slowest call of a round, in the faster of two rounds: the first round
-    may allocate memory, and either may be disturbed by other processes.
+    may allocate memory, and either may be disturbed by other processes. A batch that would take
+    longer than `MOST_SECONDS` is not computed: it gets as many seconds a token as the batch before,
+    which is up to 1.5 times too long, so that no deadline is promised that cannot be met. The first
+    real batches correct it.
 
     Args:
         engine: an engine that is not in use yet.
@@ -37,7 +40,7 @@ def measured_batches(
         longest: maximum tokens of a text.
 
     Returns:
-        Tokens and seconds of each batch.
+        Tokens and seconds of each batch, measured or predicted.
 
     Raises:
         ServiceError: the engine failed.
@@ -46,9 +49,14 @@ def measured_batches(
     measured: list[tuple[int, float]] = []
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
         for size in sorted({min(size, batch_tokens) for size in BATCH_TOKENS}):
-            if measured and measured[-1][1] * size / measured[-1][0] > MOST_SECONDS:
-                break
-            tasks, rounds = tasks_of(_lengths(size, min(longest, TEXT_TOKENS))), []
+            lengths = _lengths(size, min(longest, TEXT_TOKENS))
+            if measured:
+                tokens, seconds = measured[-1]
+                predicted = seconds * sum(lengths) / tokens
+                if predicted > MOST_SECONDS:
+                    measured.append((sum(lengths), predicted))
+                    continue
+            tasks, rounds = tasks_of(lengths), []
             for _ in range(2):
                 calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
                 rounds.append(max(call.result() for call in calls))

@@ -56,6 +56,8 @@ class Shared:
     """Whether there are several models, so that log lines name theirs."""
     torch: TorchHosts
     """Process in which PyTorch computes for all models."""
+    idle: Callable[[], object]
+    """Function that waits until this process does nothing else, before batches are measured."""
 
 
 def start_model(
@@ -83,7 +85,7 @@ def start_model(
     trial = GoldenCheck(artifact)
     limits = token_limits(settings, artifact)
     factories = engine_factories(settings, artifact, trial, shared.torch)
-    factories = {kind: warmed(start, settings, artifact) for kind, start in factories.items()}
+    factories = {kind: warmed(start, shared, artifact) for kind, start in factories.items()}
     target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
     vectors = TextVectors.of(artifact)
@@ -163,10 +165,9 @@ def engine_factories(
     }
 
 
-def warmed(
-    start: Callable[[], Engine], settings: Settings, artifact: Artifact
-) -> Callable[[], Engine]:
+def warmed(start: Callable[[], Engine], shared: Shared, artifact: Artifact) -> Callable[[], Engine]:
     """Return a function that starts an engine, warms it up and measures its first batches."""
+    settings = shared.settings
     longest = token_limits(settings, artifact).max_tokens
     config = artifact.manifest.config
 
@@ -176,6 +177,7 @@ def warmed(
             undo.callback(engine.close)
             batch_tokens = settings.max_batch_tokens or engine.batch_tokens
             engine.warm_up(batch_tokens, longest)
+            shared.idle()
             engine.measured = measured_batches(engine, texts_of(config), batch_tokens, longest)
             if HeadMaps in declared(artifact.manifest):
                 maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
@@ -226,10 +228,11 @@ def token_limits(settings: Settings, artifact: Artifact) -> Limits:
 def build_state(
     settings: Settings,
     artifacts: Sequence[Artifact],
-    engines: Sequence[Engine],
-    peers: Peers | None,
+    engines: Sequence[Engine] = (),
+    peers: Peers | None = None,
+    idle: Callable[[], object] = lambda: None,
 ) -> ServiceState:
-    """Start the models of a service, and return its state; see `create_app`."""
+    """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
     count = len(artifacts) - len(settings.heads_from)
     names = names_of(artifacts[:count], settings.served_model_name)
     aliases = aliases_of(settings.alias, names)
@@ -245,7 +248,8 @@ def build_state(
     metrics.service.limited(settings)
 
     failures: list[str] = []
-    shared = Shared(settings, metrics, failures.append, len(names) > 1, torch_hosts(settings))
+    several, hosts = len(names) > 1, torch_hosts(settings)
+    shared = Shared(settings, metrics, failures.append, several, hosts, idle)
     with contextlib.ExitStack() as started:
         served = []
         for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import dataclass, field
-
-from fastapi import FastAPI
+from typing import TYPE_CHECKING
 
 from service.health.peers import Peers
 from service.health.readiness import Readiness
@@ -15,6 +14,9 @@ from service.models.served import Models
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI  # models are loaded while it is imported
 
 
 @dataclass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,24 +18,19 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from model.artifact.manifest import Artifact
 from service.api.dialects import error_response
-from service.app import create_app
 from service.http.connection import HttpProtocol
 from service.models.banner import address_line
 from service.models.state import state_of
-from service.process.listener import Listener, bound
+from service.process.listener import Listener
 from service.settings import Settings
-from service.system import logs
+from service.system import resources
 
 KEEP_ALIVE_SECONDS = 75
 """Time limit of an idle connection. It exceeds the time for which clients and balancers keep idle
 connections (httpx 5 s, aiohttp 15 s, balancers 60 s), so that no request meets a closing one."""
 FAILED_SECONDS = 1.0
 """Maximum time for which the port stays open after the service has failed."""
-SWITCH_SECONDS = 0.001
-"""Time after which a thread gives up Python's global lock to another that waits. With Python's own
-5 ms, the event loop waits so long in each round while other threads tokenise long texts."""
 IDLE_SECONDS = 1.0
 """Time limit of an idle connection after the port is closed."""
 
@@ -75,13 +69,8 @@ class Server(uvicorn.Server):
         self._opening: set[asyncio.Task[None]] = set()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on bound sockets until a signal to stop, with `SWITCH_SECONDS`.
-
-        Objects created so far are excluded from garbage collection, as traversing them would stop
-        every request for 40 ms now and then.
-        """
-        sys.setswitchinterval(SWITCH_SECONDS)
-        gc.freeze()
+        """Serve on bound sockets until a signal to stop."""
+        resources.end_start()
         super().run(sockets)
 
     @property
@@ -223,22 +212,6 @@ async def _ended(connections: ServerState) -> None:
     deadline = loop.time() + IDLE_SECONDS
     while connections.connections and loop.time() < deadline:
         await asyncio.sleep(0.02)
-
-
-def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
-    """Serve until a signal to stop, and return the exit code.
-
-    Raises:
-        ModelError: an artifact cannot be loaded, or the device does not exist.
-        ServiceError: an engine cannot be started.
-        OSError: a port cannot be bound.
-
-    """
-    logs.configure(settings.log_level, settings.log_format)
-    with bound(settings.host, settings.port, settings.metrics_port) as sockets:
-        server = Server(create_app(settings, artifacts), settings)
-        server.run(sockets)
-    return end(server)
 
 
 def end(server: Server) -> int:

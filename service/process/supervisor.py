@@ -29,7 +29,7 @@ from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
 from service.process.listener import Listener, bound
 from service.settings import Settings, worker_environment
-from service.system import logs
+from service.system import logs, resources
 
 LATE_SECONDS = 15
 """Time after the end of the drain at which a worker that still runs is killed."""
@@ -51,6 +51,7 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
     """
     logs.configure(settings.log_level, settings.log_format)
+    resources.end_start()
     ports = settings.port, settings.metrics_port
     with bound(settings.host, *ports) as sockets, folder.made() as shared:
         return asyncio.run(Supervisor(settings, artifacts, shared).run(sockets))

@@ -9,8 +9,10 @@ spin while they wait for each other, which takes cores from the service's engine
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,15 @@ ALLOCATOR = {
     M_TRIM_THRESHOLD: 2**20,
     M_ARENA_MAX: 2,
 }
+SWITCH_SECONDS = 0.001
+"""Time after which a thread gives up Python's global lock to another that waits. With Python's own
+5 ms, the event loop waits so long in each round while other threads tokenise long texts."""
+START_SWITCH_SECONDS = 0.0002
+"""The same during a start: a thread that reads files or loads a model waits so long, after each
+system call, for the thread that imports."""
+GARBAGE_THRESHOLDS = gc.get_threshold()
+START_OBJECTS = 100_000
+"""Number of new objects after which garbage is collected during a start."""
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 COMPUTING_NICENESS = 5
 """Niceness of threads that compute, so that the event loop runs first; it costs nothing on free
@@ -46,6 +57,22 @@ def settle_allocator() -> bool:
     if mallopt is None:
         return False
     return [mallopt(name, value) for name, value in ALLOCATOR.items()] == [1] * len(ALLOCATOR)
+
+
+def begin_start() -> None:
+    """Take turns of `START_SWITCH_SECONDS`, and collect garbage rarely: a start's objects stay."""
+    sys.setswitchinterval(START_SWITCH_SECONDS)
+    gc.set_threshold(START_OBJECTS)
+
+
+def end_start() -> None:
+    """Take turns of `SWITCH_SECONDS`, and collect garbage as usual, without the start's objects.
+
+    Traversing them would stop every request for 40 ms now and then.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def lower_priority() -> None:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from safetensors.numpy import save_file
 
+from model.artifact import integrity
 from model.artifact.integrity import check_file, check_locations, check_references
 from model.errors import ArtifactError
 
@@ -79,3 +80,21 @@ def test_tensors_are_shared_with_these_files_alone(
         return
     with pytest.raises(ArtifactError, match=says):
         check_references(path, allowed)
+
+
+def test_a_file_is_read_once_while_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "file", list[Path]()
+    monkeypatch.setattr(integrity, "sha256_of", lambda file: read.append(file) or len(read))
+    path.write_bytes(b"abc")
+    assert [integrity.sha256_once(path) for _ in range(3)] == [1, 1, 1]
+    path.write_bytes(b"abcd")
+    assert integrity.sha256_once(path) == 2
+
+
+def test_a_large_file_is_hashed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integrity, "_READ_BYTES", 4)
+    for content in (b"", b"abc", b"abcd", b"abcdefghi"):
+        (tmp_path / "file").write_bytes(content)
+        assert integrity.sha256_of(tmp_path / "file") == hashlib.sha256(content).hexdigest()

@@ -10,7 +10,9 @@ from importlib import resources
 import pytest
 
 from service.api import native
-from service.api.dashboard import FILES, MEDIA_TYPES
+from service.api.dashboard import MEDIA_TYPES, files
+
+FILES = files()
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from service.api.dashboard import FILES
+from service.api.dashboard import files
+
+FILES = files()
 
 FLOORS = (
     {"vendor"},

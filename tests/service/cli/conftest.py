@@ -25,5 +25,5 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
         calls.append((settings, artifact))
         return 0
 
-    monkeypatch.setattr("service.process.server.serve", serve)
+    monkeypatch.setattr("service.process.single.serve", serve)
     return calls

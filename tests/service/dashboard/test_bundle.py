@@ -9,8 +9,10 @@ from importlib import resources
 
 import pytest
 
-from service.api.dashboard import FILES
+from service.api.dashboard import files
 from service.dashboard.bundle import BundleError, bundle
+
+FILES = files()
 
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 STATEMENT = re.compile(r"(?:^|[;}])(?:import|export)\b|^  \w+,$|^\} from |sourceMappingURL")

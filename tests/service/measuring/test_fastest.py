@@ -210,7 +210,7 @@ def test_serve_takes_a_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[Artifact] = []
-    monkeypatch.setattr("service.process.server.serve", lambda _, found: calls.extend(found) or 0)
+    monkeypatch.setattr("service.process.single.serve", lambda _, found: calls.extend(found) or 0)
     command = ["serve", "--model", str(tiny_checkpoint)]
     if by == "flag":
         command += ["--precision", asked]

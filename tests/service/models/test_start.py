@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,10 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.config.encoder import EncoderConfig
 from service.app import create_app
+from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from service.models.start import token_limits
+from service.models.start import build_state, token_limits
 from service.models.state import state_of
 from service.settings import Settings
 from tests.service.harness import CONFIG, GatedEngine
@@ -67,6 +68,22 @@ def test_the_first_request_is_forecast_by_what_was_measured_at_start(
     assert scheduler.seconds_alone("attention", 512) > 0.05
     assert [tokens for tokens, _ in scheduler.engine.measured_maps] == [16, 128, 512]
     assert scheduler.lanes["attention"].map_pace.predict(512, 512) > 0.05
+
+
+def test_batches_are_measured_while_the_process_is_idle(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class Recorded(FakeEngine):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            events.append("batch")
+            return super().run(tasks)
+
+    monkeypatch.setattr("service.models.start.FakeEngine", Recorded)
+    state = build_state(FAKE, [artifact], idle=lambda: events.append("idle"))
+    assert (events[0], events.count("idle"), events[-1]) == ("idle", 1, "batch")
+    state.models.default.inference.close()
 
 
 def test_two_of_one_name_are_refused(artifact: Artifact) -> None:

@@ -12,7 +12,8 @@ import pytest
 import uvicorn
 
 from model.artifact.manifest import Artifact
-from service.process.server import SWITCH_SECONDS, Server
+from service.process.server import Server
+from service.system.resources import SWITCH_SECONDS
 from testing.blocking import RawConnection, Session, ask
 from testing.client import request
 from testing.metrics import samples, total

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import ENCODER_DATA, Artifact
+from service.process import supervisor
+from service.settings import Settings
 from testing.process import Service, clean_environment, free_port
 from tests.service.process.launched import launched
 
@@ -18,6 +20,21 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 """Program that cannot write files beyond 100,000 bytes, as on a full file system."""
+
+
+def test_the_supervisor_collects_garbage_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before the start, which collects it rarely."""
+
+    class Ended(Exception):
+        """Raised by the stub of `end_start`."""
+
+    def end_start() -> None:
+        raise Ended
+
+    monkeypatch.setattr("service.system.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.system.resources.end_start", end_start)
+    with pytest.raises(Ended):
+        supervisor.serve(Settings(port=free_port(), workers=2), [])
 
 
 @pytest.mark.slow

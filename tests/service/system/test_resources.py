@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import subprocess
@@ -147,3 +148,18 @@ def test_idle_threads_of_openmp_rest(
         monkeypatch.setenv("OMP_WAIT_POLICY", own)
     resources.rest_idle_threads()
     assert os.environ["OMP_WAIT_POLICY"] == expected
+
+
+def test_garbage_is_collected_rarely_during_a_start() -> None:
+    usual, seconds = gc.get_threshold(), sys.getswitchinterval()
+    try:
+        resources.begin_start()
+        assert gc.get_threshold()[0] == resources.START_OBJECTS > 100 * usual[0]
+        assert sys.getswitchinterval() == pytest.approx(resources.START_SWITCH_SECONDS)
+        resources.end_start()
+        assert sys.getswitchinterval() == pytest.approx(resources.SWITCH_SECONDS)
+        assert gc.get_threshold() == usual
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*usual)
+        sys.setswitchinterval(seconds)

@@ -1,0 +1,42 @@
+"""Service in a single process, which loads models while it imports the web framework."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from model.artifact.manifest import Artifact
+from service.models.start import build_state
+from service.process.listener import bound
+from service.settings import Settings
+from service.system import logs
+
+WEB = ("service.app", "service.process.server")
+"""Modules of the web framework and all routes, whose import takes most of a start."""
+
+
+def import_web() -> None:
+    """Import `WEB`, or wait until another thread has imported them."""
+    for module in WEB:
+        importlib.import_module(module)
+
+
+def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
+    """Serve until a signal to stop, and return the exit code.
+
+    Raises:
+        ModelError: an artifact cannot be loaded, or the device does not exist.
+        ServiceError: an engine cannot be started.
+        OSError: a port cannot be bound.
+
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    with bound(settings.host, settings.port, settings.metrics_port) as sockets:
+        state = build_state(settings, artifacts, idle=import_web)
+        import_web()
+        from service.app import application  # noqa: PLC0415 - see `WEB`
+        from service.process.server import Server, end  # noqa: PLC0415
+
+        server = Server(application(state), settings)
+        server.run(sockets)
+    return end(server)
