@@ -1,4 +1,4 @@
-"""Measurement of an engine's batches before the first request, for the first forecasts."""
+"""Measurement of an engine's batches before the first request, for forecasts and batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Engine, MapsTask, Pooling, Task, TextTask
+from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task, TextTask
 from service.system.resources import lower_priority
 
 TEXT_TOKENS = 256
@@ -18,6 +18,11 @@ BATCH_TOKENS = (16, 128, 512)
 """Tokens of the measured batches; forecasts of larger batches extrapolate from the last two."""
 MOST_SECONDS = 1.0
 """Maximum predicted seconds of a batch to measure."""
+PADDED_TOKENS = 64
+"""Maximum tokens of the longest text of the batches that measure the cost of padding."""
+ROUNDS = 3
+"""Number of rounds of these batches, of which the fastest counts. OpenVINO compiles kernels in the
+first one."""
 TasksOf = Callable[[Sequence[int]], Sequence[Task]]
 """Function from the lengths of texts to the tasks of a batch."""
 
@@ -48,12 +53,45 @@ def measured_batches(
         for size in sorted({min(size, batch_tokens) for size in BATCH_TOKENS}):
             if measured and measured[-1][1] * size / measured[-1][0] > MOST_SECONDS:
                 break
-            tasks, rounds = tasks_of(_lengths(size, min(longest, TEXT_TOKENS))), []
-            for _ in range(2):
-                calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
-                rounds.append(max(call.result() for call in calls))
-            measured.append((sum(task.tokens for task in tasks), min(rounds)))
+            tasks = tasks_of(_lengths(size, min(longest, TEXT_TOKENS)))
+            seconds = min(_slowest(engine, tasks, threads) for _ in range(2))
+            measured.append((sum(task.tokens for task in tasks), seconds))
     return measured
+
+
+def measured_cost(
+    engine: Engine, tasks_of: TasksOf, measured: Sequence[tuple[int, float]], longest: int
+) -> BatchCost:
+    """Measure a batch of one short text, and equal tokens in texts of one and of two lengths.
+
+    Args:
+        engine: an engine that is not in use yet.
+        tasks_of: returns the tasks of a batch.
+        measured: result of `measured_batches`.
+        longest: maximum tokens of a text.
+
+    Returns:
+        The cost in seconds; the default if the smallest of these batches is larger than all of
+        `measured`, as batches of its size are not allowed or slow.
+
+    Raises:
+        ServiceError: the engine failed.
+
+    """
+    length = min(longest, PADDED_TOKENS) // 2 * 2
+    tokens = 4 * length
+    if not 0 < tokens <= measured[-1][0]:
+        return BatchCost()
+    lengths = [min(length, BATCH_TOKENS[0])], [length] * 4, [length] + [length // 2] * 6
+    batches = [tasks_of(lengths_of_batch) for lengths_of_batch in lengths]
+    with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
+        rounds = [[_slowest(engine, tasks, threads) for tasks in batches] for _ in range(ROUNDS)]
+    fixed, unpadded, padded = (min(seconds) for seconds in zip(*rounds, strict=True))
+    return BatchCost(
+        fixed,
+        token=max(0.0, unpadded - fixed) / tokens,
+        padding=max(0.0, padded - unpadded) / (7 * length - tokens),
+    )
 
 
 def texts_of(config: EncoderConfig) -> TasksOf:
@@ -81,6 +119,12 @@ def maps_of(config: EncoderConfig) -> TasksOf:
 def _lengths(tokens: int, longest: int) -> list[int]:
     """Return lengths of texts that have about `tokens` tokens in total."""
     return [longest] * (tokens // longest) or [tokens]
+
+
+def _slowest(engine: Engine, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> float:
+    """Return the seconds of the slowest of `engine.concurrency` calls at once."""
+    calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
+    return max(call.result() for call in calls)
 
 
 def _seconds(engine: Engine, tasks: Sequence[Task]) -> float:
