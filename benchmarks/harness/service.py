@@ -15,6 +15,7 @@ from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestLimits
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.measuring.batches import measured_batches, measured_cost, texts_of
 from service.models.start import token_limits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY
@@ -46,8 +47,11 @@ class InProcess:
             artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
         )
         self._artifact, self._vectors = artifact, TextVectors.of(artifact)
-        self._engine = OnnxEngine(artifact, "cpu")
-        self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
+        self._engine = engine = OnnxEngine(artifact, "cpu")
+        self._limits = BatchLimits(engine.batch_tokens, settings.max_queue_tokens)
+        tasks, longest = texts_of(artifact.manifest.config), self._tokenizer.limits.max_tokens
+        engine.measured = measured_batches(engine, tasks, engine.batch_tokens, longest)
+        engine.cost = measured_cost(engine, tasks, engine.measured, longest)
 
     def __call__(self, texts: list[str]) -> float:
         """Return the seconds for all texts, in requests of 100."""

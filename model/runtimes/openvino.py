@@ -129,7 +129,7 @@ class _Compiled:
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._model.create_infer_request()
-        request.infer(feed, share_inputs=True)
+        request.infer(feed, share_inputs=True, share_outputs=True)
         return [np.array(request.get_tensor(name).data[:rows]) for name in names]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from model.numerics.pooling import modes_of
 from service.api.wire.accept import prefers
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import name_model, service_of
+from service.engines.contract import BatchCost
 from service.health.peers import SILENT
 from service.health.readiness import ANSWER_SECONDS
 from service.models.served import ServedModel
@@ -120,6 +122,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "provider": engine.provider,
         "precision": manifest.precision,
         "precision_note": model.precision_note,
+        "batch_cost_ms": _of_cost(engine.cost),
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": model.artifact.sha256,
         "fingerprint": model.fingerprint,
@@ -128,6 +131,13 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "backend": engines.stand_in or engines.name,
         "failure": engines.failure or model.live_verification.problem or None,
     }
+
+
+def _of_cost(cost: BatchCost) -> dict[str, float] | None:
+    """Return the milliseconds of a batch, of a token and of padding; None if not measured."""
+    if cost == BatchCost():
+        return None
+    return {name: round(1000 * seconds, 6) for name, seconds in asdict(cost).items()}
 
 
 def _of_encoder(manifest: Manifest) -> dict[str, object]:

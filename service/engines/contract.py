@@ -125,6 +125,23 @@ class Output:
     parts: LayerParts | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """Cost of a batch of texts, in any unit of time; the defaults are in the time of a token.
+
+    The padding of a batch is the positions without a token of a grid `[B, S]` of B texts, of which
+    the longest has S tokens.
+    """
+
+    fixed: float = 32.0  # > 0, whatever the batch holds
+    token: float = 1.0
+    padding: float = 0.2  # per position
+
+    def of(self, tokens: int, padding: int) -> float:
+        """Return the cost of a batch by its tokens and its positions of padding."""
+        return self.fixed + self.token * tokens + self.padding * padding
+
+
 class Engine(ABC):
     """Base of engines, which compute batches."""
 
@@ -135,6 +152,7 @@ class Engine(ABC):
     hidden_size: int  # H
     batch_tokens: int = 512  # default maximum tokens of a batch
     measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of text batches, for forecasts
+    cost: BatchCost = BatchCost()  # measured, by which texts are grouped into batches
     measured_maps: Sequence[tuple[int, float]] = ()  # the same for maps; `measured` if empty
 
     @property

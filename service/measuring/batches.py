@@ -1,4 +1,4 @@
-"""Measurement of an engine's batches before the first request, for the first forecasts."""
+"""Measurement of an engine's batches before the first request, for forecasts and batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from model.config.encoder import EncoderConfig
-from service.engines.contract import Engine, MapsTask, Pooling, Task, TextTask
+from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task, TextTask
 from service.system.resources import lower_priority
 
 TEXT_TOKENS = 256
@@ -18,6 +18,11 @@ BATCH_TOKENS = (16, 128, 512)
 """Tokens of the measured batches; forecasts of larger batches extrapolate from the last two."""
 MOST_SECONDS = 0.05
 """Maximum predicted seconds of a batch to measure, since every start waits for it."""
+PADDED_TOKENS = 32
+"""Maximum tokens of the longest text of the batches that measure the cost of padding."""
+ROUNDS = 3
+"""Number of rounds of these batches, of which the fastest counts. OpenVINO compiles kernels in the
+first one."""
 TasksOf = Callable[[Sequence[int]], Sequence[Task]]
 """Function from the lengths of texts to the tasks of a batch."""
 
@@ -50,18 +55,49 @@ def measured_batches(
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
         for size in sorted({min(size, batch_tokens) for size in BATCH_TOKENS}):
             lengths = _lengths(size, min(longest, TEXT_TOKENS))
-            if measured:
-                tokens, seconds = measured[-1]
-                predicted = seconds * sum(lengths) / tokens
-                if predicted > MOST_SECONDS:
-                    measured.append((sum(lengths), predicted))
-                    continue
-            tasks, rounds = tasks_of(lengths), []
-            for _ in range(2):
-                calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
-                rounds.append(max(call.result() for call in calls))
-            measured.append((sum(task.tokens for task in tasks), min(rounds)))
+            if measured and (seconds := _expected(measured, sum(lengths))) > MOST_SECONDS:
+                measured.append((sum(lengths), seconds))
+                continue
+            tasks = tasks_of(lengths)
+            seconds = min(_slowest(engine, tasks, threads) for _ in range(2))
+            measured.append((sum(task.tokens for task in tasks), seconds))
     return measured
+
+
+def measured_cost(
+    engine: Engine, tasks_of: TasksOf, measured: Sequence[tuple[int, float]], longest: int
+) -> BatchCost:
+    """Measure a batch of one short text, and equal tokens in texts of one and of two lengths.
+
+    Args:
+        engine: an engine that is not in use yet.
+        tasks_of: returns the tasks of a batch.
+        measured: result of `measured_batches`.
+        longest: maximum tokens of a text.
+
+    Returns:
+        The cost in seconds; the default if batches of equal tokens are larger than all of
+        `measured`, or take longer than `MOST_SECONDS`.
+
+    Raises:
+        ServiceError: the engine failed.
+
+    """
+    length = min(longest, PADDED_TOKENS) // 2 * 2
+    tokens = 4 * length
+    allowed = 0 < tokens <= measured[-1][0]
+    if not allowed or _expected(measured, tokens) > MOST_SECONDS:
+        return BatchCost()
+    lengths = [min(length, BATCH_TOKENS[0])], [length] * 4, [length] + [length // 2] * 6
+    batches = [tasks_of(lengths_of_batch) for lengths_of_batch in lengths]
+    with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
+        rounds = [[_slowest(engine, tasks, threads) for tasks in batches] for _ in range(ROUNDS)]
+    fixed, unpadded, padded = (min(seconds) for seconds in zip(*rounds, strict=True))
+    return BatchCost(
+        fixed,
+        token=max(0.0, unpadded - fixed) / tokens,
+        padding=max(0.0, padded - unpadded) / (7 * length - tokens),
+    )
 
 
 def texts_of(config: EncoderConfig) -> TasksOf:
@@ -89,6 +125,18 @@ def maps_of(config: EncoderConfig) -> TasksOf:
 def _lengths(tokens: int, longest: int) -> list[int]:
     """Return lengths of texts that have about `tokens` tokens in total."""
     return [longest] * (tokens // longest) or [tokens]
+
+
+def _expected(measured: Sequence[tuple[int, float]], tokens: int) -> float:
+    """Return the seconds of a batch of some tokens at the rate of the largest measured one."""
+    most, seconds = measured[-1]
+    return seconds * tokens / most
+
+
+def _slowest(engine: Engine, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> float:
+    """Return the seconds of the slowest of `engine.concurrency` calls at once."""
+    calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
+    return max(call.result() for call in calls)
 
 
 def _seconds(engine: Engine, tasks: Sequence[Task]) -> float:

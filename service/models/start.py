@@ -27,7 +27,7 @@ from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.cl100k import Cl100k
 from service.inference.tokenization.request_tokenizer import CHARACTERS_PER_TOKEN, RequestLimits
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
-from service.measuring.batches import maps_of, measured_batches, texts_of
+from service.measuring.batches import maps_of, measured_batches, measured_cost, texts_of
 from service.models.names import aliases_of, names_of
 from service.models.served import Models, ServedModel
 from service.models.state import ServiceState
@@ -178,7 +178,9 @@ def warmed(start: Callable[[], Engine], shared: Shared, artifact: Artifact) -> C
             batch_tokens = settings.max_batch_tokens or engine.batch_tokens
             engine.warm_up(batch_tokens, longest)
             shared.idle()
-            engine.measured = measured_batches(engine, texts_of(config), batch_tokens, longest)
+            texts = texts_of(config)
+            engine.measured = measured_batches(engine, texts, batch_tokens, longest)
+            engine.cost = measured_cost(engine, texts, engine.measured, longest)
             if HeadMaps in declared(artifact.manifest):
                 maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
                 engine.measured_maps = maps

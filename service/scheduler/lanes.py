@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from service.engines.contract import TextTask
+from service.engines.contract import BatchCost, TextTask
 from service.scheduler.congestion import Congestion
 from service.scheduler.fairness import FairQueue
 from service.scheduler.pace import RELAXING, WEIGHT, Margin, Pace
@@ -23,8 +23,10 @@ LaneName = Literal["encode", "attention"]
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
 """Weights of the lanes' shares of busy time while entries wait in both: a flood of /attention
 leaves /encode 3/4."""
-MAX_PADDING_SHARE = 0.1
-"""Maximum share of padding in the attention grid of a batch."""
+MAX_PADDING_SHARE = 0.5
+"""Maximum share of padding in the attention grid of a batch, which bounds the memory of a batch."""
+MAP_COST = BatchCost(fixed=8, token=1, padding=1)
+"""Cost of batches of maps, which an engine computes one by one: only like lengths are grouped."""
 WINDOW_BATCHES = 4
 """Number of full batches in the window from which the texts of a batch are chosen. It bounds how
 often a text is passed over for others nearer in length."""
@@ -40,6 +42,8 @@ class Lane:
     """Pace of batches of texts. Decompositions and promised work count as tokens of texts."""
     map_pace: Pace = field(default_factory=Pace)
     """Pace of batches of `maps`."""
+    cost: BatchCost = field(default_factory=BatchCost)
+    """Cost of batches of texts, by which texts are grouped."""
     batch_seconds: float = 0.0
     """Mean seconds of a batch of any kind; 0 before the first."""
     margin: Margin = field(default_factory=Margin)
@@ -153,7 +157,8 @@ class Lane:
             for entry in late:
                 self.remove(entry)
             if not late:
-                batch = nearest(window, max_batch_tokens)
+                cost = MAP_COST if self.maps else self.cost
+                batch = nearest(window, max_batch_tokens, cost)
                 if not self.maps:
                     self.texts.begin(batch, beside=beside)
                 for entry in batch:
@@ -163,10 +168,13 @@ class Lane:
         return []
 
 
-def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entry[object]]:
+def nearest(
+    window: Sequence[Entry[object]], max_batch_tokens: int, cost: BatchCost
+) -> list[Entry[object]]:
     """Return the window's first entry, and entries nearest to its length within the budget.
 
-    An entry of another client is left out unless that client's first entry is in the batch.
+    Of these, each entry is taken with which a token of the batch costs no more than without it. An
+    entry of another client is left out unless that client's first entry is in the batch.
     Otherwise a client's long texts would use its share, and its single texts would wait for them.
     """
     first = window[0].task.tokens
@@ -176,6 +184,7 @@ def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entr
         heads.setdefault(entry.submission.caller.client, entry)
     taken = {window[0].submission.caller.client}
     longest = real = 0
+    total = 0.0
     for entry in sorted(
         window, key=lambda entry: (abs(entry.task.tokens - first), entry.task.tokens)
     ):
@@ -183,10 +192,14 @@ def nearest(window: Sequence[Entry[object]], max_batch_tokens: int) -> list[Entr
         if client not in taken and entry is not heads[client]:
             continue
         length = entry.task.tokens
-        grid = max(longest, length) * (len(batch) + 1)
-        full = batch and real + length > max_batch_tokens
-        if not full and grid - real - length <= MAX_PADDING_SHARE * grid:
-            batch.append(entry)
-            taken.add(client)
-            longest, real = max(longest, length), real + length
+        grid, tokens = max(longest, length) * (len(batch) + 1), real + length
+        padding = grid - tokens
+        if batch and (tokens > max_batch_tokens or padding > MAX_PADDING_SHARE * grid):
+            continue
+        spent = cost.of(tokens, padding)
+        if batch and spent * real > total * tokens:
+            continue
+        batch.append(entry)
+        taken.add(client)
+        longest, real, total = max(longest, length), tokens, spent
     return batch

@@ -52,6 +52,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(engine, limits, self._finished, inspect)
         self.lanes = self._dispatcher.lanes
         for lane in self.lanes.values():
+            lane.cost = engine.cost
             lane.expect(engine.measured, engine.measured_maps or engine.measured)
         self._limits = limits
         self._observer = observer

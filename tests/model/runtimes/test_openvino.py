@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import random
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,28 @@ def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
     runtime.attention(again[:9], again[:9], 1, [0])
     assert np.array_equal(state, kept[0])
     assert np.array_equal(weights, kept[1])
+
+
+def test_only_requested_hidden_states_are_copied(
+    runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph has three outputs."""
+    peaks: list[int] = []
+    real = runtime_openvino._Compiled.run
+
+    def run(*arguments: Any) -> Any:
+        tracemalloc.start()
+        try:
+            return real(*arguments)
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    batch = batch_of([40] * 100)
+    runtime.hidden_states(batch, [2])  # the first call of a shape allocates more
+    monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
+    (state,) = runtime.hidden_states(batch, [2])
+    assert peaks[0] < 1.5 * state.nbytes
 
 
 # ── batches ────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
 from service.api.operations import model_type
+from service.engines.contract import BatchCost
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving
 from tests.service.logged import Log
@@ -30,6 +31,7 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "precision": "fp32",
         "precision_note": None,
         "weight_bits": None,
+        "batch_cost_ms": None,
         "artifact_sha256": artifact.sha256,
         "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
         "prompts": [],
@@ -43,6 +45,14 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
     assert info["verification"]["vectors"] == {"passed": True, "failed": None}
     assert info["verification"]["heads"] == {"passed": True, "failed": None}
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+async def test_info_has_the_measured_cost_of_a_batch(artifact: Artifact) -> None:
+    engine = OnnxEngine(artifact)
+    engine.cost = BatchCost(0.001, 0.0001, 0.00002)
+    async with serving(artifact, engine) as client:
+        info = (await client.get("/info")).json()
+    assert info["batch_cost_ms"] == {"fixed": 1.0, "token": 0.1, "padding": 0.02}
 
 
 @pytest.mark.parametrize(

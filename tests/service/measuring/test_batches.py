@@ -1,4 +1,4 @@
-"""Batches that are measured before the first request."""
+"""Batches that are measured before the first request, and the cost of padding."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.engines.contract import MapsTask, Output, Task
+from service.engines.contract import BatchCost, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.measuring.batches import maps_of, measured_batches, texts_of
+from service.measuring.batches import (
+    ROUNDS,
+    maps_of,
+    measured_batches,
+    measured_cost,
+    texts_of,
+)
 from tests.service.harness import CONFIG
 from tests.service.scheduler.clock import FakeClock
 
@@ -71,6 +77,58 @@ def test_maps_are_those_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
     (task,) = maps_of(CONFIG)([16])
     assert task == MapsTask(task.queries, task.queries, 0, tuple(range(CONFIG.num_attention_heads)))
+
+
+class Padded(Clocked):
+    """Engine with 0.1 s a batch, 0.001 s a token, and 0.0003 s a position of padding."""
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        lengths = [task.tokens for task in tasks]
+        padding = max(lengths) * len(lengths) - sum(lengths)
+        self.batches.append(lengths)
+        self.clock.now += 0.1 + 0.001 * sum(lengths) + 0.0003 * padding
+        return FakeEngine.run(self, tasks)
+
+
+def test_the_cost_of_padding_is_of_equal_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Padded(FakeClock(monkeypatch))
+    measured = [(16, 0.01), (256, 0.0356)]
+    cost = measured_cost(engine, TEXTS, measured, 512)
+    assert engine.batches == [[16], [32] * 4, [32] + [16] * 6] * ROUNDS
+    assert cost.fixed == pytest.approx(0.116)
+    assert cost.token == pytest.approx(0.001 * (128 - 16) / 128)
+    assert cost.padding == pytest.approx(0.0003)
+
+
+def test_a_slow_round_does_not_raise_the_cost_of_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Padded):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            self.clock.now += 9.0 if len(self.batches) in (3, 4, 5) else 0.0
+            return super().run(tasks)
+
+    engine = Interrupted(FakeClock(monkeypatch))
+    cost = measured_cost(engine, TEXTS, [(16, 0.01), (256, 0.0356)], 512)
+    assert cost.padding == pytest.approx(0.0003)
+
+
+@pytest.mark.parametrize(
+    ("measured", "longest"),
+    [([(16, 0.01), (64, 0.02)], 512), ([(16, 0.1), (128, 0.9)], 512), ([(1, 0.1)], 1)],
+)
+def test_the_cost_of_batches_that_are_slow_or_not_allowed_is_not_measured(
+    measured: list[tuple[int, float]], longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Padded(FakeClock(monkeypatch))
+    assert measured_cost(engine, TEXTS, measured, longest) == BatchCost()
+    assert engine.batches == []
+
+
+def test_short_texts_only_are_measured_where_the_model_takes_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Padded(FakeClock(monkeypatch))
+    measured_cost(engine, TEXTS, [(16, 0.01), (128, 0.02)], 21)
+    assert engine.batches[:3] == [[16], [20] * 4, [20] + [10] * 6]
 
 
 def test_what_interrupts_one_round_of_a_size_does_not_count(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.engines.contract import BatchCost
 from service.scheduler.lanes import MAX_PADDING_SHARE, WINDOW_BATCHES, Lane
 from service.scheduler.submission import Caller, Entry, Submission
 from tests.service.harness import text
@@ -47,8 +48,8 @@ def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
         pytest.param([100, 8, 8], 64, [[0], [1, 2]], id="longer than the budget goes alone"),
         pytest.param([8, 100, 8], 64, [[0, 2], [1]], id="and does not keep others from grouping"),
         pytest.param([100, 100], 64, [[0], [1]], id="two that are too long go one by one"),
-        pytest.param([20, 16], 64, [[0, 1]], id="a tenth of padding is taken"),
-        pytest.param([20, 15], 64, [[0], [1]], id="more than a tenth is not"),
+        pytest.param([20, 10], 64, [[0, 1]], id="cheap padding is taken"),
+        pytest.param([50, 11], 100, [[0], [1]], id="padding above its worth is not"),
         pytest.param([20, 17], 37, [[0, 1]], id="padding is not of the budget"),
         pytest.param([20, 17], 36, [[0], [1]], id="real tokens are"),
         pytest.param([20, 21, 19, 19], 64, [[0, 2, 3], [1]], id="the shorter neighbour first"),
@@ -59,6 +60,28 @@ def test_batches(lengths: list[int], max_batch_tokens: int, batches: list[list[i
     lane = Lane("encode", 1.0)
     fill(lane, lengths)
     assert drain(lane, max_batch_tokens) == batches
+
+
+LIKE_TOKENS = BatchCost(fixed=10, token=1, padding=1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "lengths", "batches"),
+    [
+        pytest.param(BatchCost(1, 1, 0), [20, 12, 10], [[0, 1, 2]], id="free padding"),
+        pytest.param(BatchCost(1, 1, 1), [20, 12, 10], [[0], [1], [2]], id="dear padding"),
+        pytest.param(LIKE_TOKENS, [20, 14], [[0, 1]], id="just worth it"),
+        pytest.param(LIKE_TOKENS, [20, 13], [[0], [1]], id="just not worth it"),
+        pytest.param(BatchCost(1, 0, 0), [40, 5, 5, 5], [[0, 1], [2, 3]], id="half is padding"),
+        pytest.param(BatchCost(1, 1, 9), [7, 7, 7], [[0, 1, 2]], id="none is padding"),
+    ],
+)
+def test_the_engines_cost_decides(
+    cost: BatchCost, lengths: list[int], batches: list[list[int]]
+) -> None:
+    lane = Lane("encode", 1.0, cost=cost)
+    fill(lane, lengths)
+    assert drain(lane, 100) == batches
 
 
 def test_an_empty_lane_gives_nothing() -> None:
@@ -76,14 +99,15 @@ def test_what_left_is_not_taken_and_not_kept() -> None:
 
 
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
+COSTS = st.builds(BatchCost, st.integers(1, 99), st.integers(0, 9), st.integers(0, 9))
 
 
 @settings(deadline=None)
-@given(LENGTHS, st.integers(1, 200), st.sets(st.integers(0, 59)))
+@given(LENGTHS, st.integers(1, 200), st.sets(st.integers(0, 59)), COSTS)
 def test_every_batch_holds_the_oldest_and_keeps_every_bound(
-    lengths: list[int], max_batch_tokens: int, leaving: set[int]
+    lengths: list[int], max_batch_tokens: int, leaving: set[int], cost: BatchCost
 ) -> None:
-    lane = Lane("encode", 1.0)
+    lane = Lane("encode", 1.0, cost=cost)
     for entry in fill(lane, lengths):
         if entry.number in leaving:
             lane.remove(entry)
@@ -94,6 +118,7 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
         assert min(waiting) in batch
         assert waiting.issuperset(batch)
         assert len(set(batch)) == len(batch)
+        oldest = min(waiting)
         waiting -= set(batch)
         assert lane.queued_tokens == sum(lengths[number] for number in waiting)
 
@@ -101,6 +126,9 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
         grid = max(real) * len(real)
         assert len(batch) == 1 or sum(real) <= max_batch_tokens
         assert grid - sum(real) <= MAX_PADDING_SHARE * grid
+        first = real[batch.index(oldest)]
+        spent = cost.of(sum(real), grid - sum(real))
+        assert spent * first <= cost.of(first, 0) * sum(real)
         passed = sum(lengths[number] for number in range(max(batch)) if number in waiting)
         assert passed <= WINDOW_BATCHES * max_batch_tokens  # skipping a text has a limit
         for length in set(real):  # equal texts leave in the order of arrival
