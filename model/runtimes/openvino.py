@@ -129,11 +129,14 @@ class _Compiled:
         self._local = threading.local()
 
     def run(self, feed: Mapping[str, Array], names: Sequence[str], rows: int) -> list[Floats]:
-        """Return copies of the first `rows` of each output, because the request is reused."""
+        """Return copies of the first `rows` of each named output, as the request is reused.
+
+        `share_outputs`: the call would otherwise return a copy of every output of the graph.
+        """
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._model.create_infer_request()
-        request.infer(feed, share_inputs=True)
+        request.infer(feed, share_inputs=True, share_outputs=True)
         return [np.array(request.get_tensor(name).data[:rows]) for name in names]
 
 

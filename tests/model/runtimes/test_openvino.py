@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import random
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,29 @@ def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
                     assert np.array_equal(state[rows], expected), lengths[i]
                 compared += 1
     assert compared == 240
+
+
+def test_only_requested_outputs_are_copied(
+    runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph has three outputs of the same size."""
+    peaks: list[int] = []
+    real = runtime_openvino._Compiled.run
+
+    def run(self: Any, *arguments: Any) -> Any:
+        tracemalloc.start()
+        try:
+            return real(self, *arguments)
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    batch = batch_of([40] * 50)
+    runtime.hidden_states(batch, [2])
+    monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
+    (state,) = runtime.hidden_states(batch, [2])
+    (peak,) = peaks
+    assert state.nbytes <= peak < 2 * state.nbytes
 
 
 def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
