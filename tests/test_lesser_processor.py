@@ -23,6 +23,7 @@ TESTS = ["test_the_record_of_every_precision[int8-0.965]"]
 TESTS_ON_SHARED_DATA = [
     "test_the_quality_of_every_precision[int8-0.4]",
     "test_how_near_a_precision_is_to_fp32[int8-0.98-0.995]",
+    "test_the_company_of_a_text_does_not_matter[int8]",
 ]
 
 

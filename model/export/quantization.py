@@ -1,12 +1,11 @@
 """Static int8: the encoder's linear maps over 8-bit integers, with scales fixed at export.
 
 A scale that depends on the batch would make a text's vector depend on the other texts. These scales
-come from calibration texts and never change. Only rounding remains: a runtime's order of summation
-depends on the batch's shape, which can move a value over the edge of a quantization step.
-Activations have one scale and zero point per tensor, weights one scale per output feature, and 7
-bits where products of 8 bits saturate (`model.runtimes.processor`). Behind a layer norm a few
-features are far larger than the others and would use up the 255 steps; their size is moved into the
-weights first (SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4).
+come from calibration texts and never change. Activations have one scale and zero point per tensor,
+weights one scale per output feature, and 7 bits where products of 8 bits saturate
+(`model.runtimes.processor`). Behind a layer norm a few features are far larger than the others and
+would use up the 255 steps; their size is moved into the weights first (SmoothQuant, Xiao et al.
+2023, https://arxiv.org/abs/2211.10438, eq. 4).
 
 A map whose 8-bit output is far from the float32 output for most calibration tokens stays in
 floating point. One token may have a feature a hundred times larger than all others ("massive

@@ -1,7 +1,8 @@
 """Graphs of an artifact on OpenVINO: bf16 and int8 on a CPU.
 
 OpenVINO compiles a kernel for every shape, so batches are first rounded up to a coarse grid of
-shapes. Surplus tokens, rows and columns are dummies, and removed from the outputs.
+shapes. Surplus tokens, rows and columns are dummies, and removed from the outputs. The step of the
+columns also keeps a text's numbers the same, bit for bit, in every batch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from model.runtimes.registry import host_session
 from model.runtimes.sessions import Array
 
 _KERNELS_KEPT = 512
+_VECTOR = 16
+"""float32 numbers in the widest vector register. A softmax sums the columns of whole vectors and
+the columns left over apart, so a row whose length is no multiple of it is rounded differently."""
 
 
 def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
@@ -125,7 +129,10 @@ class _Compiled:
         self._local = threading.local()
 
     def run(self, feed: Mapping[str, Array], names: Sequence[str], rows: int) -> list[Floats]:
-        """Return copies of the first `rows` of each output, because the request is reused."""
+        """Return copies of the first `rows` of each named output, as the request is reused.
+
+        `share_outputs`: the call would otherwise return a copy of every output of the graph.
+        """
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._model.create_infer_request()
@@ -137,7 +144,7 @@ def rounded(batch: Batch) -> Batch:
     """Return the texts in a grid of a coarser shape, with dummy tokens at the end."""
     tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
     surplus = (0, coarser(tokens) - tokens)
-    wide = widen(batch, coarser(texts), coarser(longest))
+    wide = widen(batch, coarser(texts), coarser(longest, _VECTOR))
     return Batch(
         input_ids=np.pad(wide.input_ids, surplus),
         token_type_ids=np.pad(wide.token_type_ids, surplus),

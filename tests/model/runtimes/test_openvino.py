@@ -133,26 +133,46 @@ def test_only_requested_hidden_states_are_copied(
 
 
 def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
-    """Except for the order of summation, which can move a value over a rounding step's edge."""
+    """Bit for bit, although batches have grids of other sizes."""
     chance, rng = random.Random(0), np.random.default_rng(0)
     lengths = [chance.randint(1, 40) for _ in range(60)]
     texts = [(rng.integers(0, 60, n), np.zeros(n, np.int64)) for n in lengths]
-    alone = [runtime.hidden_states(pack([text]), [2])[0].mean(axis=0) for text in texts]
-    cosines, same = [], 0
+    alone = [runtime.hidden_states(pack([text]), range(3)) for text in texts]
+    compared = 0
     for _ in range(4):
         order = chance.sample(range(60), 60)
         while order:
             chosen = [order.pop() for _ in range(min(chance.randint(2, 9), len(order)))]
             batch = pack([texts[i] for i in chosen])
-            (state,) = runtime.hidden_states(batch, [2])
+            states = runtime.hidden_states(batch, range(3))
             for i, rows in zip(chosen, rows_of(batch), strict=True):
-                found = state[rows].mean(axis=0)
-                norms = np.linalg.norm(found) * np.linalg.norm(alone[i])
-                cosines.append(found @ alone[i] / norms)
-                same += bool(np.abs(found - alone[i]).max() < 1e-5)
-    assert len(cosines) == 240
-    assert min(cosines) >= 0.9999
-    assert same >= 0.9 * len(cosines)
+                for state, expected in zip(states, alone[i], strict=True):
+                    assert np.array_equal(state[rows], expected), lengths[i]
+                compared += 1
+    assert compared == 240
+
+
+def test_only_requested_outputs_are_copied(
+    runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph has three outputs of the same size."""
+    peaks: list[int] = []
+    real = runtime_openvino._Compiled.run
+
+    def run(self: Any, *arguments: Any) -> Any:
+        tracemalloc.start()
+        try:
+            return real(self, *arguments)
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    batch = batch_of([40] * 50)
+    runtime.hidden_states(batch, [2])
+    monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
+    (state,) = runtime.hidden_states(batch, [2])
+    (peak,) = peaks
+    assert state.nbytes <= peak < 2 * state.nbytes
 
 
 def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
@@ -181,7 +201,7 @@ def test_rounded_keeps_every_texts_results(exact: OnnxRuntime, lengths: list[int
     batch = batch_of(lengths)
     larger = rounded(batch)
     assert len(larger.input_ids) == coarser(sum(lengths))
-    assert larger.padded_index.shape == (coarser(len(lengths)), coarser(max(lengths)))
+    assert larger.padded_index.shape == (coarser(len(lengths)), coarser(max(lengths), 16))
     assert {array.dtype for array in larger.inputs} == {np.dtype(np.int64)}
     found, expected = (exact.hidden_states(each, [1, 2]) for each in (larger, batch))
     for one, other in zip(found, expected, strict=True):
@@ -191,7 +211,7 @@ def test_rounded_keeps_every_texts_results(exact: OnnxRuntime, lengths: list[int
 def test_rounded_moves_each_place_with_its_row() -> None:
     batch = batch_of([17, 1, 3])
     larger: Batch = rounded(batch)
-    assert larger.padded_index.shape == (3, 18)
+    assert larger.padded_index.shape == (3, 32)
     assert larger.padded_index[:, :17].tolist() == batch.padded_index.tolist()
     assert (larger.padded_index[:, 17:] == -1).all()
     tokens = larger.padded_index.flatten()[larger.packed_index[:21]]
@@ -213,7 +233,7 @@ def test_openvino_sees_coarse_shapes_only(
     for lengths in ([17], [17, 1, 3], [33, 1], [1] * 19):
         (state,) = runtime.hidden_states(batch_of(lengths), [2])
         assert state.shape == (sum(lengths), 12)
-    assert {18, 22, 36, 20} <= set(seen)
+    assert {32, 22, 48, 36, 20} <= set(seen)
     assert all(coarser(size) == size for size in seen)
 
 

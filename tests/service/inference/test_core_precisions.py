@@ -148,44 +148,32 @@ def test_how_near_a_precision_is_to_fp32(
 
 
 @pytest.mark.parametrize(
-    ("precision", "least", "usual"),
-    [("fp32", 0.999999, 0.999999), bf16(0.9999, 0.99998), ("int8", 0.995, 0.99999)],
+    "precision", ["fp32", pytest.param("bf16", marks=pytest.mark.nightly), "int8"]
 )
-def test_the_company_of_a_text_hardly_matters(
-    minilm: Minilm,
-    sts_vectors: Vectors,
-    sts_pairs: list[sts.Pair],
-    precision: Precision,
-    least: float,
-    usual: float,
+def test_the_company_of_a_text_does_not_matter(
+    minilm: Minilm, sts_pairs: list[sts.Pair], precision: Precision
 ) -> None:
-    """In an engine, 32 texts of all lengths at a time, against a runtime's 64 of like length.
-
-    Sums in another order can move a value over the edge of a rounding step, and int8's steps are
-    wide: a vector in a hundred changes, by less than int8 itself costs.
-    """
+    """Vectors are equal bit for bit: alone, on all threads, and among 31 texts of all lengths."""
     artifact = minilm(precision)
-    engine = OnnxEngine(artifact, "cpu", 1)
-    texts = sts.sentences(sts_pairs)
-    order = random.Random(0).sample(range(len(texts)), 128)
-    found = embed(engine, artifact, [texts[i] for i in order])
-    cosines = (found * sts_vectors(precision)[order]).sum(axis=1)
-    assert cosines.min() >= least
-    assert np.quantile(cosines, 0.02) >= usual
+    engine = OnnxEngine(artifact, "cpu", 2)
+    texts = random.Random(0).sample(sts.sentences(sts_pairs), 128)
+    alone = embed(engine, artifact, texts, 1)
+    for together in (3, 32):
+        assert np.array_equal(embed(engine, artifact, texts, together), alone)
 
 
-def embed(engine: OnnxEngine, artifact: Artifact, texts: list[str]) -> np.ndarray:
-    """A unit vector of each text, computed 32 at a time."""
+def embed(engine: OnnxEngine, artifact: Artifact, texts: list[str], together: int) -> np.ndarray:
+    """Return the mean of each text's tokens, computed `together` texts at a time."""
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     tokenizer.enable_truncation(sts.MAX_TOKENS)
     tasks = [
         TextTask(np.array(e.ids), np.array(e.type_ids), pooling=Pooling(6, "mean"))
         for e in tokenizer.encode_batch(texts)
     ]
-    vectors = np.concatenate(
+    return np.stack(
         [
-            [output.pooled for output in engine.run(tasks[start : start + 32])]
-            for start in range(0, len(tasks), 32)
+            output.pooled
+            for start in range(0, len(tasks), together)
+            for output in engine.run(tasks[start : start + together])
         ]
     )
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
