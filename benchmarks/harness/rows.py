@@ -32,6 +32,8 @@ class Row:
     latency_ms: dict[str, float]
     """p50, p90 and p99 over the requests of all rounds; empty in process."""
     client_cores: float
+    cosine: float | None
+    """Least cosine of its vectors with sentence-transformers' in float32."""
 
 
 def summarise(
@@ -70,6 +72,7 @@ def summarise(
                     [ms for sample in samples_of_way for ms in sample.latencies_ms]
                 ),
                 client_cores=statistics.median(sample.client_cores for sample in samples_of_way),
+                cosine=way.cosine,
             )
         )
     return rows
@@ -85,7 +88,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 def table(rows: Sequence[Row], bases: Sequence[str]) -> str:
     """Return a Markdown table, a row a way."""
     heads = ["way", "texts/s (least to most)", *(f"× {base}" for base in bases)]
-    heads += ["share of the limit", "p50 / p90 / p99, ms", "client's cores"]
+    heads += ["share of the limit", "cosine", "p50 / p90 / p99, ms", "client's cores"]
     return markdown(heads, [cells_of(row, bases) for row in rows])
 
 
@@ -94,6 +97,7 @@ def cells_of(row: Row, bases: Sequence[str]) -> list[str]:
     cells = [row.name, f"{row.texts_per_second:.0f} ({row.least:.0f} to {row.most:.0f})"]
     cells += [f"{row.ratios[base]:.2f}" if base in row.ratios else "" for base in bases]
     cells.append("" if row.fixed_arrivals else f"{row.share:.2f}")
+    cells.append("" if row.cosine is None else f"{row.cosine:.4f}")
     cells.append(" / ".join(milliseconds(value) for value in row.latency_ms.values()))
     cells.append("" if row.connections is None else f"{row.client_cores:.3f}")
     return cells

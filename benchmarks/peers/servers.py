@@ -1,32 +1,37 @@
-"""The peers as servers, each in its fastest configuration on two cores, all in float32.
+"""The peers as servers, each in its fastest configuration on two cores.
 
-Infinity    its torch engine, batches of 8. Its default of 32 reaches 0.6 of that rate, since texts
-            of different lengths are padded to one length; both are measured. Attention is PyTorch's
-            fused kernel: BetterTransformer, which needs older versions of all packages, is no
-            faster here. Telemetry is off.
+Infinity    its torch engine, and `optimum`, which optimizes an ONNX file itself; batches of 8. The
+            default of 32 reaches 0.6 of that rate with torch, since texts of different lengths are
+            padded to one length. Attention is PyTorch's fused kernel: BetterTransformer needs older
+            versions of all packages, and is no faster here. Telemetry is off.
 LitServe    sentence-transformers behind LitServe, see `litserve_server`.
+llama.cpp   its own server; 16 texts at a time, in batches of 512 tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.harness.calibrate import Precision
 from benchmarks.harness.servers import Server
+from benchmarks.peers.in_process import converted
 from benchmarks.peers.install import python_of
+from benchmarks.peers.llama_cpp import gguf, llama_server
 
 LITSERVE_SERVER = Path(__file__).with_name("litserve_server.py")
 
 
-def infinity(name: str, checkpoint: Path, flags: Sequence[str] = ()) -> Server:
+def infinity(name: str, checkpoint: Path, precision: Precision, engine: str) -> Server:
     """Return Infinity's server, which runs in its own environment."""
+    folder = converted(checkpoint) / f"infinity-{precision}" if engine == "optimum" else checkpoint
     python = str(python_of("infinity"))
-    start = [python, "-m", "infinity_emb.cli", "v2", "--model-id", str(checkpoint), *flags]
-    start += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer"]
+    start = [python, "-m", "infinity_emb.cli", "v2", "--model-id", str(folder)]
+    start += ["--engine", engine, "--device", "cpu", "--no-bettertransformer", "--batch-size", "8"]
     start += ["--no-model-warmup", "--served-model-name", "model", "--host", "127.0.0.1"]
     return Server(
         name=name,
-        precision="fp32",
+        precision=precision,
         command=lambda port: [*start, "--port", str(port)],
         path="/embeddings",
         body=lambda text: {"input": [text], "model": "model"},
@@ -45,3 +50,29 @@ def litserve(name: str, checkpoint: Path) -> Server:
         body=lambda text: {"input": text},
         vector=lambda reply: reply["embedding"],
     )
+
+
+def llama_cpp(name: str, checkpoint: Path, precision: Precision) -> Server:
+    """Return llama.cpp's server; int8 is its Q8_0, of weights and activations."""
+    start = [str(llama_server()), "--model", str(gguf(checkpoint, precision)), "--offline"]
+    start += ["--embedding", "--pooling", "mean", "--threads", "2", "--no-webui"]
+    start += ["--parallel", "16", "--ctx-size", "8192", "--ubatch-size", "512"]
+    return Server(
+        name=name,
+        precision=precision,
+        command=lambda port: [*start, "--port", str(port)],
+        path="/v1/embeddings",
+        body=lambda text: {"input": text},
+        vector=lambda reply: reply["data"][0]["embedding"],
+    )
+
+
+SERVERS: Mapping[str, Callable[[str, Path], Server]] = {
+    "Infinity": lambda name, folder: infinity(name, folder, "fp32", "torch"),
+    "Infinity optimum fp32": lambda name, folder: infinity(name, folder, "fp32", "optimum"),
+    "Infinity optimum int8": lambda name, folder: infinity(name, folder, "int8", "optimum"),
+    "LitServe": litserve,
+    "llama.cpp fp32": lambda name, folder: llama_cpp(name, folder, "fp32"),
+    "llama.cpp bf16": lambda name, folder: llama_cpp(name, folder, "bf16"),
+    "llama.cpp int8": lambda name, folder: llama_cpp(name, folder, "int8"),
+}
