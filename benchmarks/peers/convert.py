@@ -39,8 +39,8 @@ def convert(checkpoint: Path, work: Path) -> None:
     )
     for precision, file in ONNX_FILES.items():  # Infinity takes the only ONNX file of a folder
         of_infinity = work / f"infinity-{precision}"
-        shutil.copytree(folders["onnx"], of_infinity, ignore=shutil.ignore_patterns("*.onnx"))
-        (of_infinity / "onnx" / file).hardlink_to(folders["onnx"] / "onnx" / file)
+        shutil.copytree(folders["onnx"], of_infinity, ignore=shutil.ignore_patterns("onnx"))
+        (of_infinity / file).hardlink_to(folders["onnx"] / "onnx" / file)
 
 
 def forget_length(path: Path) -> None:

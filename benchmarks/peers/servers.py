@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.harness.calibrate import Precision
 from benchmarks.harness.servers import Server
+from benchmarks.harness.ways import OPEN_CONNECTIONS
 from benchmarks.peers.in_process import converted
 from benchmarks.peers.install import python_of
 from benchmarks.peers.llama_cpp import gguf, llama_server
@@ -25,9 +26,10 @@ LITSERVE_SERVER = Path(__file__).with_name("litserve_server.py")
 def infinity(name: str, checkpoint: Path, precision: Precision, engine: str) -> Server:
     """Return Infinity's server, which runs in its own environment."""
     folder = converted(checkpoint) / f"infinity-{precision}" if engine == "optimum" else checkpoint
-    python = str(python_of("infinity"))
-    start = [python, "-m", "infinity_emb.cli", "v2", "--model-id", str(folder)]
+    start = ["env", f"--chdir={folder}"]  # optimum finds no file by its whole path
+    start += [str(python_of("infinity")), "-m", "infinity_emb.cli", "v2", "--model-id", "."]
     start += ["--engine", engine, "--device", "cpu", "--no-bettertransformer", "--batch-size", "8"]
+    start += ["--onnx-disable-optimize"]  # that fails with optimum-onnx; ONNX Runtime optimizes
     start += ["--no-model-warmup", "--served-model-name", "model", "--host", "127.0.0.1"]
     return Server(
         name=name,
@@ -41,7 +43,7 @@ def infinity(name: str, checkpoint: Path, precision: Precision, engine: str) -> 
 
 def litserve(name: str, checkpoint: Path) -> Server:
     """Return LitServe's server, which runs in its own environment."""
-    start = [str(python_of("litserve")), str(LITSERVE_SERVER), str(checkpoint)]
+    start = [str(python_of("litserve")), "-P", str(LITSERVE_SERVER), str(checkpoint)]
     return Server(
         name=name,
         precision="fp32",
@@ -57,6 +59,7 @@ def llama_cpp(name: str, checkpoint: Path, precision: Precision) -> Server:
     start = [str(llama_server()), "--model", str(gguf(checkpoint, precision)), "--offline"]
     start += ["--embedding", "--pooling", "mean", "--threads", "2", "--no-webui"]
     start += ["--parallel", "16", "--ctx-size", "8192", "--ubatch-size", "512"]
+    start += ["--threads-http", str(2 * OPEN_CONNECTIONS)]  # a connection occupies a thread
     return Server(
         name=name,
         precision=precision,
