@@ -72,6 +72,7 @@ class Worker:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors `[text, feature]`."""
@@ -84,6 +85,13 @@ class Worker:
             return float(self._ask(texts)["seconds"])
         finally:
             self._process.send_signal(signal.SIGSTOP)
+
+    def end(self) -> None:
+        """Kill the process; a request that it has not read is dropped."""
+        self._process.kill()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def _ask(self, texts: Sequence[str]) -> Any:
         """Return the reply.
@@ -125,7 +133,8 @@ def working(name: str, checkpoint: Path) -> Iterator[Worker]:
             env=clean_environment(),
         ) as process,
     ):
+        worker = Worker(process)
         try:
-            yield Worker(process)
+            yield worker
         finally:
-            process.kill()
+            worker.end()

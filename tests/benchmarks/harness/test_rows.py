@@ -38,9 +38,11 @@ def test_a_row_gives_medians_and_spread(rows):
 
 def test_the_table_has_a_cell_for_everything(rows):
     lines = table(rows, BASES).splitlines()
-    assert {line.count(" | ") for line in lines} == {6}
+    assert {line.count(" | ") for line in lines} == {7}
     assert lines[2].startswith("| st, in process | 20 (10 to 40) | 1.00 |")
-    assert "| ours, HTTP, 16 connections | 15 (10 to 20) | 0.75 | 3.00 | 0.01" in lines[5]
+    assert (
+        "| ours, HTTP, 16 connections | 15 (10 to 20) | 0.75 | 3.00 | 0.01 | 0.9999 |" in lines[5]
+    )
 
 
 def test_json_has_every_sample(rows):

@@ -6,7 +6,8 @@ from benchmarks.harness.ways import Measured, Sample, Way
 
 
 def way(system: str, connections: int | None = None, paced_by: str | None = None) -> Way:
-    return Way(system, "fp32", lambda _texts, _rate: Measured(1.0), connections, paced_by)
+    cosine = None if system == "st" else 0.99987
+    return Way(system, "fp32", lambda _texts, _rate: Measured(1.0), connections, cosine, paced_by)
 
 
 def sample(rate: float, latencies: list[float] | None = None) -> Sample:
