@@ -37,6 +37,7 @@ class Peer:
 
 
 PEERS: Mapping[str, Peer] = {
+    "sentence-transformers fp32": Peer("sentence_transformers", "fp32", 8),
     "sentence-transformers bf16": Peer("sentence_transformers", "bf16", 8),
     "sentence-transformers ONNX fp32": Peer("sentence_transformers", "fp32", 16),
     "sentence-transformers ONNX int8": Peer("sentence_transformers", "int8", 16),

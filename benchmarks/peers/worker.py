@@ -124,6 +124,7 @@ def torch_bf16(checkpoint: Path, work: Path) -> Encode:
 FLOAT, INT8 = "openvino_model.xml", "openvino_model_qint8_quantized.xml"
 DYNAMIC_INT8 = "model_qint8_avx512_vnni.onnx"
 LOADERS: dict[str, Load] = {
+    "sentence-transformers fp32": sentence_transformers,
     "sentence-transformers bf16": torch_bf16,
     "sentence-transformers ONNX fp32": onnx("model.onnx"),
     "sentence-transformers ONNX int8": onnx(DYNAMIC_INT8),
