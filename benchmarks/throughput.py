@@ -38,7 +38,7 @@ from benchmarks.harness.cost import flop
 from benchmarks.harness.lineup import BASELINE, Lineup, Wanted, line_up
 from benchmarks.harness.plots import PLOTS, draw
 from benchmarks.harness.report import write_json
-from benchmarks.harness.rows import content, summarise, table
+from benchmarks.harness.rows import FASTEST_PEER, content, summarise, table
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.harness.texts import read_workload
 from benchmarks.harness.ways import measure
@@ -48,8 +48,8 @@ from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
 from benchmarks.peers.servers import SERVERS
 from model.families.registry import read_config
 
-BASES = (f"{BASELINE}, in process", "Infinity")
-"""Bases of the table's ratios: this way; this system over the same number of connections."""
+BASES = (f"{BASELINE}, in process", FASTEST_PEER)
+"""Bases of the table's ratios."""
 
 
 def parse() -> argparse.Namespace:

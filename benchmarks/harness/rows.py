@@ -12,6 +12,9 @@ from benchmarks.harness.report import markdown
 from benchmarks.harness.ways import Sample, Way
 
 PERCENTILES = (50, 90, 99)
+OURS = "Headscope"
+FASTEST_PEER = "fastest peer"
+"""Base that stands for the peer with the highest median rate in a way's precision and load."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,17 @@ def summarise(
 ) -> list[Row]:
     """Return a row for each way, with its ratios to the bases.
 
-    A base is a way's name or a system's name. A system stands for its way with the same number of
-    connections; without such a way there is no ratio.
+    A base is a way's name or `FASTEST_PEER`; without such a way there is no ratio.
     """
+    peers = fastest_peers(ways, samples)
     rows = []
     for way in ways:
         samples_of_way = samples[way.name]
         rates = [sample.texts_per_second for sample in samples_of_way]
         ratios = {}
         for base in bases:
-            name = base if base in samples else way.name.replace(way.system, base, 1)
-            if name in samples and way.paced_by is None:
+            name = peers.get((way.precision, way.connections)) if base == FASTEST_PEER else base
+            if name is not None and way.paced_by is None:
                 pairs = zip(samples_of_way, samples[name], strict=True)
                 ratios[base] = statistics.median(
                     ours.texts_per_second / theirs.texts_per_second for ours, theirs in pairs
@@ -76,6 +79,20 @@ def summarise(
             )
         )
     return rows
+
+
+def fastest_peers(
+    ways: Sequence[Way], samples: Mapping[str, list[Sample]]
+) -> dict[tuple[str, int | None], str]:
+    """Return the name of the fastest peer's way in closed loop by precision and connections."""
+    rates = {
+        way: statistics.median(sample.texts_per_second for sample in samples[way.name])
+        for way in ways
+        if way.paced_by is None and not way.system.startswith(OURS)
+    }
+    return {
+        (way.precision, way.connections): way.name for way in sorted(rates, key=rates.__getitem__)
+    }
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
