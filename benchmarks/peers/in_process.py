@@ -71,8 +71,8 @@ def converted(checkpoint: Path) -> Path:
 class Worker:
     """Running peer of `PEERS`."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process, self._log = process, log
         self.pid = process.pid
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
@@ -98,7 +98,7 @@ class Worker:
         """Return the reply.
 
         Raises:
-            StartError: the process has ended.
+            StartError: the process has ended; the message is its log.
 
         """
         assert self._process.stdin is not None
@@ -107,7 +107,7 @@ class Worker:
             print(json.dumps(list(texts)), file=self._process.stdin, flush=True)
         reply = self._process.stdout.readline()
         if not reply:
-            raise StartError(f"{self._process.args} has ended: {self._process.wait()}")
+            raise StartError(self._log.read_text("utf-8") or f"{self._log} is empty")
         return json.loads(reply)
 
 
@@ -134,7 +134,7 @@ def working(name: str, checkpoint: Path) -> Iterator[Worker]:
             env=clean_environment(),
         ) as process,
     ):
-        worker = Worker(process)
+        worker = Worker(process, log)
         try:
             yield worker
         finally:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -29,7 +30,9 @@ worker.main("stand-in", "checkpoint", "work", "8")
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    log = tmp_path / "log"
+    log.write_text("no such family")
     with subprocess.Popen(
         [sys.executable, "-c", STAND_IN],
         stdin=subprocess.PIPE,
@@ -37,7 +40,7 @@ def worker() -> Iterator[Worker]:
         text=True,
         cwd=ENVIRONMENTS.parent,
     ) as process:
-        started = Worker(process)
+        started = Worker(process, log)
         yield started
         started.end()
 
@@ -54,7 +57,7 @@ def test_a_worker_computes_and_is_paused(worker: Worker):
 @pytest.mark.slow
 def test_a_worker_that_ends(worker: Worker):
     psutil.Process(worker.pid).kill()
-    with pytest.raises(StartError, match="has ended"):
+    with pytest.raises(StartError, match="no such family"):
         worker.vectors(["a"])
 
 
