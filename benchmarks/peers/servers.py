@@ -25,10 +25,13 @@ LITSERVE_SERVER = Path(__file__).with_name("litserve_server.py")
 
 def infinity(name: str, checkpoint: Path, precision: Precision, engine: str) -> Server:
     """Return Infinity's server, which runs in its own environment."""
-    folder = converted(checkpoint) / f"infinity-{precision}" if engine == "optimum" else checkpoint
+    folder, pooling = checkpoint, "auto"
+    if engine == "optimum":  # its automatic pooling is the first token's state
+        folder, pooling = converted(checkpoint) / f"infinity-{precision}", "mean"
     start = ["env", f"--chdir={folder}"]  # optimum finds no file by its whole path
     start += [str(python_of("infinity")), "-m", "infinity_emb.cli", "v2", "--model-id", "."]
     start += ["--engine", engine, "--device", "cpu", "--no-bettertransformer", "--batch-size", "8"]
+    start += ["--pooling-method", pooling]
     start += ["--onnx-disable-optimize"]  # that fails with optimum-onnx; ONNX Runtime optimizes
     start += ["--no-model-warmup", "--served-model-name", "model", "--host", "127.0.0.1"]
     return Server(
