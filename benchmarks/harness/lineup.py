@@ -73,15 +73,19 @@ def line_up(
 
     def join_worker(name: str) -> None:
         precision = PEERS[name].precision
-        worker = stack.enter_context(working(name, checkpoint))
-        vectors = worker.vectors(checked)
-        cosine = check_vectors(name, vectors, expected, COSINES[precision])
+        with contextlib.ExitStack() as own:  # a failed check ends the process
+            worker = own.enter_context(working(name, checkpoint))
+            vectors = worker.vectors(checked)
+            cosine = check_vectors(name, vectors, expected, COSINES[precision])
+            stack.enter_context(own.pop_all())
         lineup.ways.append(in_process(name, precision, worker.seconds, cosine))
 
     def join_server(server: Server) -> None:
-        started = stack.enter_context(running(server, texts[0]))
-        vectors, least = started.vectors(checked), COSINES[server.precision]
-        cosine = check_vectors(server.name, vectors, expected, least)
+        with contextlib.ExitStack() as own:
+            started = own.enter_context(running(server, texts[0]))
+            vectors, least = started.vectors(checked), COSINES[server.precision]
+            cosine = check_vectors(server.name, vectors, expected, least)
+            stack.enter_context(own.pop_all())
         started.send(signal.SIGSTOP)
         lineup.ways += over_http(started, wanted.connections, cosine)
 
