@@ -16,10 +16,10 @@ sample. The matrix-product calibrator of its precision runs before and after eac
 rate can be given as a share of the machine's limit at that moment. A system is measured only if its
 vectors match sentence-transformers' in float32; the table has the least cosine of 32 texts.
 
-The short form measures everything in under three minutes. It is unfair to sentence-transformers in
-process, which sorts a list by length: with padding it computes 5% more than the texts' own tokens
-for 2,000 texts, 30% more for 400 texts, and twice as many for 120 texts. The full form has no such
-bias and takes half an hour; by default it draws its figures into docs/benchmarks.
+The short form is unfair to sentence-transformers in process, which sorts a list by length: with
+padding it computes 5% more than the texts' own tokens for 2,000 texts, 30% more for 400 texts, and
+twice as many for 120 texts. The full form has no such bias; with all peers it takes more than an
+hour, and `--peers` chooses some. By default it draws its figures into docs/benchmarks.
 """
 
 from __future__ import annotations
