@@ -12,8 +12,10 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-ROWS, INNER, COLUMNS = 512, 384, 1536
-"""The encoder's largest product, for a batch of 512 tokens."""
+ROWS = 512
+"""Tokens of a batch."""
+SIZES = (384, 1536)
+"""Inner dimension and columns of the default encoder's largest product."""
 BURSTS, BURST_SECONDS = 5, 0.06
 Precision = Literal["fp32", "bf16", "int8"]
 Product = Callable[[], object]
@@ -22,16 +24,17 @@ Product = Callable[[], object]
 class Calibrator:
     """Matrix products in one precision, on `threads` threads at the same time.
 
-    float32 runs in ONNX Runtime, bf16 and int8 in OpenVINO: the fastest engines for them here.
+    float32 runs in ONNX Runtime, bf16 and int8 in OpenVINO: the fastest engines for them here. The
+    sizes are the encoder's hidden and intermediate size.
     """
 
-    def __init__(self, precision: Precision, threads: int) -> None:
+    def __init__(self, precision: Precision, threads: int, sizes: tuple[int, int] = SIZES) -> None:
         if precision == "fp32":
-            self._products, self._flop = onnxruntime_products(threads)
+            self._products, self._flop = onnxruntime_products(threads, sizes)
         else:
             from benchmarks.harness.calibrate_openvino import openvino_products
 
-            self._products, self._flop = openvino_products(precision, threads)
+            self._products, self._flop = openvino_products(precision, threads, sizes)
 
     def flop_per_second(self) -> float:
         """Return the best rate of a few short bursts on all threads together."""
@@ -56,14 +59,15 @@ class Calibrator:
         return sum(counts) * self._flop / (time.perf_counter() - started)
 
 
-def onnxruntime_products(threads: int) -> tuple[list[Product], float]:
+def onnxruntime_products(threads: int, sizes: tuple[int, int]) -> tuple[list[Product], float]:
     """Return a function for each thread that computes one product, and the product's FLOP."""
-    weight = np.random.default_rng(0).random((INNER, COLUMNS), np.float32)
+    inner, columns = sizes
+    weight = np.random.default_rng(0).random(sizes, np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, INNER])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, COLUMNS])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, inner])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, columns])],
         [onnx.numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
@@ -73,5 +77,5 @@ def onnxruntime_products(threads: int) -> tuple[list[Product], float]:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    feed = {"x": np.random.default_rng(1).random((ROWS, INNER), np.float32)}
-    return [lambda: session.run(None, feed)] * threads, 2.0 * ROWS * INNER * COLUMNS
+    feed = {"x": np.random.default_rng(1).random((ROWS, inner), np.float32)}
+    return [lambda: session.run(None, feed)] * threads, 2.0 * ROWS * inner * columns

@@ -13,19 +13,22 @@ import numpy as np
 import openvino
 from openvino import opset13 as ops
 
-ROWS, INNER, COLUMNS, PRODUCTS = 512, 384, 1536, 12
+ROWS, PRODUCTS = 512, 12
 KERNELS = {"bf16": "bf16", "int8": "i8"}
 """Suffix of the names of kernels that compute in each precision."""
 
 
-def openvino_products(precision: str, threads: int) -> tuple[list[Callable[[], object]], float]:
+def openvino_products(
+    precision: str, threads: int, sizes: tuple[int, int]
+) -> tuple[list[Callable[[], object]], float]:
     """Return a function for each thread that computes the chain, and the chain's FLOP.
 
     Raises:
         SystemExit: this machine does not compute in that precision.
 
     """
-    core, model = openvino.Core(), chain(precision)
+    inner, columns = sizes
+    core, model = openvino.Core(), chain(precision, *sizes)
     options: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": "bf16",
         "NUM_STREAMS": threads,
@@ -36,16 +39,16 @@ def openvino_products(precision: str, threads: int) -> tuple[list[Callable[[], o
     compiled = core.compile_model(model, "CPU", options)
     requests = [compiled.create_infer_request() for _ in range(threads)]
     for request in requests:
-        values = np.random.default_rng(1).uniform(-1, 1, (ROWS, INNER)).astype(np.float32)
+        values = np.random.default_rng(1).uniform(-1, 1, (ROWS, inner)).astype(np.float32)
         request.set_input_tensor(openvino.Tensor(values))
-    return [request.infer for request in requests], PRODUCTS * 2.0 * ROWS * INNER * COLUMNS
+    return [request.infer for request in requests], PRODUCTS * 2.0 * ROWS * inner * columns
 
 
-def chain(precision: str) -> Any:
-    """Return a model of a feed-forward network's products, repeated: to COLUMNS and back."""
-    state = source = ops.parameter([ROWS, INNER], np.float32)
+def chain(precision: str, inner: int, columns: int) -> Any:
+    """Return a model of a feed-forward network's products, repeated: to `columns` and back."""
+    state = source = ops.parameter([ROWS, inner], np.float32)
     for number in range(PRODUCTS):
-        shape = (COLUMNS, INNER) if number % 2 == 0 else (INNER, COLUMNS)
+        shape = (columns, inner) if number % 2 == 0 else (inner, columns)
         if precision == "int8":
             state = ops.fake_quantize(state, *map(ops.constant, RANGE), 256)
         state = ops.matmul(state, weight(shape, precision), transpose_a=False, transpose_b=True)
@@ -74,7 +77,7 @@ def check_kernels(compiled: Any, precision: str) -> None:
 
     """
     request = compiled.create_infer_request()
-    request.infer({0: np.zeros((ROWS, INNER), np.float32)})
+    request.infer({0: np.zeros(compiled.input(0).shape, np.float32)})
     kernels = [
         info.exec_type.lower()
         for info in request.get_profiling_info()

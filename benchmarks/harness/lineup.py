@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,25 +13,35 @@ from benchmarks.harness.servers import Server, artifact_of, headscope, running
 from benchmarks.harness.service import InProcess
 from benchmarks.harness.vectors import OtherVectorsError, check_vectors
 from benchmarks.harness.ways import Way, in_process, over_http
+from benchmarks.peers.in_process import PEERS, working
 from benchmarks.peers.install import InstallError
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
-from benchmarks.peers.servers import infinity, litserve
+from benchmarks.peers.servers import SERVERS
 from testing.process import StartError
 
 BASELINE = "sentence-transformers"
-PEER = "Infinity, batches of 8"
 COSINES: Mapping[Precision, float] = {"fp32": 0.9999, "bf16": 0.999, "int8": 0.95}
 """Minimum cosine between a correct vector and sentence-transformers'."""
-CHECKED = 8
+CHECKED = 32
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Systems to measure, and how."""
+
+    precisions: Sequence[Precision]
+    """Precisions of Headscope."""
+    connections: Sequence[int]
+    """Numbers of connections over HTTP; if empty, servers are left out."""
+    peers: Collection[str]
+    """Names in `PEERS` and `SERVERS`."""
 
 
 @dataclass
 class Lineup:
-    """Ways to measure, and the results of the checks before."""
+    """Ways to measure, and the peers that cannot be measured."""
 
     ways: list[Way] = field(default_factory=list)
-    cosines: dict[str, float] = field(default_factory=dict)
-    """Smallest cosine of each server's vectors."""
     absent: dict[str, str] = field(default_factory=dict)
     """Reason, in one line, why each absent peer could not be installed, started or compared."""
 
@@ -39,40 +49,59 @@ class Lineup:
 def line_up(
     baseline: SentenceTransformersPeer,
     checkpoint: Path,
-    precisions: Sequence[Precision],
-    connections: Sequence[int],
+    wanted: Wanted,
     texts: Sequence[str],
     stack: contextlib.ExitStack,
 ) -> Lineup:
     """Start every system to measure; the servers are paused, and end with the stack.
+
+    Args:
+        baseline: system in float32 whose vectors are right.
+        checkpoint: folder of the model.
+        wanted: systems to measure.
+        texts: workload, of which the first texts are compared.
+        stack: context that ends the processes.
 
     Raises:
         StartError: Headscope does not start.
         OtherVectorsError: a vector of Headscope is wrong.
 
     """
+    checked = list(texts[:CHECKED])
+    expected = baseline.encode_texts(checked)
     lineup = Lineup([in_process(BASELINE, "fp32", baseline.seconds)])
-    expected = baseline.encode_texts(list(texts[:CHECKED]))
 
-    def join(server: Server) -> None:
-        started = stack.enter_context(running(server, texts[0]))
-        vectors, least = started.vectors(texts[:CHECKED]), COSINES[server.precision]
-        lineup.cosines[server.name] = check_vectors(server.name, vectors, expected, least)
+    def join_worker(name: str) -> None:
+        precision = PEERS[name].precision
+        with contextlib.ExitStack() as own:  # a failed check ends the process
+            worker = own.enter_context(working(name, checkpoint))
+            vectors = worker.vectors(checked)
+            cosine = check_vectors(name, vectors, expected, COSINES[precision])
+            stack.enter_context(own.pop_all())
+        lineup.ways.append(in_process(name, precision, worker.seconds, cosine))
+
+    def join_server(server: Server) -> None:
+        with contextlib.ExitStack() as own:
+            started = own.enter_context(running(server, texts[0]))
+            vectors, least = started.vectors(checked), COSINES[server.precision]
+            cosine = check_vectors(server.name, vectors, expected, least)
+            stack.enter_context(own.pop_all())
         started.send(signal.SIGSTOP)
-        lineup.ways += over_http(started, connections)
+        lineup.ways += over_http(started, wanted.connections, cosine)
 
-    peers: dict[str, Callable[[str], Server]] = {
-        PEER: lambda name: infinity(name, checkpoint, ["--batch-size", "8"]),
-        "Infinity": lambda name: infinity(name, checkpoint),
-        "LitServe": lambda name: litserve(name, checkpoint),
-    }
-    for name, peer in peers.items():
+    for name in wanted.peers:
         try:
-            join(peer(name))
+            if name in PEERS:
+                join_worker(name)
+            elif wanted.connections:
+                join_server(SERVERS[name](name, checkpoint))
         except (InstallError, StartError, OtherVectorsError) as error:
             lineup.absent[name] = str(error).strip().splitlines()[-1]
-    for precision in precisions:
-        name, artifact = f"Headscope {precision}", artifact_of(precision)
-        lineup.ways.append(in_process(name, precision, InProcess(artifact)))
-        join(headscope(name, precision, artifact))
+    for precision in wanted.precisions:
+        name, artifact = f"Headscope {precision}", artifact_of(precision, checkpoint)
+        ours = InProcess(artifact)
+        cosine = check_vectors(name, ours.vectors(checked), expected, COSINES[precision])
+        lineup.ways.append(in_process(name, precision, ours, cosine))
+        if wanted.connections:
+            join_server(headscope(name, precision, artifact))
     return lineup

@@ -30,14 +30,16 @@ STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
+Colour = str | tuple[float, float, float]
 Drawing = tuple[Figure, list[Axes]]
-OURS, THEIRS = ("#08306b", "#2171b5", "#6baed6"), ("#636363", "#a63603", "#fd8d3c", "#756bb1")
+OURS = ("#08306b", "#2171b5", "#6baed6")
+THEIRS = mpl.color_sequences["Dark2"] + mpl.color_sequences["Set2"] + mpl.color_sequences["Set1"]
 
 
-def colours(rows: Sequence[Row]) -> dict[str, str]:
+def colours(rows: Sequence[Row]) -> dict[str, Colour]:
     """Return shades of blue for Headscope and other colours for peers, in order of appearance."""
     ours, theirs = iter(OURS), iter(THEIRS)
-    colour: dict[str, str] = {}
+    colour: dict[str, Colour] = {}
     for row in rows:
         if row.system not in colour:
             colour[row.system] = next(ours if row.system.startswith("Headscope") else theirs)
@@ -54,7 +56,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     ]
 
 
-def throughput(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
+def throughput(rows: Sequence[Row], colour: dict[str, Colour], path: Path) -> Path:
     """Draw texts a second against connections; ways in process are dashed lines."""
     figure, (axes,) = figure_of(8.5, 4.2)
     for system, paint in colour.items():
@@ -82,7 +84,7 @@ def throughput(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
     return save(figure, path)
 
 
-def latency(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
+def latency(rows: Sequence[Row], colour: dict[str, Colour], path: Path) -> Path:
     """Draw p50, p90 and p99 at fixed arrivals, a line a system."""
     paced = [row for row in rows if row.fixed_arrivals]
     figure, (axes,) = figure_of(7, 0.9 + 0.42 * len(paced))
@@ -103,7 +105,7 @@ def latency(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
     return save(figure, path)
 
 
-def share(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
+def share(rows: Sequence[Row], colour: dict[str, Colour], path: Path) -> Path:
     """Draw the share of the measured limit, in process and over the most connections."""
     most = max((row.connections or 0 for row in rows if not row.fixed_arrivals), default=0)
     shown = [row for row in rows if not row.fixed_arrivals and row.connections in (None, most)]

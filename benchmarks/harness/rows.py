@@ -12,6 +12,9 @@ from benchmarks.harness.report import markdown
 from benchmarks.harness.ways import Sample, Way
 
 PERCENTILES = (50, 90, 99)
+OURS = "Headscope"
+FASTEST_PEER = "fastest peer"
+"""Base that stands for the peer with the highest median rate in a way's precision and load."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Row:
     latency_ms: dict[str, float]
     """p50, p90 and p99 over the requests of all rounds; empty in process."""
     client_cores: float
+    cosine: float | None
+    """Least cosine of its vectors with sentence-transformers' in float32."""
 
 
 def summarise(
@@ -39,17 +44,17 @@ def summarise(
 ) -> list[Row]:
     """Return a row for each way, with its ratios to the bases.
 
-    A base is a way's name or a system's name. A system stands for its way with the same number of
-    connections; without such a way there is no ratio.
+    A base is a way's name or `FASTEST_PEER`; without such a way there is no ratio.
     """
+    peers = fastest_peers(ways, samples)
     rows = []
     for way in ways:
         samples_of_way = samples[way.name]
         rates = [sample.texts_per_second for sample in samples_of_way]
         ratios = {}
         for base in bases:
-            name = base if base in samples else way.name.replace(way.system, base, 1)
-            if name in samples and way.paced_by is None:
+            name = peers.get((way.precision, way.connections)) if base == FASTEST_PEER else base
+            if name is not None and way.paced_by is None:
                 pairs = zip(samples_of_way, samples[name], strict=True)
                 ratios[base] = statistics.median(
                     ours.texts_per_second / theirs.texts_per_second for ours, theirs in pairs
@@ -70,9 +75,24 @@ def summarise(
                     [ms for sample in samples_of_way for ms in sample.latencies_ms]
                 ),
                 client_cores=statistics.median(sample.client_cores for sample in samples_of_way),
+                cosine=way.cosine,
             )
         )
     return rows
+
+
+def fastest_peers(
+    ways: Sequence[Way], samples: Mapping[str, list[Sample]]
+) -> dict[tuple[str, int | None], str]:
+    """Return the name of the fastest peer's way in closed loop by precision and connections."""
+    rates = {
+        way: statistics.median(sample.texts_per_second for sample in samples[way.name])
+        for way in ways
+        if way.paced_by is None and not way.system.startswith(OURS)
+    }
+    return {
+        (way.precision, way.connections): way.name for way in sorted(rates, key=rates.__getitem__)
+    }
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -85,7 +105,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 def table(rows: Sequence[Row], bases: Sequence[str]) -> str:
     """Return a Markdown table, a row a way."""
     heads = ["way", "texts/s (least to most)", *(f"× {base}" for base in bases)]
-    heads += ["share of the limit", "p50 / p90 / p99, ms", "client's cores"]
+    heads += ["share of the limit", "cosine", "p50 / p90 / p99, ms", "client's cores"]
     return markdown(heads, [cells_of(row, bases) for row in rows])
 
 
@@ -94,6 +114,7 @@ def cells_of(row: Row, bases: Sequence[str]) -> list[str]:
     cells = [row.name, f"{row.texts_per_second:.0f} ({row.least:.0f} to {row.most:.0f})"]
     cells += [f"{row.ratios[base]:.2f}" if base in row.ratios else "" for base in bases]
     cells.append("" if row.fixed_arrivals else f"{row.share:.2f}")
+    cells.append("" if row.cosine is None else f"{row.cosine:.4f}")
     cells.append(" / ".join(milliseconds(value) for value in row.latency_ms.values()))
     cells.append("" if row.connections is None else f"{row.client_cores:.3f}")
     return cells

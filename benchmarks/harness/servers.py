@@ -43,9 +43,14 @@ class Server:
     """Function from the reply's JSON to the vector."""
 
 
-def artifact_of(precision: Precision) -> Path:
-    """Return the default model's export in the service's cache; export it if it is missing."""
+def artifact_of(precision: Precision, checkpoint: Path | None = None) -> Path:
+    """Return the export of a checkpoint or the default model in the service's cache.
+
+    A missing export is made.
+    """
     command = [sys.executable, "-m", "service", "export", "--precision", precision]
+    if checkpoint is not None:
+        command += ["--model", str(checkpoint)]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Path(found.stdout.strip())
 

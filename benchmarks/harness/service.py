@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from pathlib import Path
+
+import numpy as np
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts.opening import find_checkpoint, open_artifact
+from service.engines.contract import Floats
 from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
@@ -55,8 +59,16 @@ class InProcess:
 
     def __call__(self, texts: list[str]) -> float:
         """Return the seconds for all texts, in requests of 100."""
+        return self._encode(texts)[0]
 
-        async def run() -> float:
+    def vectors(self, texts: list[str]) -> np.ndarray:
+        """Return the vectors `[text, feature]`."""
+        return np.array(self._encode(texts)[1])
+
+    def _encode(self, texts: list[str]) -> tuple[float, list[Floats | None]]:
+        """Return the seconds for all texts, and their vectors."""
+
+        async def run() -> tuple[float, list[Floats | None]]:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
             inference = Inference(
                 self._artifact, self._vectors, self._tokenizer, engines, EVERYTHING
@@ -64,13 +76,14 @@ class InProcess:
             last = self._artifact.manifest.config.num_hidden_layers
             wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
 
-            async def encode(part: list[str]) -> None:
+            async def encode(part: list[str]) -> list[Floats | None]:
                 prepared = await inference.prepare(part, Options(truncate=True), ANYBODY, "encode")
-                await inference.encode(prepared, wanted)
+                encoded = await inference.encode(prepared, wanted)
+                return [text.pooled for text in encoded]
 
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]
             started = time.perf_counter()
-            await asyncio.gather(*(encode(part) for part in parts))
-            return time.perf_counter() - started
+            vectors = await asyncio.gather(*(encode(part) for part in parts))
+            return time.perf_counter() - started, list(itertools.chain(*vectors))
 
         return asyncio.run(run())

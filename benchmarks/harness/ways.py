@@ -36,6 +36,8 @@ class Way:
     run: Callable[[list[str], float | None], Measured]
     connections: int | None = None
     """Number of connections; None in process."""
+    cosine: float | None = None
+    """Least cosine with sentence-transformers' vectors in float32; None for these themselves."""
     paced_by: str | None = None
     """Name of the way whose rate in the same round sets the arrival rate; None in closed loop."""
 
@@ -61,12 +63,17 @@ class Sample:
     latencies_ms: list[float]
 
 
-def in_process(system: str, precision: Precision, seconds: Callable[[list[str]], float]) -> Way:
+def in_process(
+    system: str,
+    precision: Precision,
+    seconds: Callable[[list[str]], float],
+    cosine: float | None = None,
+) -> Way:
     """Return the way of a function that returns the seconds for all texts."""
-    return Way(system, precision, lambda texts, _: Measured(seconds(texts)))
+    return Way(system, precision, lambda texts, _: Measured(seconds(texts)), cosine=cosine)
 
 
-def over_http(running: Running, connections: Sequence[int]) -> list[Way]:
+def over_http(running: Running, connections: Sequence[int], cosine: float) -> list[Way]:
     """Return a closed loop for each number of connections, and arrivals at 0.7 of the last rate."""
     server = running.server
 
@@ -76,7 +83,7 @@ def over_http(running: Running, connections: Sequence[int]) -> list[Way]:
                 result = running.load(running.requests(texts), count, rate)
             return Measured(result.seconds, result.cpu_seconds, result.latencies_ms)
 
-        return Way(server.name, server.precision, run, count, paced_by)
+        return Way(server.name, server.precision, run, count, cosine, paced_by)
 
     closed = [way(count) for count in connections]
     return [*closed, way(OPEN_CONNECTIONS, closed[-1].name)]

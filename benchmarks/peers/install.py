@@ -11,13 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testing.process import clean_environment
+
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = HERE.parents[1] / ".bench"
-PEERS = ("infinity", "litserve")
+PEERS = ("sentence_transformers", "fastembed", "ctranslate2", "infinity", "litserve")
 
 
 class InstallError(Exception):
-    """Failed installation of a peer; the message is pip's last line."""
+    """Failed installation of a peer; the message is the last line of the failed command."""
 
 
 def python_of(peer: str) -> Path:
@@ -42,7 +44,15 @@ def python_of(peer: str) -> Path:
 
 
 def run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Run a command with the model hub offline.
+
+    Raises:
+        InstallError: the command fails.
+
+    """
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=clean_environment()
+    )
     if done.returncode != 0:
         raise InstallError((done.stderr.strip() or "no reason given").splitlines()[-1])
 

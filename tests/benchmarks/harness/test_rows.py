@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from benchmarks.harness.rows import content, percentiles, summarise, table
+from benchmarks.harness.rows import FASTEST_PEER, content, percentiles, summarise, table
 from tests.benchmarks.harness.ways import BASES, SAMPLES, WAYS, sample
 
 
@@ -24,13 +24,13 @@ def test_percentiles():
 
 def test_ratios_are_medians_of_the_rounds(rows):
     ratios = {row.name: row.ratios for row in rows}
-    assert ratios["ours, in process"] == {"st, in process": 2}
-    assert ratios["ours, HTTP, 16 connections"] == {"st, in process": 0.75, "peer": 3}
-    assert ratios["ours, HTTP, fixed arrivals"] == {}
+    assert ratios["Headscope, in process"] == {"st, in process": 2, FASTEST_PEER: 2}
+    assert ratios["Headscope, HTTP, 16 connections"] == {"st, in process": 0.75, FASTEST_PEER: 3}
+    assert ratios["Headscope, HTTP, fixed arrivals"] == {}
 
 
 def test_a_row_gives_medians_and_spread(rows):
-    row = rows[3]
+    row = rows[4]
     assert (row.least, row.texts_per_second, row.most) == (10, 15, 20)
     assert row.share == 0.015
     assert row.latency_ms["p50"] == statistics.median([1, 2, 3, 4, 5])
@@ -38,9 +38,12 @@ def test_a_row_gives_medians_and_spread(rows):
 
 def test_the_table_has_a_cell_for_everything(rows):
     lines = table(rows, BASES).splitlines()
-    assert {line.count(" | ") for line in lines} == {6}
+    assert {line.count(" | ") for line in lines} == {7}
     assert lines[2].startswith("| st, in process | 20 (10 to 40) | 1.00 |")
-    assert "| ours, HTTP, 16 connections | 15 (10 to 20) | 0.75 | 3.00 | 0.01" in lines[5]
+    assert (
+        "| Headscope, HTTP, 16 connections | 15 (10 to 20) | 0.75 | 3.00 | 0.01 | 0.9999 |"
+        in lines[6]
+    )
 
 
 def test_json_has_every_sample(rows):

@@ -60,7 +60,7 @@ def test_a_server_that_ends():
 
 def test_ways_over_http_run_a_server_that_is_paused_between_them():
     with running(server(), "a") as started:
-        closed, paced = over_http(started, [2])
+        closed, paced = over_http(started, [2], 0.9)
         assert (closed.name, paced.name) == (
             "stand-in, HTTP, 2 connections",
             "stand-in, HTTP, fixed arrivals",
