@@ -32,8 +32,8 @@ SWITCH_SECONDS = 0.001
 """Time after which a thread gives up Python's global lock to another that waits. With Python's own
 5 ms, the event loop waits so long in each round while other threads tokenise long texts."""
 START_SWITCH_SECONDS = 0.0002
-"""The same during a start: a thread that reads files or loads a model waits so long, after each
-system call, for the thread that imports."""
+"""`SWITCH_SECONDS` of a start: a thread that reads files waits up to this time, after each system
+call, for the thread that imports."""
 GARBAGE_THRESHOLDS = gc.get_threshold()
 START_OBJECTS = 100_000
 """Number of new objects after which garbage is collected during a start."""

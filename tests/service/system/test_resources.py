@@ -151,7 +151,8 @@ def test_idle_threads_of_openmp_rest(
 
 
 def test_garbage_is_collected_rarely_during_a_start() -> None:
-    usual, seconds = gc.get_threshold(), sys.getswitchinterval()
+    before, seconds = gc.get_threshold(), sys.getswitchinterval()
+    usual = resources.GARBAGE_THRESHOLDS
     try:
         resources.begin_start()
         assert gc.get_threshold()[0] == resources.START_OBJECTS > 100 * usual[0]
@@ -161,5 +162,5 @@ def test_garbage_is_collected_rarely_during_a_start() -> None:
         assert gc.get_threshold() == usual
     finally:
         gc.unfreeze()
-        gc.set_threshold(*usual)
+        gc.set_threshold(*before)
         sys.setswitchinterval(seconds)
