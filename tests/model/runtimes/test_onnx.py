@@ -187,7 +187,7 @@ def test_memory_of_waiting_outputs_goes_back_to_the_system(onnx: OnnxRuntime) ->
     del maps[1:]
     onnx.release_memory()
     released = memory_bytes("self", "VmRSS") - before
-    assert held >= 2**28
+    assert held >= 0.9 * 2**28, "less what the process returned meanwhile"
     assert released <= held / 2
     assert np.array_equal(maps[0], copy)
     for kept, again in zip(hidden, onnx.hidden_states(batch, range(3)), strict=True):
