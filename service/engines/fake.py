@@ -7,7 +7,6 @@ known exactly.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 
@@ -156,8 +155,7 @@ def _of_target(text: bytes, target: Target, hidden_size: int) -> TargetOutput:
 
 
 def _numbers(text: bytes, what: str, shape: tuple[int, ...]) -> Floats:
-    """Return numbers in [0, 1) from a hash, of 24 bits each."""
-    digest = hashlib.shake_128(what.encode())
+    digest = hashlib.blake2b(what.encode(), digest_size=8)
     digest.update(text)
-    bits = np.frombuffer(digest.digest(4 * math.prod(shape)), np.uint32) >> 8
-    return (bits.astype(np.float32) * np.float32(2**-24)).reshape(shape)
+    seed = int.from_bytes(digest.digest())
+    return np.random.default_rng(seed).random(shape, np.float32)

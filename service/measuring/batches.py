@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,14 @@ TEXT_TOKENS = 256
 """Maximum tokens of a measured text; a larger batch has several texts."""
 BATCH_TOKENS = (16, 128, 512)
 """Tokens of the measured batches; forecasts of larger batches extrapolate from the last two."""
-MOST_SECONDS = 0.05
-"""Maximum predicted seconds of a batch to measure, since every start waits for it."""
+MOST_SECONDS = (math.inf, 1.0, 0.05)
+"""Maximum predicted seconds of each of these batches, since every start waits for them. The first
+batch is no good base for a prediction: it is the slowest per token."""
 PADDED_TOKENS = 32
 """Maximum tokens of the longest text of the batches that measure the cost of padding."""
 ROUNDS = 3
-"""Number of rounds of these batches, of which the fastest counts. OpenVINO compiles kernels in the
-first one."""
+"""Number of rounds of each measurement, of which the fastest counts. OpenVINO compiles kernels in
+the first one."""
 TasksOf = Callable[[Sequence[int]], Sequence[Task]]
 """Function from the lengths of texts to the tasks of a batch."""
 
@@ -32,11 +34,11 @@ def measured_batches(
 ) -> list[tuple[int, float]]:
     """Measure batches of growing sizes, with `engine.concurrency` calls at once.
 
-    The time of a size is the slowest call of a round, in the faster of two rounds: the first round
-    may allocate memory, and either may be disturbed by other processes. A batch that would take
-    longer than `MOST_SECONDS` is not computed: it gets as many seconds a token as the batch before,
-    which is up to 1.5 times too long, so that no deadline is promised that cannot be met. The first
-    real batches correct it.
+    The time of a size is the slowest call of a round, in the fastest round: the first ones may
+    allocate memory or compile kernels, and any may be disturbed by other processes. A batch that
+    would take longer than `MOST_SECONDS` is not computed: it gets as many seconds a token as the
+    batch before, which is up to 1.5 times too long, so that no deadline is promised that cannot be
+    met. The first real batches correct it.
 
     Args:
         engine: an engine that is not in use yet.
@@ -53,13 +55,15 @@ def measured_batches(
     """
     measured: list[tuple[int, float]] = []
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
-        for size in sorted({min(size, batch_tokens) for size in BATCH_TOKENS}):
+        sizes = zip(BATCH_TOKENS, MOST_SECONDS, strict=True)
+        most_of = {min(size, batch_tokens): most for size, most in reversed([*sizes])}
+        for size, most in sorted(most_of.items()):
             lengths = _lengths(size, min(longest, TEXT_TOKENS))
-            if measured and (seconds := _expected(measured, sum(lengths))) > MOST_SECONDS:
+            if measured and (seconds := _expected(measured, sum(lengths))) > most:
                 measured.append((sum(lengths), seconds))
                 continue
             tasks = tasks_of(lengths)
-            seconds = min(_slowest(engine, tasks, threads) for _ in range(2))
+            seconds = min(_slowest(engine, tasks, threads) for _ in range(ROUNDS))
             measured.append((sum(task.tokens for task in tasks), seconds))
     return measured
 
@@ -86,7 +90,7 @@ def measured_cost(
     length = min(longest, PADDED_TOKENS) // 2 * 2
     tokens = 4 * length
     allowed = 0 < tokens <= measured[-1][0]
-    if not allowed or _expected(measured, tokens) > MOST_SECONDS:
+    if not allowed or _expected(measured, tokens) > MOST_SECONDS[-1]:
         return BatchCost()
     lengths = [min(length, BATCH_TOKENS[0])], [length] * 4, [length] + [length // 2] * 6
     batches = [tasks_of(lengths_of_batch) for lengths_of_batch in lengths]

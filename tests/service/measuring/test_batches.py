@@ -43,7 +43,7 @@ def test_batches_grow_to_two_texts_and_the_faster_of_a_size_counts(
 ) -> None:
     engine = Clocked(FakeClock(monkeypatch))
     found = measured_batches(engine, TEXTS, 2048, 512)
-    assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
+    assert engine.batches == [[16]] * ROUNDS + [[128]] * ROUNDS + [[256, 256]] * ROUNDS
     assert found == [(size, pytest.approx(0.00005 * size)) for size in (16, 128, 512)]
 
 
@@ -56,7 +56,7 @@ def test_no_batch_is_larger_than_any_and_no_text_longer(monkeypatch: pytest.Monk
 def test_a_batch_that_would_take_long_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Clocked(FakeClock(monkeypatch), seconds=0.0002)
     found = measured_batches(engine, TEXTS, 512, 512)
-    assert engine.batches == [[16]] * 2 + [[128]] * 2
+    assert engine.batches == [[16]] * ROUNDS + [[128]] * ROUNDS
     assert found == [(size, pytest.approx(0.0002 * size)) for size in (16, 128, 512)]
 
 
@@ -74,7 +74,7 @@ def test_as_many_calls_go_side_by_side_as_the_engine_takes() -> None:
 def test_maps_are_those_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Clocked(FakeClock(monkeypatch))
     measured_batches(engine, maps_of(CONFIG), 512, 512)
-    assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
+    assert engine.batches == [[16]] * ROUNDS + [[128]] * ROUNDS + [[256, 256]] * ROUNDS
     (task,) = maps_of(CONFIG)([16])
     assert task == MapsTask(task.queries, task.queries, 0, tuple(range(CONFIG.num_attention_heads)))
 
@@ -136,10 +136,10 @@ def test_what_interrupts_one_round_of_a_size_does_not_count(
 ) -> None:
     class Interrupted(Clocked):
         def run(self, tasks: Sequence[Task]) -> list[Output]:
-            if len(self.batches) == 5:
+            if len(self.batches) == 2 * ROUNDS + 1:
                 self.clock.now += 9.0
             return super().run(tasks)
 
     engine = Interrupted(FakeClock(monkeypatch))
     found = measured_batches(engine, TEXTS, 512, 512)
-    assert found[-1] == (512, pytest.approx(0.256)), "the first round"
+    assert found[-1] == (512, pytest.approx(0.00005 * 512))
