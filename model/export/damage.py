@@ -17,6 +17,8 @@ def add_checks(
     references: Sequence[dict[Key, Floats]],
     candidates: Sequence[dict[Key, Floats]],
     alone: Sequence[Mapping[Key, Floats]],
+    *,
+    of_texts: bool = True,
 ) -> None:
     """Add the tensors of both checks to the tensors of a batch of texts.
 
@@ -24,6 +26,7 @@ def add_checks(
         references: PyTorch's tensors of each text.
         candidates: the artifact's tensors of each text in the batch.
         alone: the artifact's tensors of each text in a batch of its own.
+        of_texts: whether the batch is of real texts, whose vectors have a bound of their own.
 
     """
     for reference, candidate, own in zip(references, candidates, alone, strict=True):
@@ -33,6 +36,7 @@ def add_checks(
             if key.kind in ("hidden", "pooled")
         }
         pooled = Key("pooled")
-        checks[replace(pooled, check="text")] = reference[pooled], candidate[pooled]
+        if of_texts:
+            checks[replace(pooled, check="text")] = reference[pooled], candidate[pooled]
         for key, (expected, actual) in checks.items():
             reference[key], candidate[key] = expected, actual

@@ -173,9 +173,10 @@ def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Ver
         batch = pack(texts)
         references = torch_tensors(modules.encoder, batch, vectors, modules.head)
         candidates = runtime_tensors(runtime, batch, vectors)
-        if coarse and number < TEXT_BATCHES:
+        of_texts = number < TEXT_BATCHES
+        if coarse and (of_texts or len(texts) > 1):
             alone = [runtime_tensors(runtime, pack([text]), vectors)[0] for text in texts]
-            add_checks(references, candidates, alone)
+            add_checks(references, candidates, alone, of_texts=of_texts)
         if modules.decoder is not None:
             add_targets(modules.decoder, runtime, batch, (references, candidates))
         for reference, candidate in zip(references, candidates, strict=True):
