@@ -81,7 +81,7 @@ async def queued_work_is_dropped(clients: int) -> list[Gate]:
         connections = [await Connection.to(service.port) for _ in range(clients)]
         for connection in connections:
             connection.send(request("/encode", body(GOOD[:4])))
-        while await service.metric("headscope_queue_tokens") < 4 * clients:
+        while await service.metric("headscope_queue_texts") < 4 * clients:
             await asyncio.sleep(0.01)
         for connection in connections:
             connection.abort()
