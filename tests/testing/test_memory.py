@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from testing.memory import MEBIBYTE, family_bytes, forget_peak, memory_bytes
+from testing.memory import family_bytes, forget_peak, memory_bytes
 
 
 def test_resident_memory_is_psutils() -> None:
@@ -19,11 +19,17 @@ def test_resident_memory_is_psutils() -> None:
 
 
 def test_the_peak_counts_anew() -> None:
-    large = b"x" * (64 * MEBIBYTE)
-    most = memory_bytes(os.getpid(), "VmHWM")
-    del large
-    forget_peak(os.getpid())
-    assert memory_bytes(os.getpid(), "VmHWM") < most - 32 * MEBIBYTE
+    """In a process of its own, whose memory no other test has filled."""
+    code = "import sys; x = b'x' * 2**26; del x; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        most = memory_bytes(process.pid, "VmHWM")
+        assert most > 2**26
+        forget_peak(process.pid)
+        assert memory_bytes(process.pid, "VmHWM") < most - 2**25
 
 
 def test_a_family_is_all_descendants() -> None:
