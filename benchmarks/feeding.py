@@ -20,7 +20,6 @@ from pathlib import Path
 from benchmarks.front_end import CONNECTIONS, processor_seconds
 from benchmarks.harness.report import markdown
 from benchmarks.harness.texts import read_workload
-from testing.blocking import ask
 from testing.generators import check_right, generate
 from testing.load import Job
 from testing.memory import family
@@ -37,7 +36,7 @@ def serving(workers: int) -> Iterator[Service]:
     options = ["--engine", "fake", "--log-level", "error", "--workers", str(workers)]
     command = [sys.executable, "-m", "service", "serve", *options, "--port", str(port)]
     with Service(command, port, environment=clean_environment()) as service:
-        service.wait_until(lambda: ask(port, "/health/ready").status == 200, seconds=60)
+        service.wait_until_ready()
         yield service
 
 

@@ -22,7 +22,7 @@ MOST_SECONDS = (math.inf, 1.0, 0.05)
 batch is no good base for a prediction: it is the slowest per token."""
 PADDED_TOKENS = 32
 """Maximum tokens of the longest text of the batches that measure the cost of padding."""
-ROUNDS = 3
+ROUNDS = 2
 """Number of rounds of each measurement, of which the fastest counts. OpenVINO compiles kernels in
 the first one."""
 TasksOf = Callable[[Sequence[int]], Sequence[Task]]
