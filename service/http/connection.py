@@ -150,7 +150,9 @@ class HttpProtocol(StrictReader):
             return
         self._running.disconnected = True
         self._running.message_event.set()
-        if report := cast(Scope, self._running.scope)["on_disconnect"]:
+        scope = cast(Scope, self._running.scope)
+        scope.pop("whole_body", None)  # a request that has not begun is told instead
+        if report := scope["on_disconnect"]:
             report()
 
     def refuse(self, error: ServiceError) -> None:

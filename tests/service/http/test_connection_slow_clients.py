@@ -231,6 +231,33 @@ class Alone:
         self.answered.set()
 
 
+class Left(Alone):
+    """Server whose client sends a request and leaves before the request begins."""
+
+    messages: list[str]
+
+    async def _answer(self, scope: Scope, receive: Receive, _: Send) -> None:
+        self.messages = ["whole body"] if "whole_body" in scope else []
+        self.messages.append((await receive())["type"])
+        self.answered.set()
+
+
+@pytest.mark.anyio
+async def test_a_request_whose_client_left_before_it_began_is_told() -> None:
+    server, pair = Left(0), socket.socketpair()
+    with pair[0]:
+        lost = HttpProtocol.data_received
+
+        def receive_and_lose(self: HttpProtocol, data: bytes) -> None:
+            lost(self, data)
+            self.connection_lost(None)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HttpProtocol, "data_received", receive_and_lose)
+            await server.open(*pair)
+    assert server.messages == ["http.disconnect"]
+
+
 @pytest.mark.anyio
 async def test_who_reads_slowly_but_steadily_gets_everything() -> None:
     """The client reads at four times the minimum rate, for far longer than the timeout: a machine
