@@ -6,6 +6,7 @@
     ├── Unauthorized             401     Validation   with WWW-Authenticate
     ├── UnknownModel             404     Validation   none of several models has the name
     ├── RequestTimeout           408     Validation   the client sends too slowly
+    ├── AnotherModel             409     Validation   another fingerprint than the expected one
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── RequestTooLarge          413     Validation   its work would take too much memory
@@ -102,6 +103,12 @@ class RequestTimeout(ServiceError):
 
     status, title, slug, error_type = 408, "Request timed out", "request-timeout", "Validation"
     retryable = True
+
+
+class AnotherModel(ServiceError):
+    """The model has another fingerprint than the request expects."""
+
+    status, title, slug, error_type = 409, "Another model", "another-model", "Validation"
 
 
 class BodyTooLarge(ServiceError):

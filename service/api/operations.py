@@ -17,7 +17,7 @@ from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.accept import prefers
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.route import name_model, service_of
+from service.api.wire.route import answered_by, name_model, service_of
 from service.engines.contract import BatchCost
 from service.health.peers import SILENT
 from service.health.readiness import ANSWER_SECONDS
@@ -87,6 +87,8 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
     if state.models.several_answer and model is None:
         content["models"] = [describe(state.settings, served) for served in state.models]
     response = JSONResponse(content)
+    if model is not None or not state.models.several_answer:
+        answered_by(request, chosen)
     if model is not None:
         name_model(response, state.models, model, chosen)
     return response

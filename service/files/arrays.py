@@ -8,12 +8,12 @@ https://huggingface.co/docs/safetensors. Ragged arrays are concatenated; text i 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, BinaryIO
 
 import numpy as np
 
-from service.files.fields import LENGTHS, Array
+from service.files.fields import LENGTHS, NO_METADATA, Array
 from service.files.parts import Part, Spec, write_head
 
 CU_SEQLENS = "cu_seqlens"
@@ -74,7 +74,9 @@ def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
                 write_npy(stream, spec, chunks(parts, name))
 
 
-def write_safetensors(file: BinaryIO, parts: Sequence[Part]) -> None:
+def write_safetensors(
+    file: BinaryIO, parts: Sequence[Part], metadata: Mapping[str, str] = NO_METADATA
+) -> None:
     """Write all arrays as safetensors, without padding, as the binary format of `POST /encode`."""
-    for name in write_head(file, specs_of(parts), {}):
+    for name in write_head(file, specs_of(parts), metadata):
         file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))

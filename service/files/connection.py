@@ -12,7 +12,7 @@ from headscope import Client, HeadscopeError, NoConnection, Retries
 from headscope.wire import JSON, Answer, words_of_error
 from service.files.options import UsageError
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.notices import NO_NOTICES, Notices
+from service.inference.text_warnings import NO_WARNINGS, Warnings
 
 PATIENT = Retries(
     count=7,
@@ -69,8 +69,8 @@ class Connection:
             self._client = Client(url, api_key=api_key, timeout=REQUEST_SECONDS, retries=retries)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        self.notices: list[Notices] = []
-        """Notices of each reply so far."""
+        self.warnings: list[Warnings] = []
+        """Warnings of each reply so far."""
         self._first: dict[str, str | None] = {}
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Connection:
             route: path of the route.
             body: JSON of the request.
             accept: media type of the reply.
-            repeated: whether the texts were sent before; their notices do not count again.
+            repeated: whether the texts were sent before; their warnings do not count again.
 
         Raises:
             RefusedRequest: the service rejects the request.
@@ -112,7 +112,7 @@ class Connection:
             self._check(fingerprint)
         content = self._accepted(answer)
         if not repeated:
-            self.notices.append(_notices(answer.headers))
+            self.warnings.append(_warnings(answer.headers))
         return content
 
     def _answer(self, route: str, body: Mapping[str, object] | None, accept: str) -> Answer:
@@ -151,9 +151,9 @@ class Connection:
             )
 
 
-def _notices(headers: Mapping[str, str]) -> Notices:
-    """Return the notices of a reply; none if a proxy has replaced their headers."""
+def _warnings(headers: Mapping[str, str]) -> Warnings:
+    """Return the warnings of a reply; none if a proxy has replaced their headers."""
     try:
-        return Notices.of_headers(headers)
+        return Warnings.of_headers(headers)
     except ValueError:
-        return NO_NOTICES
+        return NO_WARNINGS

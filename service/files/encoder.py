@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from service.files.fields import TextArrays
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 
 
 class Refused(NamedTuple):
@@ -39,8 +39,8 @@ class Encoder(Protocol):
         """Maximum characters of a window."""
 
     @property
-    def notices(self) -> Notices:
-        """Notices about the texts computed so far."""
+    def warnings(self) -> Warnings:
+        """Warnings about the texts computed so far."""
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Start the computation of a window, with each text in one batch.

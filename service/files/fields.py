@@ -22,6 +22,11 @@ ROWS, LENGTHS = "rows", "lengths"
 number of entries of each text in ragged fields."""
 
 
+FINGERPRINT = "model_fingerprint"
+"""Key of the model's fingerprint in the metadata of Parquet and safetensors files."""
+NO_METADATA: Mapping[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Field:
     """Array of a text."""

@@ -26,7 +26,7 @@ from service.files.options import Encoding, UsageError
 from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
-from service.inference.notices import NO_NOTICES, Notices
+from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.evaluation import batches_by_length
@@ -84,7 +84,7 @@ class LocalEncoder:
         if encoding.kind == "tokens":
             most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
             self.window_characters = min(self.window_characters, most)
-        self.notices = NO_NOTICES
+        self.warnings = NO_WARNINGS
         if encoding.kind == "importance":  # each window takes a forward pass for every head
             heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
             least = CHARACTERS_PER_TOKEN * self._batch_tokens
@@ -111,7 +111,7 @@ class LocalEncoder:
                     places.append(place)
                     tokenized.append(outcome)
         lacking = len(tokenized) if self._tokenizer.lacks_prompt(self._options) else 0
-        self.notices += Notices.of(tokenized, lacking)
+        self.warnings += Warnings.of(tokenized, lacking)
         lengths = [len(text.input_ids) for text in tokenized]
         pending: Pending = []
         if tokenized:

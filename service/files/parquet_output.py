@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size, L layers, N heads, D output featu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.files.columns import with_rows
-from service.files.fields import FIELDS, LENGTHS, Array, Field
+from service.files.fields import FIELDS, LENGTHS, NO_METADATA, Array, Field
 from service.files.inputs import Place
 from service.files.options import Kind
 from service.files.parquet import Schema
@@ -25,7 +25,12 @@ GROUP_BYTES = 16 * 2**20
 
 
 def write_parquet(
-    file: BinaryIO, kind: Kind, schema: Schema, parts: Sequence[Part], places: Iterable[Place]
+    file: BinaryIO,
+    kind: Kind,
+    schema: Schema,
+    parts: Sequence[Part],
+    places: Iterable[Place],
+    metadata: Mapping[str, str] = NO_METADATA,
 ) -> None:
     """Write a row for each text; neighbouring parts share a row group."""
     fields = FIELDS[kind]
@@ -37,7 +42,8 @@ def write_parquet(
             if writer is None:
                 added = {field.name for field in fields}
                 kept = [name for name in table.column_names if name not in added]
-                writer = pq.ParquetWriter(file, table.schema, use_dictionary=kept)
+                of_file = table.schema.with_metadata({**(table.schema.metadata or {}), **metadata})
+                writer = pq.ParquetWriter(file, of_file, use_dictionary=kept)
             group.append(table)
             if sum(part_table.nbytes for part_table in group) >= GROUP_BYTES:
                 _write(writer, group)

@@ -25,7 +25,7 @@ from service.files.fields import FIELDS, Array, TextArrays
 from service.files.options import Encoding, Kind, UsageError
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.notices import NO_NOTICES, Notices
+from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.measuring.evaluation import batches_by_length
 
 REQUESTS_AT_ONCE = 4
@@ -63,7 +63,7 @@ class RemoteEncoder:
             (tried,) = self._request(["a text"])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
-        connection.notices.clear()  # drop the notices of the trial text
+        connection.warnings.clear()  # drop the warnings of the trial text
         self._shapes = _shapes_of(encoding.kind, tried)
         if connection.fingerprint is None:
             say(
@@ -88,9 +88,9 @@ class RemoteEncoder:
         self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "requests")
 
     @property
-    def notices(self) -> Notices:
-        """Notices of the service about the texts computed so far."""
-        return sum(self._connection.notices, NO_NOTICES)
+    def warnings(self) -> Warnings:
+        """Warnings of the service about the texts computed so far."""
+        return sum(self._connection.warnings, NO_WARNINGS)
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Send the texts in requests of similar length."""

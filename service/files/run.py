@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from service.engines.contract import Engine
 from service.files.arrays import write_npz, write_safetensors, write_vectors
 from service.files.columns import write_jsonl
 from service.files.encoder import Encoder, Outcome, Pending, Refused
-from service.files.fields import FIELDS, ROWS, joined
+from service.files.fields import FIELDS, FINGERPRINT, ROWS, joined
 from service.files.importance import importance_table
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
@@ -81,7 +81,9 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             with _encoder(options, settings, say, engine) as encoder:
                 work.begin(_job(options, surveyed, encoder))
                 _encode(options, surveyed, encoder, work)
-            return _write_output(options, surveyed, work, say)
+                fingerprint = encoder.identity["fingerprint"]
+            metadata = {FINGERPRINT: str(fingerprint)} if fingerprint else {}
+            return _write_output(options, surveyed, work, metadata, say)
         except KeyboardInterrupt:
             say(f"stopped; the same command resumes {work.folder}")
             raise
@@ -128,7 +130,7 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
                 _finish(options, started.popleft(), work, progress)
         while started:
             _finish(options, started.popleft(), work, progress)
-        for sentence in encoder.notices.sentences():
+        for sentence in encoder.warnings.sentences():
             progress.say(sentence)
 
 
@@ -178,7 +180,13 @@ def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
         say(f"skipped {row.where}: {row.problem}")
 
 
-def _write_output(options: FileOptions, surveyed: Survey, work: WorkFolder, say: Say) -> int:
+def _write_output(
+    options: FileOptions,
+    surveyed: Survey,
+    work: WorkFolder,
+    metadata: Mapping[str, str],
+    say: Say,
+) -> int:
     """Write the output from its parts, and return the exit code."""
     kind = options.encoding.kind
     parts = list(read_parts(work.folder))
@@ -193,15 +201,15 @@ def _write_output(options: FileOptions, surveyed: Survey, work: WorkFolder, say:
             case ".npz":
                 write_npz(file, parts)
             case ".safetensors":
-                write_safetensors(file, parts)
+                write_safetensors(file, parts, metadata)
             case ".jsonl":
                 write_jsonl(file, kind, parts, surveyed.places(whole=True))
             case _:
                 from service.files.parquet import Schema
                 from service.files.parquet_output import write_parquet
 
-                places = surveyed.places(whole=True)
-                write_parquet(file, kind, surveyed.schema or Schema(), parts, places)
+                schema, places = surveyed.schema or Schema(), surveyed.places(whole=True)
+                write_parquet(file, kind, schema, parts, places, metadata)
     if kind == "importance":
         say(importance_table(parts))
     surveyed.check_unchanged()

@@ -14,8 +14,8 @@ from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
 from service.http.key_file import KeyFile
 from service.http.keys import ApiKeys
-from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.notices import HEADERS
+from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
+from service.inference.text_warnings import HEADERS
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.http_metrics import HttpMetrics
@@ -27,6 +27,7 @@ REQUEST_HEADERS = (
     "accept",
     "x-request-id",
     "x-request-timeout-ms",
+    EXPECT_HEADER,
 )
 """Headers that pages of other origins may send."""
 RESPONSE_HEADERS = (

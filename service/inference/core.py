@@ -33,7 +33,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
@@ -118,10 +118,10 @@ class Inference:
         lengths = [len(text.input_ids) for text in texts]
         caller.correct_place(sum(lengths))
         lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
-        notices = Notices.of(texts, lacking)
-        self.engines.observer.tokenized(lengths, notices.counts())
+        warnings = Warnings.of(texts, lacking)
+        self.engines.observer.tokenized(lengths, warnings.counts())
         seconds = time.monotonic() - began
-        timings = Timings(sum(lengths), began, seconds, notices=notices)
+        timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         size, check = characters(inputs), self.require_use
         return PreparedTexts(texts, caller, scheduler, timings, size, check)
 
@@ -139,8 +139,8 @@ class Inference:
             targets, options, caller, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in tokenized)
-        seconds, notices = time.monotonic() - began, Notices.of(tokenized)
-        more = Timings(tokens, began, seconds, notices=notices)
+        seconds, warnings = time.monotonic() - began, Warnings.of(tokenized)
+        more = Timings(tokens, began, seconds, warnings=warnings)
         texts = [
             dataclasses.replace(text, target=target)
             for text, target in zip(prepared.texts, tokenized, strict=True)

@@ -13,7 +13,7 @@ from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.pooling import PoolingName
 from service.engines.contract import Ablated, Floats
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.scheduler import Scheduler
@@ -34,10 +34,10 @@ class PreparedTexts:
     """Function that rejects a use; see `Inference.require_use`."""
 
     def recount(self) -> None:
-        """Count tokens and notices again after texts were cut below the model's limit."""
-        notices = self.timings.notices
+        """Count tokens and warnings again after texts were cut below the model's limit."""
+        warnings = self.timings.warnings
         self.timings.tokens = sum(len(text.input_ids) for text in self.texts)
-        self.timings.notices = Notices.of(self.texts, notices.prompt_missing)
+        self.timings.warnings = Warnings.of(self.texts, warnings.prompt_missing)
 
     def mark_truncated(self, cut: Sequence[bool]) -> None:
         """Mark texts as truncated that were cut before tokenisation.

@@ -6,7 +6,8 @@ import hashlib
 
 from model.artifact.manifest import Artifact
 
-FINGERPRINT_HEADER = "x-fingerprint"
+FINGERPRINT_HEADER = "x-model-fingerprint"
+EXPECT_HEADER = "x-expect-fingerprint"
 FINGERPRINT_CHARACTERS = 16
 STAND_IN = "PyTorch in place of the engine"
 
@@ -18,7 +19,7 @@ def fingerprint_of(artifact: Artifact, provider: str, *, stand_in: bool = False)
     the tolerance of the artifact's verification. For other precisions, it has its own.
 
     Args:
-        artifact: artifact of the model; its SHA-256 covers name, weights and precision.
+        artifact: artifact of the model; its SHA-256 covers name, weights, tokenizer and precision.
         provider: provider of the artifact's engine.
         stand_in: whether PyTorch answers in place of the engine.
 

@@ -1,11 +1,11 @@
-"""Timings of a request's steps, and the notices about its texts."""
+"""Timings of a request's steps, and the warnings about its texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.inference.notices import NO_NOTICES, Notices
+from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.scheduler.submission import TaskResult
 
 
@@ -13,7 +13,7 @@ from service.scheduler.submission import TaskResult
 class Timings:
     """Seconds of each consecutive step of a request; for a streamed reply, so far.
 
-    Notices are included because they also go to the headers of every reply.
+    Warnings are included because they also go to the headers of every reply.
     """
 
     tokens: int
@@ -23,7 +23,7 @@ class Timings:
     tokenization_seconds: float
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
-    notices: Notices = NO_NOTICES
+    warnings: Warnings = NO_WARNINGS
 
     def __add__(self, other: Timings) -> Timings:
         """Add the timings of two consecutive parts of a request."""
@@ -33,7 +33,7 @@ class Timings:
             self.tokenization_seconds + other.tokenization_seconds,
             self.queue_seconds + other.queue_seconds,
             self.inference_seconds + other.inference_seconds,
-            self.notices + other.notices,
+            self.warnings + other.warnings,
         )
 
     def add(self, results: Sequence[TaskResult[object]]) -> None:

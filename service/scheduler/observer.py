@@ -13,12 +13,12 @@ from service.scheduler.lanes import LaneName
 class Observer(Protocol):
     """Receiver of a scheduler's events, for metrics."""
 
-    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
         """Count a request's texts.
 
         Args:
             lengths: number of tokens of each text.
-            notices: number of texts by name of their notice.
+            warnings: number of texts by name of their warning.
 
         """
 

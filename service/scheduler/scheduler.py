@@ -153,8 +153,8 @@ class Scheduler:
         tokens = sum(task.tokens for task in tasks)
         if caller.promise:
             caller.promise.keep(tokens)
-        self._admit(lane, Demand.of_tokenized(caller, len(tasks), tokens), push)
         caller.submitted_to(self.engine.name)
+        self._admit(lane, Demand.of_tokenized(caller, len(tasks), tokens), push)
         try:
             results = await self._answered(lane, submission)
         except EngineTimeout:  # account for the seconds so far, though it needed more

@@ -45,7 +45,7 @@ class Caller:
     promise: Promise | None = None
     """All work that the request will submit, for which its deadline has to leave time."""
     submitted_to: Callable[[str], None] = field(default=_ignore, compare=False, repr=False)
-    """Function that is called with the engine's name when tasks of the request are queued."""
+    """Function that is called with the engine's name before tasks of the request are queued."""
     place: Promise | None = None
     """Tokens of the request's texts, admitted before tokenisation; see `Scheduler.hold_place`."""
     reservation: Reservation | None = None

@@ -34,7 +34,7 @@ class ModelFamilies:
             _MODEL,
             buckets=INPUT_TOKENS,
         )
-        self.notices = {
+        self.warnings = {
             "truncated": counter("headscope_truncated_inputs", "Truncated inputs.", _MODEL),
             "prompt_missing": counter(
                 "headscope_prompt_missing_inputs",
@@ -47,7 +47,7 @@ class ModelFamilies:
                 _MODEL,
             ),
         }
-        """Name of a notice → counter."""
+        """Name of a warning → counter."""
         self.batch_texts = histogram(
             "headscope_batch_texts", "Texts of a batch.", _LANE, buckets=TEXTS
         )
@@ -139,7 +139,7 @@ class ModelMetrics:
         self._input_tokens = families.input_tokens.labels(model)
         self._lanes: dict[str, LaneSeries] = {}
         """Series of each lane, which are looked up once."""
-        for metric in (*families.notices.values(), families.engine_restarts, families.degraded):
+        for metric in (*families.warnings.values(), families.engine_restarts, families.degraded):
             metric.labels(model)
         for result in VERIFICATION_RESULTS:
             families.verified_batches.labels(model, result)
@@ -186,12 +186,12 @@ class ModelMetrics:
         """Record the restart of a failed engine."""
         self._all.engine_restarts.labels(self._model).inc()
 
-    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
-        """Count the inputs of a request, and the notices about them."""
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
+        """Count the inputs of a request, and the warnings about them."""
         for length in lengths:
             self._input_tokens.observe(length)
-        for name, count in notices.items():
-            self._all.notices[name].labels(self._model).inc(count)
+        for name, count in warnings.items():
+            self._all.warnings[name].labels(self._model).inc(count)
 
     def queued(self, lane: str, tokens: int, texts: int) -> None:
         """Set the tokens and texts that wait in a lane."""

@@ -77,8 +77,8 @@ class Recorder:
         self.inputs: list[tuple[list[int], dict[str, int]]] = []
         self.refusals: list[tuple[LaneName, str]] = []
 
-    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
-        self.inputs.append((list(lengths), dict(notices)))
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
+        self.inputs.append((list(lengths), dict(warnings)))
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         self.finished.append((lane, [task.tokens for task in tasks], seconds))

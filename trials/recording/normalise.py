@@ -20,7 +20,7 @@ VOLATILE_HEADERS = {
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
-    "x-fingerprint",
+    "x-model-fingerprint",
 }
 """Headers whose presence is recorded, but not their values."""
 UNORDERED_HEADERS = {"allow"}

@@ -18,11 +18,11 @@ from headscope.explanation import Explanation, OccludedSpan, TokenMatch, WordPai
 from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
-from headscope.notices import Notices, TextWarning
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
 from headscope.sending import Retries
 from headscope.service_results import Difference, Info, ServedModel, Verification
+from headscope.text_warnings import TextWarning, Warnings
 from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 
@@ -46,7 +46,6 @@ __all__ = [
     "Link",
     "NoConnection",
     "NotFound",
-    "Notices",
     "OccludedSpan",
     "Overloaded",
     "Rank",
@@ -64,6 +63,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Verification",
+    "Warnings",
     "Word",
     "WordPair",
     "attention",

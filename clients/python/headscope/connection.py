@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 import httpx
 
-from headscope.notices import Notices
 from headscope.sending import Retries, Session
+from headscope.text_warnings import Warnings
 from headscope.wire import Answer, Lost, Send
 
 CONNECT_SECONDS = 5.0
@@ -76,14 +76,27 @@ class BaseClient(ABC, Generic[Transport, Http]):
         """Return the client of HTTP."""
 
     @property
-    def notices(self) -> Notices:
+    def warnings(self) -> Warnings:
         """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-        return self._session.notices
+        return self._session.warnings
 
     @property
     def fingerprint(self) -> str | None:
         """Fingerprint of the model that gave the last result; None without the header."""
         return self._session.fingerprint
+
+    @property
+    def expect_fingerprint(self) -> str | None:
+        """Fingerprint of the model that has to answer; None, the default, for any model.
+
+        Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
+        `Refused` with status 409, before anything is computed.
+        """
+        return self._session.expect_fingerprint
+
+    @expect_fingerprint.setter
+    def expect_fingerprint(self, fingerprint: str | None) -> None:
+        self._session.expect_fingerprint = fingerprint
 
     def _request(self, step: Send) -> httpx.Request:
         silence = min(step.silence_seconds, step.seconds)

@@ -92,8 +92,8 @@ def read(
 
     """
     try:
-        session.notices.note(answer.headers)
-        session.fingerprint = answer.headers.get("x-fingerprint")
+        session.warnings.note(answer.headers)
+        session.fingerprint = answer.headers.get("x-model-fingerprint")
         result = call.read_part(answer.content, part)
     except NOT_OURS as error:
         address = session.url + call.path
@@ -102,6 +102,7 @@ def read(
             answer.status,
             request_id=answer.headers.get("x-request-id"),
         ) from error
+    _check_expected(call, answer, session)
     fingerprints |= {session.fingerprint} if session.fingerprint else set()
     if len(fingerprints) > 1:
         raise InvalidReply(
@@ -111,3 +112,23 @@ def read(
             request_id=answer.headers.get("x-request-id"),
         )
     return result
+
+
+def _check_expected(call: Call[P, Any], answer: Answer, session: Session) -> None:
+    """Raise if a model of another fingerprint than the expected one has answered.
+
+    Services of before `x-expect-fingerprint` ignore that header.
+
+    Raises:
+        InvalidReply: the message names both fingerprints.
+
+    """
+    expected = session.expect_fingerprint
+    if call.body is None or expected in (None, session.fingerprint):
+        return
+    raise InvalidReply(
+        f"{session.url} answered with the model {session.fingerprint or 'without a fingerprint'}, "
+        f"and expect_fingerprint is {expected}",
+        answer.status,
+        request_id=answer.headers.get("x-request-id"),
+    )

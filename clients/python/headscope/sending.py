@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.errors import DeadlineExceeded, HeadscopeError, NoConnection
-from headscope.notices import Notices
 from headscope.service_results import Info
+from headscope.text_warnings import Warnings
 from headscope.wire import JSON, Answer, Lost, Send, Step, Wait, refusal
 
 MAX_TIMEOUT_MS = 999_999_999
@@ -68,10 +68,12 @@ class Session:
     jitter: Callable[[], float] = random.random
     infos: dict[str | None, Info] = field(default_factory=dict)
     """Information about models by name, requested once each."""
-    notices: Notices = field(default_factory=Notices)
+    warnings: Warnings = field(default_factory=Warnings)
     """Counts of texts that may not be computed as the caller expects."""
     fingerprint: str | None = None
     """Fingerprint of the model that gave the last result."""
+    expect_fingerprint: str | None = None
+    """Fingerprint of the only model whose results the caller accepts; None for any model."""
 
     @property
     def deadline(self) -> float:
@@ -101,15 +103,18 @@ class Request:
         content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
         return cls(path, content, accept)
 
-    def step(self, seconds: float, silence_seconds: float) -> Send:
+    def step(self, seconds: float, session: Session) -> Send:
         """Return the step that sends the request, and asks for a reply within the time left."""
         headers = {"accept": self.accept}
+        silence_seconds = session.retries.silence_seconds
         if self.content is not None:
             milliseconds = 1000 * min(seconds, silence_seconds)
             headers |= {
                 "content-type": JSON,
                 "x-request-timeout-ms": str(max(1, int(min(milliseconds, MAX_TIMEOUT_MS)))),
             }
+            if session.expect_fingerprint is not None:
+                headers["x-expect-fingerprint"] = session.expect_fingerprint
         method = "GET" if self.content is None else "POST"
         return Send(method, self.path, headers, self.content, seconds, silence_seconds)
 
@@ -133,7 +138,7 @@ def answered(
     retries, address = session.retries, session.url + request.path
     attempt, error = 0, None
     while (left := deadline - session.clock()) > 0:
-        outcome = yield request.step(left, retries.silence_seconds)
+        outcome = yield request.step(left, session)
         may_succeed = retries.may_succeed(outcome)
         if isinstance(outcome, Answer):
             if not may_succeed:

@@ -30,7 +30,7 @@ class Meta(BaseModel):
 
     api_version: ApiVersion
     billed_units: BilledUnits
-    warnings: list[str] | None = Field(None, description="Absent without notices.")
+    warnings: list[str] | None = Field(None, description="Absent without warnings.")
 
 
 def new_id() -> str:
@@ -51,5 +51,5 @@ def embedded(version: str, timings: Timings) -> dict[str, object]:
 
 def _meta(version: str, units: dict[str, int], timings: Timings) -> dict[str, object]:
     meta = {"api_version": {"version": version}, "billed_units": units}
-    warnings = timings.notices.sentences()
+    warnings = timings.warnings.sentences()
     return meta | {"warnings": warnings} if warnings else meta

@@ -11,7 +11,7 @@ from pydantic_core import PydanticKnownError
 
 from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
-from service.api.wire.notices import NoticedReply, notice_field
+from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.inference.timings import Timings
 from service.request_context import ErrorForm
 
@@ -55,7 +55,7 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class InfinityReply(NoticedReply):
+class InfinityReply(WarnedReply):
     """Fields of every reply beside its results."""
 
     model: str
@@ -73,5 +73,5 @@ def envelope(kind: str, model: str, timings: Timings) -> dict[str, object]:
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "id": f"infinity-{uuid.uuid4()}",
         "created": int(time.time()),
-        **notice_field(timings.notices),
+        **warning_field(timings.warnings),
     }

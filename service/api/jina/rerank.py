@@ -16,9 +16,9 @@ from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
 from service.api.vllm.errors import with_vllm_errors
 from service.api.voyage import rerank as voyage
-from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.text_warnings import WarnedReply, warning_field
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
@@ -50,7 +50,7 @@ class TokenUsage(BaseModel):
     prompt_tokens: int
 
 
-class RerankReply(NoticedReply):
+class RerankReply(WarnedReply):
     """Results, the most relevant document first."""
 
     id: str
@@ -94,7 +94,7 @@ async def rerank(
                 "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
                 "results": body.ranks(ranking, documents=body.return_documents),
                 "meta": searched("1", len(body.documents), ranking.timings),
-                **notice_field(ranking.timings.notices),
+                **warning_field(ranking.timings.warnings),
             }
 
         return await reply.json(content, ranking.timings)

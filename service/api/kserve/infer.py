@@ -125,7 +125,8 @@ async def infer(request: Request, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
     chosen = model_of_path(request, model)
     asked = await read_request(request, service_of(request).settings.max_client_batch_size)
-    return await answered(request, chosen, model, lambda: _infer(request, asked))
+    engine = asked.request.parameters.backend
+    return await answered(request, chosen, model, lambda: _infer(request, asked), engine)
 
 
 async def _infer(request: Request, asked: InferInputs) -> Response:
@@ -140,7 +141,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
     names: dict[str, object] = {"model_name": chosen.name, "model_version": VERSION}
     if body.id is not None:
         names = {"id": body.id, **names}
-    if counts := prepared.timings.notices.counts():
+    if counts := prepared.timings.warnings.counts():
         names["parameters"] = counts
     answering = Answering(inference, prepared, names, options, selection)
     maps, outputs = None, []

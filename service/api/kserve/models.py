@@ -13,8 +13,15 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
+from service.api.wire.expected_model import check_expected
 from service.api.wire.model_path import MODEL_PARAMETER
-from service.api.wire.route import answered_by, name_model, service_of
+from service.api.wire.route import (
+    answered_by,
+    context_of,
+    fingerprint_of,
+    name_model,
+    service_of,
+)
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
 from service.models.served import ServedModel
 
@@ -117,5 +124,6 @@ def describe(model: ServedModel) -> ModelMetadata:
 
 
 def _named(response: Response, request: Request, model: ServedModel) -> Response:
+    check_expected(context_of(request).headers, fingerprint_of(request))
     name_model(response, service_of(request).models, request.path_params["model"], model)
     return response

@@ -13,7 +13,7 @@ import orjson
 
 from service.api.wire.json_pieces import ITEMS, list_pieces, object_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
-from service.api.wire.notices import notice_field
+from service.api.wire.text_warnings import warning_field
 from service.inference.alignment.matching import Method
 from service.inference.alignment.pairs import Pair, PreparedPairs
 from service.inference.alignment.word_alignments import WordAlignment
@@ -48,7 +48,7 @@ class AlignmentReply:
         """Write the reply as JSON."""
         prepared = self.prepared
         names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
-        head = names | notice_field(prepared.texts.timings.notices) | {"results": []}
+        head = names | warning_field(prepared.texts.timings.warnings) | {"results": []}
         yield orjson.dumps(head).removesuffix(b"]}")
         every = zip(prepared.pairs, prepared.truncated, alignments, strict=True)
         for number, columns in enumerate(every):

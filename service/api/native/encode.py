@@ -129,7 +129,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     with reserve(request, predicted, held=held, advice=None) as reply:
         encodings = await inference.encode(prepared, options)
         layers = {"layers": [*options.layers]} if options.layers else {}
-        header = Header(model.name, prepared.engine, layers, prepared.timings.notices)
+        header = Header(model.name, prepared.engine, layers, prepared.timings.warnings)
         parts: Sequence[Part | Unwritten]
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)

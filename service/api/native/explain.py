@@ -124,7 +124,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     with reserve(request, size, held=held, advice=None) as reply:
         explanations = await explainer.explain(size)
         prepared = explainer.prepared
-        header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)
+        header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.warnings)
         write = explain_safetensors if binary else explain_json
         parts = await asyncio.to_thread(write, header, prepared.texts, explanations)
         return reply.response(parts, SAFETENSORS if binary else JSON, prepared.timings)
@@ -177,7 +177,7 @@ async def explained_by_matches(
         pairs = await matcher.matches()
         matched = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
         check_size(matched, limit, FEWER, binary=True)
-        header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.notices)
+        header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.warnings)
         parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
         return reply.response(parts, JSON, matcher.timings)
 

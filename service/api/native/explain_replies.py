@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from service.api.native.replies import Usage
-from service.api.wire.notices import NoticedReply
+from service.api.wire.text_warnings import WarnedReply
 
 
 class PairText(BaseModel):
@@ -85,7 +85,7 @@ class ExplainResult(BaseModel):
     )
 
 
-class ExplainReply(NoticedReply):
+class ExplainReply(WarnedReply):
     """JSON reply of `POST /explain`."""
 
     model: str

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.api.wire.media import SAFETENSORS
-from service.api.wire.notices import NoticedReply
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reply_headers import Responses
+from service.api.wire.text_warnings import WarnedReply
 
 Vectors = list[list[float]] | list[list[list[float]]] | str | None
 
@@ -41,7 +41,7 @@ class EncodeResult(TextResult):
     mlp: Vectors = Field(None, description="Output of the feed-forward part.")
 
 
-class EncodeReply(NoticedReply):
+class EncodeReply(WarnedReply):
     """JSON reply of `POST /encode`."""
 
     model: str
@@ -93,7 +93,7 @@ class AlignResult(BaseModel):
     )
 
 
-class AlignReply(NoticedReply):
+class AlignReply(WarnedReply):
     """Reply of `POST /align`."""
 
     model: str

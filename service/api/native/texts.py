@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.notices import notice_field
 from service.api.wire.route import ModelRequest
-from service.inference.notices import NO_NOTICES, Notices
+from service.api.wire.text_warnings import warning_field
+from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
@@ -187,13 +187,13 @@ class Header:
     backend: str
     fields: Mapping[str, list[int]]
     """Further fields: `layers` of /encode, `layers` and `heads` of /attention."""
-    notices: Notices = NO_NOTICES
+    warnings: Warnings = NO_WARNINGS
 
     @property
     def names(self) -> dict[str, object]:
         """JSON fields before the results."""
         names = {"model": self.model, "backend": self.backend, **self.fields}
-        return names | notice_field(self.notices)
+        return names | warning_field(self.warnings)
 
 
 def targets_of(texts: Sequence[TokenizedText]) -> list[TokenizedText]:
@@ -260,7 +260,7 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
         "tokens": [text.tokens for text in texts],
         "offsets": [text.offsets for text in texts],
         "usage": usage(texts),
-        **notice_field(header.notices),
+        **warning_field(header.warnings),
     }
     names = {"model": header.model, "backend": header.backend}
     of_targets: dict[str, object] = {}

@@ -9,7 +9,7 @@ from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.cohere.quantization import VectorForm
@@ -24,8 +24,8 @@ from service.api.openai.errors import ERRORS
 from service.api.openai.request import EmbeddingsRequest
 from service.api.openai.token_ids import read_token_ids
 from service.api.wire.media import Unwritten
-from service.api.wire.notices import NoticedReply, notice_field
-from service.api.wire.route import JsonRoute, model_of, service_of
+from service.api.wire.route import JsonRoute, fingerprint_of, model_of, service_of
+from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.timings import Timings
@@ -53,13 +53,16 @@ class EmbeddingsUsage(BaseModel):
     total_tokens: int
 
 
-class EmbeddingsReply(NoticedReply):
+class EmbeddingsReply(WarnedReply):
     """Reply of `POST /v1/embeddings`."""
 
     object: Literal["list"]
     data: list[EmbeddingItem]
     model: str
     usage: EmbeddingsUsage
+    system_fingerprint: str = Field(
+        description="Fingerprint of the model, as in the header `x-model-fingerprint`."
+    )
 
 
 @router.post(
@@ -82,10 +85,10 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
     prepared = await prepare_embedding(request, wanted)
     await body.cut(prepared.texts)
-    return await answer(request, prepared, list_form(model.name, body.vector_form))
+    return await answer(request, prepared, list_form(request, model.name, body.vector_form))
 
 
-def list_form(model: str, vector_form: VectorForm) -> ListForm:
+def list_form(request: Request, model: str, vector_form: VectorForm) -> ListForm:
     """Return OpenAI's format of a list of vectors."""
 
     def item(number: int, vector: Floats) -> Unwritten:
@@ -95,7 +98,13 @@ def list_form(model: str, vector_form: VectorForm) -> ListForm:
 
     def closing(timings: Timings) -> bytes:
         usage = {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}
-        fields = {"model": model, "usage": usage, **notice_field(timings.notices)}
+        fingerprint = fingerprint_of(request)[1].decode()
+        fields = {
+            "model": model,
+            "usage": usage,
+            "system_fingerprint": fingerprint,
+            **warning_field(timings.warnings),
+        }
         return b"]," + orjson.dumps(fields)[1:]
 
     return ListForm(

@@ -12,8 +12,15 @@ from starlette.responses import Response
 
 from service.api.tei.errors import ERRORS
 from service.api.wire.etag import is_known
+from service.api.wire.expected_model import check_expected
 from service.api.wire.reserved import reserve
-from service.api.wire.route import answered_by, name_model, service_of
+from service.api.wire.route import (
+    answered_by,
+    context_of,
+    fingerprint_of,
+    name_model,
+    service_of,
+)
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
@@ -55,6 +62,7 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     state = service_of(request)
     model = state.models.supporting(query.model, _check_sparse)
     answered_by(request, model)
+    check_expected(context_of(request).headers, fingerprint_of(request))
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}

@@ -9,8 +9,8 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 
 from service.api.native.texts import LenientRequest
-from service.api.wire.notices import notice_field
 from service.api.wire.route import context_of
+from service.api.wire.text_warnings import warning_field
 from service.errors import Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
@@ -107,5 +107,5 @@ def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[
         "created": int(time.time()),
         "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, **usage},
-        **notice_field(timings.notices),
+        **warning_field(timings.warnings),
     }

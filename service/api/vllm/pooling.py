@@ -28,9 +28,9 @@ from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
-from service.api.wire.notices import NoticedReply
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.text_warnings import WarnedReply
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
@@ -93,7 +93,7 @@ class PoolingItem(BaseModel):
     data: list[list[float]] | list[float] | str
 
 
-class PoolingReply(NoticedReply):
+class PoolingReply(WarnedReply):
     """Pooler outputs, in the order of the request."""
 
     id: str

@@ -16,9 +16,9 @@ from service.api.drop_in.documents import Documents, shortened
 from service.api.vllm.errors import error_response
 from service.api.vllm.fields import VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
-from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import caller_of, model_of
+from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.inference.core import Inference
 from service.request_context import ErrorForm
 
@@ -77,7 +77,7 @@ class VllmRerankUsage(BaseModel):
     total_tokens: int
 
 
-class VllmRerankReply(NoticedReply):
+class VllmRerankReply(WarnedReply):
     """Results, the most relevant document first."""
 
     id: str
@@ -116,7 +116,7 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
                 "model": model.name,
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
                 "results": results,
-                **notice_field(ranking.timings.notices),
+                **warning_field(ranking.timings.warnings),
             }
 
         return await reply.json(content, ranking.timings)

@@ -13,9 +13,9 @@ from model.numerics.task_head import TaskConfig
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
-from service.api.wire.notices import NoticedReply
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.text_warnings import WarnedReply
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])
@@ -84,7 +84,7 @@ class Score(BaseModel):
     score: float
 
 
-class ScoreReply(NoticedReply):
+class ScoreReply(WarnedReply):
     """Scores in the order of the request."""
 
     id: str

@@ -15,9 +15,9 @@ from model.numerics.task_head import TaskConfig
 from service.api.drop_in.documents import NAMING, Documents
 from service.api.drop_in.ranking import ranked, ranker
 from service.api.native.texts import LenientRequest
-from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import model_of
+from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
 
@@ -62,7 +62,7 @@ class VoyageUsage(BaseModel):
     total_tokens: int
 
 
-class VoyageRerankReply(NoticedReply):
+class VoyageRerankReply(WarnedReply):
     """Results, the most relevant document first."""
 
     object: Literal["list"]
@@ -93,7 +93,7 @@ async def rerank(body: VoyageRerankRequest, request: Request) -> Response:
                 "data": [rank(index) for index in ranking.order()[: body.top_k]],
                 "model": model.name,
                 "usage": {"total_tokens": ranking.timings.tokens},
-                **notice_field(ranking.timings.notices),
+                **warning_field(ranking.timings.warnings),
             }
 
         return await reply.json(content, ranking.timings)

@@ -42,6 +42,7 @@ PROBLEMS: Responses = {
         401: "API key missing or wrong",
         404: "Unknown model",
         408: "The request took too long to send",
+        409: "The model has another fingerprint than the request expects",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
         421: "Unknown host",

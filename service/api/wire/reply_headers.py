@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from service.inference.fingerprint import FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
-from service.inference.notices import HEADERS, MEANINGS
+from service.inference.text_warnings import HEADERS, MEANINGS
 
 Responses = dict[int | str, dict[str, Any]]
 """Documented replies of a route by status, as FastAPI takes them."""

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
+from service.api.wire.expected_model import check_expected
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
@@ -105,8 +106,11 @@ class JsonRoute(APIRoute):
             context.error_form = schema.error_form
             body = validated(schema, content)
             model = service_of(request).models.supporting(body.model, body.check_model)
+            engine: str | None = getattr(body, "backend", None)
             return await answered(
-                request, model, body.model, lambda: self.endpoint(body=body, request=request)
+                *(request, model, body.model),
+                lambda: self.endpoint(body=body, request=request),
+                engine,
             )
 
         self.answer = handle
@@ -174,6 +178,7 @@ async def answered(
     model: ServedModel,
     asked: str | None,
     answer: Callable[[], Awaitable[Response]],
+    engine: str | None = None,
 ) -> Response:
     """Return the reply of a model, or of its twin if the model's heads are not verified.
 
@@ -182,17 +187,21 @@ async def answered(
         model: model to answer with.
         asked: model name in the request, if any.
         answer: function that computes the reply of the request's model.
+        engine: engine that the request names, if any.
 
     Raises:
+        AnotherModel: the request expects another fingerprint.
         ServiceError: the reply cannot be computed.
 
     """
     models = service_of(request).models
-    answered_by(request, model)
+    twin = models.twin_of(model)
+    answered_by(request, model, engine)
+    of_twin = [twin.fingerprint_header(engine)] if twin else []
+    check_expected(context_of(request).headers, fingerprint_of(request), *of_twin)
     try:
         response = await answer()
     except HeadsNotVerified:
-        twin = models.twin_of(model)
         if twin is None:
             raise
         model = twin
@@ -249,14 +258,21 @@ def model_of(request: Request) -> ServedModel:
     return model
 
 
-def answered_by(request: Request, model: ServedModel) -> None:
+def answered_by(request: Request, model: ServedModel, engine: str | None = None) -> None:
     """Note the model that answers a request; the reply, also an error, has its fingerprint.
 
     The fingerprint is that of the engine that takes the request's tasks; see `caller_of`.
     """
     context = context_of(request)
     context.model = model
-    context.fingerprint = model.fingerprint_header()
+    context.fingerprint = model.fingerprint_header(engine)
+
+
+def fingerprint_of(request: Request) -> tuple[bytes, bytes]:
+    """Return the header with the fingerprint of the model and the engine that answer a request."""
+    fingerprint = context_of(request).fingerprint
+    assert fingerprint is not None  # noqa: S101 - set before the endpoint runs
+    return fingerprint
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
@@ -284,7 +300,8 @@ def caller_of(request: Request) -> Caller:
         seconds = min(seconds, int(asked) / 1000)
 
     def submitted_to(engine: str) -> None:
-        context.fingerprint = model_of(request).fingerprint_header(engine)
+        context.fingerprint = own = model_of(request).fingerprint_header(engine)
+        check_expected(context.headers, own)
 
     return Caller(
         context.client,
@@ -370,9 +387,9 @@ class PartsResponse(Response):
 
 
 def timing_headers(timings: Timings) -> list[tuple[bytes, bytes]]:
-    """Return the headers of notices and, as text-embeddings-inference names them, times in ms."""
+    """Return the headers of warnings and, as text-embeddings-inference names them, times in ms."""
     return [
-        *((name.encode(), value.encode()) for name, value in timings.notices.headers().items()),
+        *((name.encode(), value.encode()) for name, value in timings.warnings.headers().items()),
         (b"x-tokenization-time", b"%d" % round(1000 * timings.tokenization_seconds)),
         (b"x-queue-time", b"%d" % round(1000 * timings.queue_seconds)),
         (b"x-inference-time", b"%d" % round(1000 * timings.inference_seconds)),

@@ -235,7 +235,7 @@ def test_vectors_of_two_models_are_never_mixed(kind):
     def changed(request: httpx.Request, _: int) -> httpx.Response:
         inputs = sent(request)["inputs"]
         reply = lengths_of(inputs)
-        reply.headers["x-fingerprint"] = "b" if "9" in inputs else "a"
+        reply.headers["x-model-fingerprint"] = "b" if "9" in inputs else "a"
         return reply
 
     with pytest.raises(
@@ -244,6 +244,23 @@ def test_vectors_of_two_models_are_never_mixed(kind):
         asked(kind, "embed", Service(changed), TEXTS)
     with Client(URL, transport=httpx.MockTransport(Service(changed))) as client:
         assert [client.embed(text).item() for text in ("8", "9")] == [8, 9]
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_no_vector_of_another_model_than_the_expected_one(ignored):
+    """The service refuses it; one of before the header ignores that, and the client refuses it."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["x-expect-fingerprint"] == "a"
+        reply = lengths_of(sent(request)["inputs"]) if ignored else problem(409, "a and b")
+        reply.headers["x-model-fingerprint"] = "b"
+        return reply
+
+    with Client(URL, transport=httpx.MockTransport(answer)) as client:
+        client.expect_fingerprint = "a"
+        with pytest.raises(InvalidReply if ignored else Refused) as refused:
+            client.embed("8")
+        assert ("the model b, and" if ignored else "409: a and b") in str(refused.value)
 
 
 def test_no_wait_beyond_the_deadline(kind):

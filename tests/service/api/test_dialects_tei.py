@@ -43,7 +43,7 @@ DIFFERENCES = {
     "GET /info: form of 200": "not described; its fields are held below",
     "GET /metrics: form of 200": "not described; Prometheus' own text",
     "POST /v1/embeddings lacks 422": "OpenAI's is 400",
-    "POST /v1/embeddings: form of 200": "notices, and vectors of other types",
+    "POST /v1/embeddings: form of 200": "warnings, and vectors of other types",
     **{
         f"POST /v1/embeddings takes {name}": "Jina's, Voyage's and vLLM's clients call this path"
         for name in (

@@ -12,7 +12,7 @@ import pytest
 from headscope.wire import Answer, refusal
 from service.files.connection import PATIENT, Connection, RefusedRequest, ServiceFailure
 from service.files.options import UsageError
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -62,13 +62,13 @@ HASTY = replace(PATIENT, first_wait_seconds=0.001)
 """The retries of a run, without their waits."""
 
 
-def test_notices_of_replies_are_kept(stub: Stub) -> None:
+def test_warnings_of_replies_are_kept(stub: Stub) -> None:
     """Headers that are not numbers are not this service's, and are ignored."""
     stub.replies = [(200, {"x-truncated": number}, b"{}") for number in ("2", "", "some")]
     connection = Connection(stub.url)
     for _ in range(3):
         connection.post("/encode", {}, "application/json")
-    assert connection.notices == [Notices(truncated=2), Notices(), Notices()]
+    assert connection.warnings == [Warnings(truncated=2), Warnings(), Warnings()]
 
 
 @pytest.mark.parametrize(("first", "then"), [("one", "two"), ("one", None), (None, "two")])
@@ -79,7 +79,8 @@ def test_another_model_ends_the_requests(
     """This includes refusals of a text; a refusal without the header may be a proxy's."""
     replies = [(200, first), (200, first), (status, then)]
     stub.replies = [
-        (code, {} if name is None else {"x-fingerprint": name}, b"{}") for code, name in replies
+        (code, {} if name is None else {"x-model-fingerprint": name}, b"{}")
+        for code, name in replies
     ]
     connection = Connection(stub.url)
     connection.post("/encode", {}, "*/*")

@@ -97,9 +97,9 @@ class AnotherModel:
         answer = self.send(client, *args, **fields)
         self.sent += 1
         headers = {**answer.headers}
-        headers.pop("x-fingerprint", None)
+        headers.pop("x-model-fingerprint", None)
         if self.change == "fingerprint":
-            headers["x-fingerprint"] = "old" if self.sent < 12 else "new"
+            headers["x-model-fingerprint"] = "old" if self.sent < 12 else "new"
         if self.change != "width" or self.sent < 12:
             return replace(answer, headers=headers)
         tensors = {name: array[..., :-1] for name, array in load(answer.content).items()}
@@ -109,7 +109,7 @@ class AnotherModel:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("fingerprint", "x-fingerprint was old, and is new; the written parts stay"),
+        ("fingerprint", "x-model-fingerprint was old, and is new; the written parts stay"),
         ("width", r"arrays were \[\[\d+\]\], and are \[\[\d+\]\]; the written parts stay"),
     ],
 )
@@ -152,4 +152,4 @@ def test_a_service_without_fingerprints_is_told(url: str, monkeypatch: pytest.Mo
     with contextlib.closing(Connection(url, "secret")) as connection:
         RemoteEncoder(connection, Encoding(), reported.append).close()
     (line,) = reported
-    assert "answers without x-fingerprint" in line
+    assert "answers without x-model-fingerprint" in line

@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors import safe_open
 
 from model.artifact.manifest import Artifact
 from service.errors import EngineFailed
 from service.files.options import UsageError
 from service.files.rows import InputFailure
+from service.inference.fingerprint import fingerprint_of
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
+from tests.service.several import fake_of
 
 FORMATS = (".npy", ".npz", ".safetensors", ".parquet", ".jsonl")
 
@@ -46,6 +49,18 @@ def test_what_stopped_goes_on(
     assert 0 < rest.texts <= len(TEXTS) - 30 * kept
     assert out.read_bytes() == whole.read_bytes()
     assert left(tmp_path) == {"rows.jsonl", whole.name, out.name}
+
+
+def test_a_file_names_its_model(
+    encode: Encode, rows: Path, artifact: Artifact, tmp_path: Path
+) -> None:
+    expected = fingerprint_of(artifact, fake_of(artifact).provider)
+    encode(rows, tmp_path / "out.parquet")
+    schema = pq.read_schema(tmp_path / "out.parquet")
+    assert schema.metadata[b"model_fingerprint"] == expected.encode()
+    encode(rows, tmp_path / "out.safetensors")
+    with safe_open(tmp_path / "out.safetensors", "numpy") as file:
+        assert file.metadata() == {"model_fingerprint": expected}
 
 
 def test_a_text_has_its_own_row(encode: Encode, rows: Path, tmp_path: Path) -> None:

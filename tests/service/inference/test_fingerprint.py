@@ -57,9 +57,9 @@ async def test_every_reply_of_a_model_has_its_fingerprint(artifact: Artifact) ->
         for path, body in ROUTES:
             answer = await client.post(path, json=body)
             assert answer.status_code == 200, (path, answer.text)
-            assert answer.headers.get_list("x-fingerprint") == [expected], path
+            assert answer.headers.get_list("x-model-fingerprint") == [expected], path
         refused = await client.post("/encode", json={"inputs": "a", "layer": 99})
-        assert (refused.status_code, refused.headers["x-fingerprint"]) == (422, expected)
+        assert (refused.status_code, refused.headers["x-model-fingerprint"]) == (422, expected)
 
 
 class Named(FakeEngine):
@@ -100,7 +100,7 @@ async def test_a_reply_has_the_fingerprint_of_the_engine_that_took_its_tasks(
             expected = fingerprint_of(
                 int8, engine.provider, stand_in=answer.json()["backend"] == "torch"
             )
-            assert answer.headers["x-fingerprint"] == expected
+            assert answer.headers["x-model-fingerprint"] == expected
             return expected
 
         assert await found("torch", before=True) == other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.scheduler.submission import TaskResult
 
@@ -24,7 +24,7 @@ def test_parts_that_went_one_after_the_other_add_up() -> None:
     assert both == Timings(7, 100.0, 0.75, 0.75, 3.0)
 
 
-def test_so_do_their_notices() -> None:
-    one, other = Notices(truncated=1), Notices(1, 2, 3)
-    both = Timings(3, 0.0, 0.0, notices=one) + Timings(4, 0.0, 0.0, notices=other)
-    assert both.notices == Notices(2, 2, 3)
+def test_so_do_their_warnings() -> None:
+    one, other = Warnings(truncated=1), Warnings(1, 2, 3)
+    both = Timings(3, 0.0, 0.0, warnings=one) + Timings(4, 0.0, 0.0, warnings=other)
+    assert both.warnings == Warnings(2, 2, 3)

@@ -59,7 +59,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
-    header = Header(model.name, prepared.engine, _selected(selection), prepared.timings.notices)
+    header = Header(model.name, prepared.engine, _selected(selection), prepared.timings.warnings)
     texts = prepared.texts
     check_places(selection, texts)
     writer: BinaryWriter | JsonWriter

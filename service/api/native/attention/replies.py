@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from service.api.native.replies import TextResult, Usage
-from service.api.wire.notices import NoticedReply
+from service.api.wire.text_warnings import WarnedReply
 
 
 class LargestWeights(BaseModel):
@@ -77,7 +77,7 @@ class AttentionResult(TextResult, TargetResult):
     )
 
 
-class AttentionReply(NoticedReply):
+class AttentionReply(WarnedReply):
     """JSON reply of `POST /attention`."""
 
     model: str

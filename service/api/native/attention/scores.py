@@ -28,7 +28,6 @@ from service.api.native.texts import (
 )
 from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
-from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reserved import reserve
 from service.api.wire.route import (
@@ -36,6 +35,7 @@ from service.api.wire.route import (
     caller_of,
     model_of,
 )
+from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.inference.attention.map_parts import MapPart, places
 from service.inference.attention.selection import AttentionSelection
 from service.inference.encoding import PreparedTexts
@@ -79,7 +79,7 @@ class HeadScoresResult(TextResult):
     weights: list[list[float]] = Field(description="`[Q][K]`; a row over all keys sums to 1.")
 
 
-class HeadScoresReply(NoticedReply):
+class HeadScoresReply(WarnedReply):
     """Reply of `POST /attention/scores`."""
 
     model: str
@@ -118,7 +118,7 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         "layer": layer,
         "head": head,
         "scale": scale(inference.config),
-        **notice_field(prepared.timings.notices),
+        **warning_field(prepared.timings.warnings),
     }
     held = size + working_bytes(inference, prepared)
     with reserve(request, size, held=held, advice=FEWER) as reply:

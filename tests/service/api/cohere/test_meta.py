@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from service.api.cohere.meta import embedded, new_id, searched
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 
 
@@ -23,7 +23,7 @@ def test_ids_are_uuids() -> None:
     assert embedded("2", Timings(7, 0.0, 0.0))["billed_units"] == {"input_tokens": 7}
 
 
-def test_notices_are_warnings() -> None:
-    timings = Timings(7, 0.0, 0.0, notices=Notices(truncated=1))
+def test_warnings_are_sentences() -> None:
+    timings = Timings(7, 0.0, 0.0, warnings=Warnings(truncated=1))
     warnings = ["1 text was cut to the most tokens"]
     assert embedded("2", timings)["warnings"] == searched("2", 1, timings)["warnings"] == warnings

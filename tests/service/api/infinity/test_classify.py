@@ -23,7 +23,7 @@ async def test_labels_are_sorted_as_transformers_pipeline_does(artifact: Artifac
         answer = await client.post("/classify", json=body)
         raw = await client.post("/classify", json=body | {"raw_scores": True})
     reply = answer.json()
-    assert reply.keys() - {"notices"} == {"object", "data", "model", "usage", "id", "created"}
+    assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage", "id", "created"}
     assert (reply["object"], reply["model"], len(reply["data"])) == ("classify", "small", 4)
     assert reply["usage"]["total_tokens"] == int(answer.headers["x-compute-tokens"])
     assert raw.json()["data"] == reply["data"]

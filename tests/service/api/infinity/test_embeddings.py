@@ -32,7 +32,7 @@ async def vectors(client: Client, **fields: Any) -> np.ndarray:
     answer = await client.post("/embeddings", json={"input": TEXTS, **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
-    assert reply.keys() - {"notices"} == {"object", "data", "model", "usage", "id", "created"}
+    assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage", "id", "created"}
     assert reply["object"] == "list"
     tokens = int(answer.headers["x-compute-tokens"])
     assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -29,7 +29,7 @@ async def test_documents_are_ranked_as_sentence_transformers_scores_them(
     body = BODY | {"raw_scores": raw, "return_documents": named, "top_n": 4, "model": "other"}
     response = await ranking.post("/rerank", json=body)
     reply = response.json()
-    assert reply.keys() - {"notices"} == {"object", "results", "model", "usage", "id", "created"}
+    assert reply.keys() - {"warnings"} == {"object", "results", "model", "usage", "id", "created"}
     assert (reply["object"], reply["model"]) == ("rerank", "cross")
     assert response.headers["x-model"] == "cross"
     tokens = int(response.headers["x-compute-tokens"])

@@ -24,7 +24,7 @@ async def test_replies_have_the_fields_of_both(ranking: Client, ranker: Ranker) 
         fields = {} if asked is None else {"return_documents": asked}
         answer = await ranking.post(URL, json=BODY | fields | {"top_n": 3})
         reply = answer.json()
-        assert reply.keys() - {"notices"} == {"id", "model", "usage", "results", "meta"}
+        assert reply.keys() - {"warnings"} == {"id", "model", "usage", "results", "meta"}
         tokens = int(answer.headers["x-compute-tokens"])
         assert reply["usage"] == {"total_tokens": tokens, "prompt_tokens": tokens}
         assert reply["meta"]["api_version"] == {"version": "1"}

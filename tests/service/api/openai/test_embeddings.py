@@ -24,8 +24,9 @@ async def vectors(client: httpx.AsyncClient, given: Any, **fields: Any) -> np.nd
     answer = await client.post(URL, json={"input": given, "model": "any", **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
-    assert reply.keys() - {"notices"} == {"object", "data", "model", "usage"}
+    assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage", "system_fingerprint"}
     assert reply["object"] == "list"
+    assert reply["system_fingerprint"] == answer.headers["x-model-fingerprint"]
     assert reply["usage"].keys() == {"prompt_tokens", "total_tokens"}
     tokens = reply["usage"]["prompt_tokens"]
     assert reply["usage"]["total_tokens"] == tokens == int(answer.headers["x-compute-tokens"])

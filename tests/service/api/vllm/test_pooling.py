@@ -26,7 +26,7 @@ async def pooled(client: Client, given: Any, **fields: Any) -> list[np.ndarray]:
     answer = await client.post("/pooling", json={"input": given, **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
-    assert reply.keys() - {"notices"} == {"id", "object", "created", "model", "data", "usage"}
+    assert reply.keys() - {"warnings"} == {"id", "object", "created", "model", "data", "usage"}
     assert reply["id"] == f"pooling-{answer.headers['x-request-id']}"
     assert reply["usage"]["prompt_tokens"] == int(answer.headers["x-compute-tokens"])
     assert [one["index"] for one in reply["data"]] == list(range(len(reply["data"])))

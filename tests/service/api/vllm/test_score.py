@@ -21,7 +21,7 @@ async def test_the_reply_has_vllms_form(client: Client) -> None:
     """At both paths, under each of its names; in the order of the request, not sorted."""
     answer = await client.post("/score", json=BODY | {"model": "other", "user": "u"})
     reply = answer.json()
-    assert reply.keys() - {"notices"} == {"id", "object", "created", "model", "data", "usage"}
+    assert reply.keys() - {"warnings"} == {"id", "object", "created", "model", "data", "usage"}
     assert reply["id"] == f"score-{answer.headers['x-request-id']}"
     assert (reply["object"], reply["model"]) == ("list", answer.headers["x-model"])
     assert abs(reply["created"] - time.time()) < 60

@@ -21,7 +21,7 @@ async def test_voyages_fields_are_answered_in_its_form(ranking: Client, ranker: 
     for fields in ({"truncation": True}, {"top_k": 2}, {"top_k": 3, "return_documents": True}):
         answer = await ranking.post(URL, json=BODY | fields)
         reply = answer.json()
-        assert reply.keys() - {"notices"} == {"object", "data", "model", "usage"}
+        assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage"}
         assert reply["usage"] == {"total_tokens": int(answer.headers["x-compute-tokens"])}
         assert [rank["index"] for rank in reply["data"]] == order[: fields.get("top_k")]
         for rank in reply["data"]:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.notices import HEADERS
+from service.inference.text_warnings import HEADERS
 
 
 @pytest.mark.anyio

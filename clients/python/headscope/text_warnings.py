@@ -22,7 +22,7 @@ class TextWarning(UserWarning):
 
 
 @dataclass
-class Notices:
+class Warnings:
     """Counts of texts in all replies to a client so far."""
 
     truncated: int = 0
@@ -49,5 +49,5 @@ class Notices:
                 setattr(self, name, getattr(self, name) + count)
             if first:
                 which = "text was" if count == 1 else "texts were"
-                message = f"{count} {which} {meaning}; see client.notices for all replies"
+                message = f"{count} {which} {meaning}; see client.warnings for all replies"
                 warnings.warn(message, TextWarning, stacklevel=2)

@@ -5,7 +5,7 @@ import warnings
 import httpx
 import pytest
 
-from headscope import AsyncClient, Client, Notices, TextWarning
+from headscope import AsyncClient, Client, TextWarning, Warnings
 from headscope.errors import InvalidReply
 from tests.clients.python.fake import INFO
 
@@ -30,7 +30,7 @@ def test_replies_are_counted_and_each_kind_is_warned_of_once():
         ]
         with warnings.catch_warnings(action="error"):
             client.info()
-        assert client.notices == Notices(truncated=4, prompt_missing=2, unknown_tokens=0)
+        assert client.warnings == Warnings(truncated=4, prompt_missing=2, unknown_tokens=0)
 
 
 @pytest.mark.anyio
@@ -38,13 +38,13 @@ async def test_the_other_client_counts_too():
     async with AsyncClient("http://there", transport=service(unknown_tokens="1")) as client:
         with pytest.warns(TextWarning, match="1 text was computed with more than a tenth"):
             await client.info()
-        assert client.notices == Notices(unknown_tokens=1)
+        assert client.warnings == Warnings(unknown_tokens=1)
 
 
 def test_nothing_is_counted_without_headers():
     with Client("http://there", transport=service()) as client:
         client.info()
-        assert client.notices == Notices()
+        assert client.warnings == Warnings()
 
 
 def test_a_header_that_is_no_number_is_not_of_this_service():

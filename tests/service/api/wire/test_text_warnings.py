@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from tests.service.api.kserve.wire import in_bytes, in_json
 from tests.service.harness import Client, serving
 from tests.service.several import fake_of, variant
@@ -26,31 +26,31 @@ PAIR = [[LONG, UNKNOWN], ["water", LONG]]
 Field = Callable[[Any], Any]
 
 
-def notices(reply: Any) -> Any:
-    return reply["notices"]
+def warnings(reply: Any) -> Any:
+    return reply["warnings"]
 
 
 def sentences(reply: Any) -> Any:
-    assert reply["meta"]["warnings"] == Notices(**COUNTS).sentences()
+    assert reply["meta"]["warnings"] == Warnings(**COUNTS).sentences()
     return COUNTS
 
 
 DIALECTS: dict[str, tuple[str, dict[str, Any], Field | None]] = {
-    "native": ("/encode", CUT, notices),
-    "native, attention": ("/attention", CUT, notices),
-    "native, explain": ("/explain", {"inputs": PAIR, "truncate": True}, notices),
-    "native, align": ("/align", {"inputs": PAIR, "truncate": True}, notices),
-    "native, scores": ("/attention/scores", CUT | {"layer": 0, "head": 0}, notices),
+    "native": ("/encode", CUT, warnings),
+    "native, attention": ("/attention", CUT, warnings),
+    "native, explain": ("/explain", {"inputs": PAIR, "truncate": True}, warnings),
+    "native, align": ("/align", {"inputs": PAIR, "truncate": True}, warnings),
+    "native, scores": ("/attention/scores", CUT | {"layer": 0, "head": 0}, warnings),
     "TEI": ("/embed", {"inputs": TEXTS}, None),
     "TEI, tokens": ("/embed_all", {"inputs": TEXTS}, None),
     "TEI, root": ("/", {"inputs": TEXTS}, None),
-    "Infinity": ("/embeddings", {"input": TEXTS}, notices),
+    "Infinity": ("/embeddings", {"input": TEXTS}, warnings),
     "Cohere": ("/v2/embed", {"texts": TEXTS, "input_type": "clustering"}, sentences),
-    "vLLM": ("/pooling", {"input": TEXTS, "truncate_prompt_tokens": -1}, notices),
+    "vLLM": ("/pooling", {"input": TEXTS, "truncate_prompt_tokens": -1}, warnings),
     "vLLM, pairs": (
         "/score",
         {"text_1": TEXTS[:2], "text_2": TEXTS[2:], "truncate_prompt_tokens": -1},
-        notices,
+        warnings,
     ),
 }
 
@@ -85,7 +85,7 @@ async def test_nothing_is_reported_of_texts_as_they_should_be(
         answer = await other.post(path, json=plain)
         assert answer.status_code == 200, answer.text
         assert not HEADERS.keys() & answer.headers.keys()
-        assert "notices" not in answer.text
+        assert "warnings" not in answer.text
         assert "warnings" not in answer.text
 
 
@@ -100,7 +100,7 @@ async def test_the_binary_form_has_them_in_its_metadata(client: Client) -> None:
         answer = await client.post(path, json=body, headers=accept)
         size = int.from_bytes(answer.content[:8], "little")
         metadata = json.loads(answer.content[8 : 8 + size])["__metadata__"]
-        assert json.loads(metadata["notices"]) == COUNTS
+        assert json.loads(metadata["warnings"]) == COUNTS
         assert HEADERS.items() <= answer.headers.items()
 
 
@@ -128,7 +128,7 @@ async def test_openais_client_takes_the_field(client: Client) -> None:
     theirs = openai.AsyncOpenAI(api_key="-", base_url=f"{client.base_url}/v1", http_client=client)
     reply = await theirs.embeddings.create(model="any", input=["water", UNKNOWN])
     assert len(reply.data) == 2
-    assert reply.model_extra == {"notices": {"prompt_missing": 2, "unknown_tokens": 1}}
+    assert reply.model_extra["warnings"] == {"prompt_missing": 2, "unknown_tokens": 1}
 
 
 async def test_a_prompt_that_is_given_is_not_missing(client: Client) -> None:
@@ -172,7 +172,7 @@ async def test_rankings_report_them(
         assert tei.headers["x-truncated"] == "1"
         del asked["max_tokens_per_doc"]
         infinity = await client.post("/rerank", json=asked)
-        assert infinity.json()["notices"] == {"truncated": 1}
+        assert infinity.json()["warnings"] == {"truncated": 1}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from service.inference.tokenization.tokenized import TokenizedText
 
 
 @dataclass(frozen=True, slots=True)
-class Notices:
+class Warnings:
     """Counts of a request's texts whose vectors the caller may not expect."""
 
     truncated: int = 0
@@ -20,8 +20,8 @@ class Notices:
     """Number of texts in which over a tenth of the tokens are the unknown token."""
 
     @classmethod
-    def of(cls, texts: Sequence[TokenizedText], prompt_missing: int = 0) -> Notices:
-        """Return the notices about tokenised texts.
+    def of(cls, texts: Sequence[TokenizedText], prompt_missing: int = 0) -> Warnings:
+        """Return the warnings about tokenised texts.
 
         Args:
             texts: texts of a request, as the model gets them.
@@ -31,9 +31,9 @@ class Notices:
         truncated = sum(text.truncated for text in texts)
         return cls(truncated, prompt_missing, sum(text.mostly_unknown for text in texts))
 
-    def __add__(self, other: Notices) -> Notices:
+    def __add__(self, other: Warnings) -> Warnings:
         """Add the counts of two parts of a request."""
-        return Notices(
+        return Warnings(
             self.truncated + other.truncated,
             self.prompt_missing + other.prompt_missing,
             self.unknown_tokens + other.unknown_tokens,
@@ -48,7 +48,7 @@ class Notices:
         return {HEADERS[name]: str(count) for name, count in self.counts().items()}
 
     @classmethod
-    def of_headers(cls, headers: Mapping[str, str]) -> Notices:
+    def of_headers(cls, headers: Mapping[str, str]) -> Warnings:
         """Parse the counts from the headers of a reply.
 
         Raises:
@@ -73,4 +73,4 @@ MEANINGS = {
 }
 HEADERS = {name: f"x-{name.replace('_', '-')}" for name in MEANINGS}
 """Name of a count → reply header."""
-NO_NOTICES = Notices()
+NO_WARNINGS = Warnings()

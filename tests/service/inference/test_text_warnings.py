@@ -1,4 +1,4 @@
-"""Counts of texts by notice, against transformers' truncation and unknown tokens."""
+"""Counts of texts by warning, against transformers' truncation and unknown tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
-from service.inference.notices import Notices
+from service.inference.text_warnings import Warnings
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 
@@ -36,7 +36,7 @@ def test_texts_are_counted_by_transformers_tokens(
     reference = AutoTokenizer.from_pretrained(small_checkpoint)
     whole = [reference(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
     unknown = [ids[:14].count(reference.unk_token_id) / max(1, len(ids[:14])) for ids in whole]
-    found = Notices.of(tokenizer.tokenize(TEXTS, Options(truncate=True)), prompt_missing=2)
+    found = Warnings.of(tokenizer.tokenize(TEXTS, Options(truncate=True)), prompt_missing=2)
     expected = sum(len(ids) > 14 for ids in whole), sum(share > 0.1 for share in unknown)
     assert expected == (1, 2)
     assert (found.truncated, found.unknown_tokens, found.prompt_missing) == (*expected, 2)
@@ -52,7 +52,7 @@ def test_a_text_that_is_cut_further_is_counted_by_what_is_left(tokenizer: TextTo
     (text,) = tokenizer.tokenize([KNOWN * 6 + UNKNOWN * 6], Options())
     assert text.mostly_unknown
     cut = shortened(text, 8, "right")
-    assert Notices.of([cut]) == Notices(truncated=1)
+    assert Warnings.of([cut]) == Warnings(truncated=1)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_a_prompt_is_missing_where_none_is_chosen(
 
 
 def test_headers_hold_the_numbers_that_are_not_0() -> None:
-    notices = Notices(2, 0, 1) + Notices(1, 0, 0)
-    assert notices.headers() == {"x-truncated": "3", "x-unknown-tokens": "1"}
-    assert Notices.of_headers(notices.headers()) == notices
-    assert Notices.of_headers({}) == Notices()
-    assert notices.sentences() == [
+    warnings = Warnings(2, 0, 1) + Warnings(1, 0, 0)
+    assert warnings.headers() == {"x-truncated": "3", "x-unknown-tokens": "1"}
+    assert Warnings.of_headers(warnings.headers()) == warnings
+    assert Warnings.of_headers({}) == Warnings()
+    assert warnings.sentences() == [
         "3 texts were cut to the most tokens",
         "1 text was computed with more than a tenth of unknown tokens",
     ]

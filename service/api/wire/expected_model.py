@@ -1,0 +1,44 @@
+"""Check of the model that a request expects, by the header `x-expect-fingerprint`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from service.errors import AnotherModel, Unprocessable
+from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS
+
+_HEADER = EXPECT_HEADER.encode()
+_FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)
+FingerprintHeader = tuple[bytes, bytes]
+"""Name and value of the reply header with a model's fingerprint."""
+
+
+def check_expected(
+    headers: Mapping[bytes, bytes], answering: FingerprintHeader, *others: FingerprintHeader
+) -> None:
+    """Raise if a request expects another model than the answering one.
+
+    Args:
+        headers: headers of the request.
+        answering: fingerprint of the model that answers.
+        others: fingerprints of models that may answer in its place.
+
+    Raises:
+        AnotherModel: the request expects a fingerprint that is none of these.
+        Unprocessable: the header is not a fingerprint.
+
+    """
+    expected = headers.get(_HEADER)
+    if expected is None or any(expected == value for _, value in (answering, *others)):
+        return
+    if not _FINGERPRINT.fullmatch(expected):
+        raise Unprocessable(
+            f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
+            f"header {answering[0].decode()} of replies"
+        )
+    raise AnotherModel(
+        f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering[1].decode()}: "
+        "vectors of the two cannot be compared; send the request to the expected model, or compute "
+        "the stored vectors again"
+    )
