@@ -33,6 +33,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
+from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
@@ -167,7 +168,9 @@ class Inference:
             return await finished(outputs, options, self.vectors)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
         vectors = None if projects else self.vectors
-        reduce = [Reduction(options, pooling, vectors) for pooling in poolings]
+        spans: Sequence[TextSpans | None] = options.spans or [None] * len(poolings)
+        texts = zip(poolings, spans, strict=True)
+        reduce = [Reduction(options, pooling, vectors, own) for pooling, own in texts]
         tasks = tasks_of(prepared, options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)

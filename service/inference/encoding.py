@@ -13,9 +13,10 @@ from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.pooling import PoolingName
 from service.engines.contract import Ablated, Floats
+from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenized import Places, TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 
@@ -95,6 +96,8 @@ class EncodeOptions:
     patches: tuple[HeadPatch, ...] = ()
     parts: tuple[PartName, ...] = ()
     """Parts to return, of the layer before each state."""
+    spans: Sequence[TextSpans] = ()
+    """Spans of each text, of which a vector each is returned; empty without spans."""
 
     @property
     def recomputes(self) -> bool:
@@ -114,7 +117,7 @@ class EncodeOptions:
         """
         pooling, last = manifest.sentence.pooling, manifest.config.num_hidden_layers
         own = (self.pooling or pooling) == pooling and set(self.states) == {last}
-        if self.pooled and own:
+        if (self.pooled or self.spans) and own:
             yield "vectors"
         if self.tokens or self.ablated or self.recomputes or not own:
             yield "heads"
@@ -130,10 +133,14 @@ class TextEncoding:
     """Pooled vector `[D]` of the kept features, or `[layers, D]` with `layers`."""
     parts: Mapping[PartName, Floats] = field(default_factory=dict)
     """Requested parts by name, each of the shape of `tokens`."""
+    spans: Floats | None = None
+    """Vector of each span `[n, D]`, or `[layers, n, D]` with `layers`."""
+    places: Places | None = None
+    """Start and end of each span in code points, `[n, 2]`."""
 
     @property
     def arrays(self) -> dict[str, Floats]:
         """Arrays that were requested, by their names in replies."""
-        named = {"embeddings": self.tokens, "pooled": self.pooled}
+        named = {"embeddings": self.tokens, "pooled": self.pooled, "span_vectors": self.spans}
         arrays = {name: array for name, array in named.items() if array is not None}
         return arrays | {str(name): array for name, array in self.parts.items()}

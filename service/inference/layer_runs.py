@@ -20,11 +20,11 @@ import numpy as np
 
 from model.artifact.layer_parts import LayerStep, PartName
 from model.config.encoder import EncoderConfig
-from model.numerics.pooling import pool
 from service.engines.contract import Floats, LayerTask, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.attention.stream import LAYER_BYTES
 from service.inference.encoding import EncodeOptions, HeadPatch, PreparedTexts, TextEncoding
+from service.inference.layer_vectors import encoding_of, joined
 from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
 
@@ -270,20 +270,12 @@ class LayerRuns:
 
     def _encoding(self, text: int) -> TextEncoding:
         """Return the arrays of a text, with an axis of layers if `layers` is not empty."""
-        options, pooling = self.options, self.poolings[text]
+        options = self.options
         states = [self._states[text, state] for state in options.states]
-        tokens = pooled = None
-        if options.tokens:
-            tokens = _joined(states, options)
-        if options.pooled:
-            vectors = [pool(state, pooling.mode, pooling.first_token) for state in states]
-            pooled = _joined(vectors, options)
         parts = {
-            name: _joined([self._parts[text, state][name] for state in options.states], options)
+            name: joined([self._parts[text, state][name] for state in options.states], options)
             for name in options.parts
         }
-        return TextEncoding(tokens, pooled, parts)
-
-
-def _joined(arrays: Sequence[Floats], options: EncodeOptions) -> Floats:
-    return np.stack(arrays) if options.layers else arrays[0]
+        spans = options.spans[text] if options.spans else None
+        encoding = encoding_of(states, options, self.poolings[text], spans)
+        return dataclasses.replace(encoding, parts=parts)

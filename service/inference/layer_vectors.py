@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from model.numerics.pooling import pool
+from model.numerics.pooling import modes_of, pool
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.text_spans import TextSpans, span_vectors
 
 
 @dataclass(frozen=True)
@@ -25,26 +27,53 @@ class Reduction:
     """Pooling of every layer; its own layer is ignored."""
     vectors: TextVectors | None = None
     """Pipeline that cuts and normalises pooled vectors; None leaves them raw."""
+    spans: TextSpans | None = None
+    """Spans of the text; None without spans."""
 
     def __call__(self, output: Output) -> TextEncoding:
         """Return the requested states and pooled vectors."""
-        options, pooled = self.options, None
-        if not options.layers:
-            tokens = output.hidden[0] if options.tokens else None
-            if output.pooled is not None:
-                pooled = self._finished([output.pooled])[0]
-            return TextEncoding(tokens, pooled)
-        if options.pooled:
-            asked = self.pooling
-            rows = [pool(state, asked.mode, asked.first_token) for state in output.hidden]
-            pooled = np.stack(self._finished(rows))
-        return TextEncoding(np.stack(output.hidden) if options.tokens else None, pooled)
+        asked = self.options, self.pooling, self.spans
+        encoding = encoding_of(output.hidden, *asked, pooled=output.pooled)
+        return completed([encoding], self.options, self.vectors)[0] if self.vectors else encoding
 
-    def _finished(self, rows: list[Floats]) -> list[Floats]:
-        if not self.vectors:
-            return rows
-        options = self.options
-        return self.vectors.finish(rows, options.pooling, options.dimensions, options.normalize)
+
+def encoding_of(
+    states: Sequence[Floats],
+    options: EncodeOptions,
+    pooling: Pooling,
+    spans: TextSpans | None,
+    *,
+    pooled: Floats | None = None,
+) -> TextEncoding:
+    """Return a text's arrays, with raw pooled vectors, from its hidden states.
+
+    Args:
+        states: requested hidden states `[S, H]`; none if only the engine's pooled vector is needed.
+        options: requested arrays; with `layers`, each gets an axis of layers.
+        pooling: pooling of the text.
+        spans: spans of the text; None without spans.
+        pooled: the engine's pooled vector; None if the states are pooled here.
+
+    """
+    tokens = None
+    mode, first = pooling.mode, pooling.first_token
+    if options.tokens:
+        tokens = joined(states, options)
+    if options.pooled and pooled is None:
+        pooled = joined([pool(state, mode, first) for state in states], options)
+    if spans is None:
+        return TextEncoding(tokens, pooled)
+    shape = len(spans.ranges), states[0].shape[1] * len(modes_of(mode))
+    rows = [
+        np.array(span_vectors(state, spans.ranges, mode), np.float32).reshape(shape)
+        for state in states
+    ]
+    return TextEncoding(tokens, pooled, spans=joined(rows, options), places=spans.places)
+
+
+def joined(arrays: Sequence[Floats], options: EncodeOptions) -> Floats:
+    """Return the array of each requested hidden state, stacked if `layers` is not empty."""
+    return np.stack(arrays) if options.layers else arrays[0]
 
 
 def poolings_of(
@@ -60,11 +89,12 @@ def tasks_of(
 ) -> list[TextTask]:
     """Return the forward pass of each text; states of several layers are pooled afterwards."""
     several = bool(options.layers)
+    of_tokens = options.tokens or several or bool(options.spans)
     return [
         TextTask(
             text.input_ids,
             text.segment_ids,
-            hidden_layers=options.states if options.tokens or several else (),
+            hidden_layers=options.states if of_tokens else (),
             pooling=pooling if options.pooled and not several else None,
             ablated=options.ablated,
         )
@@ -75,23 +105,37 @@ def tasks_of(
 async def finished(
     encodings: Sequence[TextEncoding], options: EncodeOptions, vectors: TextVectors
 ) -> list[TextEncoding]:
-    """Return the texts' arrays with raw pooled vectors projected, cut and normalised in a thread.
+    """Return the texts' arrays with raw pooled vectors completed in a thread; see `completed`."""
+    if not (options.pooled or options.spans):
+        return list(encodings)
+    return await asyncio.to_thread(completed, encodings, options, vectors)
+
+
+def completed(
+    encodings: Sequence[TextEncoding], options: EncodeOptions, vectors: TextVectors
+) -> list[TextEncoding]:
+    """Return the texts' arrays with raw pooled vectors projected, cut and normalised.
 
     Args:
-        encodings: arrays with raw pooled vectors.
+        encodings: arrays with raw pooled vectors, of texts and of spans.
         options: options of the arrays.
         vectors: vector pipeline of the artifact.
 
     """
-    pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
-    rows = [row for vectors_of_text in pooled for row in np.atleast_2d(vectors_of_text)]
-    if not rows:
-        return list(encodings)
-    wanted = rows, options.pooling, options.dimensions, options.normalize
-    kept = iter(await asyncio.to_thread(vectors.finish, *wanted))
-    if not options.layers:
-        return [dataclasses.replace(encoding, pooled=next(kept)) for encoding in encodings]
+    pooled = [array for own in encodings for array in (own.pooled, own.spans) if array is not None]
+    rows = [row for array in pooled for row in array.reshape(-1, array.shape[-1])]
+    kept = iter(vectors.finish(rows, options.pooling, options.dimensions, options.normalize))
+    size = vectors.kept(options.pooling, options.dimensions)
+
+    def complete(raw: Floats | None) -> Floats | None:
+        if raw is None:
+            return None
+        if raw.ndim == 1:
+            return next(kept)
+        complete = [next(kept) for _ in range(math.prod(raw.shape[:-1]))]
+        return np.array(complete, np.float32).reshape(*raw.shape[:-1], size)
+
     return [
-        dataclasses.replace(encoding, pooled=np.stack([next(kept) for _ in options.layers]))
-        for encoding in encodings
+        dataclasses.replace(own, pooled=complete(own.pooled), spans=complete(own.spans))
+        for own in encodings
     ]

@@ -31,6 +31,7 @@ from service.api.native.indices import (
     selected_indices,
 )
 from service.api.native.replies import EncodeReply, documented
+from service.api.native.span_fields import Spans, check_spans, span_tensors, with_spans
 from service.api.native.texts import (
     Header,
     TextRequest,
@@ -68,7 +69,13 @@ class EncodeRequest(TextRequest):
         Field(min_length=1, max_length=2),
         AfterValidator(no_duplicates),
     ] = Field(
-        default=["tokens", "pooled"], description="Token vectors, one pooled vector, or both."
+        default=["tokens", "pooled"],
+        description="Token vectors, one pooled vector, or both; with `spans`, neither by default.",
+    )
+    spans: Spans = Field(
+        None,
+        description="Start and end of each span of each input, in code points; the token vectors "
+        "of each span are pooled to one vector (late chunking).",
     )
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
@@ -117,7 +124,11 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     inference = model.inference
     options = encode_options(body, inference.config, inference.vectors)
     inference.require_options(options)
+    if body.spans is not None:
+        check_spans(body.spans, body.inputs, options, inference.sentence)
     prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
+    if body.spans is not None:
+        options = await with_spans(options, body.spans, body.inputs, prepared)
     as_base64 = body.encoding_format == "base64"
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     features = inference.vectors.kept(options.pooling, options.dimensions)
@@ -159,10 +170,12 @@ def encode_options(
     if request.dimensions is not None and request.dimensions > size:
         raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
     ablated = ablated_heads(request.ablate, "encoder", config, "")
+    default = request.spans is None or "outputs" in request.model_fields_set
+    outputs = request.outputs if default else ()
     options = EncodeOptions(
         layer=request.layer % states,
-        tokens="tokens" in request.outputs,
-        pooled="pooled" in request.outputs,
+        tokens="tokens" in outputs,
+        pooled="pooled" in outputs,
         pooling=request.pooling,
         dimensions=request.dimensions,
         normalize=request.normalize,
@@ -185,7 +198,8 @@ def floats(
     """Return the number of floats in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
     of_tokens = options.tokens + len(options.parts)
-    of_state = of_tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
+    pooled = options.pooled * len(texts) + sum(len(spans.ranges) for spans in options.spans)
+    of_state = of_tokens * tokens * hidden_size + pooled * vector_size
     return len(options.states) * of_state
 
 
@@ -208,10 +222,11 @@ def encode_json(
 
 
 def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
-    """Return the fields of a text's vectors."""
+    """Return the fields of a text's vectors, and of its spans' offsets."""
+    spans: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
     if as_base64:
-        return {name: base64_pieces(array) for name, array in encoding.arrays.items()}
-    return {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
+        return spans | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
+    return spans | {name: np.ascontiguousarray(own) for name, own in encoding.arrays.items()}
 
 
 def _json_pieces(
@@ -228,7 +243,7 @@ def _json_pieces(
 def encode_safetensors(
     header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
 ) -> list[Part]:
-    """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`.
+    """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`, and spans.
 
     With several hidden states, each tensor has a leading axis of layers.
     """
@@ -241,6 +256,6 @@ def encode_safetensors(
         tensors["pooled"] = np.stack(pooled, axis=-2)
     for name in encodings[0].parts:
         tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
-    tensors |= text_tensors(texts)
+    tensors |= text_tensors(texts) | span_tensors(encodings)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))

@@ -39,6 +39,10 @@ class EncodeResult(TextResult):
     attended: Vectors = Field(None, description="Output of attention.")
     residual: Vectors = Field(None, description="State to which `mlp` is added.")
     mlp: Vectors = Field(None, description="Output of the feed-forward part.")
+    spans: list[tuple[int, int]] | None = Field(
+        None, description="Start and end of each span, in code points."
+    )
+    span_vectors: Vectors = Field(None, description="`[n][D]`, or `[layers][n][D]`.")
 
 
 class EncodeReply(WarnedReply):

@@ -1,0 +1,114 @@
+"""Spans of /encode: start and end in code points, validated, and their vectors in replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from model.artifact.sentence import SentenceConfig
+from service.errors import Unprocessable
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.text_spans import MOST_SPANS, check_pooling, spans_of
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.request_tokenizer import INLINE_CHARACTERS
+from service.inference.tokenization.truncation import Offset
+
+
+def _spans(value: object) -> list[list[Offset]] | None:
+    """Validate a list of [start, end] for each input, up to the first invalid item."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(of_text, list) for of_text in value):
+        raise PydanticCustomError("spans", "a list of [start, end] for each input is needed")
+    if sum(map(len, value)) > MOST_SPANS:
+        raise PydanticCustomError("spans", f"at most {MOST_SPANS} spans are taken in a request")
+    spans: list[list[Offset]] = []
+    for index, of_text in enumerate(value):
+        spans.append([])
+        for place, span in enumerate(of_text):
+            match span:
+                case [int(start), int(end)] if bool not in (type(start), type(end)):
+                    spans[-1].append((start, end))
+                case _:
+                    raise PydanticCustomError(
+                        "spans",
+                        "spans[{index}][{place}] is not [start, end] of two integers",
+                        {"index": index, "place": place},
+                    )
+    return spans
+
+
+_SPAN = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+_OF_TEXTS = {"type": "array", "items": {"type": "array", "items": _SPAN}}
+Spans = Annotated[
+    list[list[Offset]] | None,
+    PlainValidator(_spans),
+    WithJsonSchema({"anyOf": [_OF_TEXTS, {"type": "null"}]}),
+]
+
+
+def check_spans(
+    spans: Sequence[Sequence[Offset]],
+    inputs: Sequence[Input],
+    options: EncodeOptions,
+    sentence: SentenceConfig,
+) -> None:
+    """Raise if the spans do not fit the inputs or the pooling, before the texts are tokenised.
+
+    Raises:
+        Unprocessable: another number of lists than of inputs, an input is a pair, or the pooling
+            has no meaning for spans.
+
+    """
+    if len(spans) != len(inputs):
+        raise Unprocessable(f"spans has {len(spans)} lists for {len(inputs)} inputs: send one each")
+    for index, given in enumerate(inputs):
+        if not isinstance(given, str):
+            raise Unprocessable(
+                f"inputs[{index}] is a pair; spans are of one text: send its texts as two inputs"
+            )
+    check_pooling(options.pooling or sentence.pooling)
+
+
+async def with_spans(
+    options: EncodeOptions,
+    spans: Sequence[Sequence[Offset]],
+    inputs: Sequence[Input],
+    prepared: PreparedTexts,
+) -> EncodeOptions:
+    """Return the options with the token ranges of the spans, found in a thread for long texts.
+
+    Raises:
+        Unprocessable: as for `spans_of`.
+
+    """
+    texts = [given for given in inputs if isinstance(given, str)]
+    asked = texts, spans, prepared.texts
+    inline = prepared.characters <= INLINE_CHARACTERS
+    found = spans_of(*asked) if inline else await asyncio.to_thread(spans_of, *asked)
+    return replace(options, spans=found)
+
+
+def span_tensors(encodings: Sequence[TextEncoding]) -> dict[str, NDArray[np.generic]]:
+    """Return the tensors of all K spans of B texts in a binary reply; none without spans.
+
+    `span_cu_seqlens` int32 `[B + 1]`: text i owns the rows `span_cu_seqlens[i:i + 2]` of `spans`
+    int32 `[K, 2]` and of `span_vectors` `[K, D]`, or `[layers, K, D]`.
+    """
+    vectors = [encoding.spans for encoding in encodings if encoding.spans is not None]
+    if not vectors:
+        return {}
+    places = [encoding.places for encoding in encodings if encoding.places is not None]
+    return {
+        "spans": np.concatenate(places),
+        "span_cu_seqlens": np.cumsum([0, *map(len, places)]).astype(np.int32),
+        "span_vectors": np.concatenate(vectors, axis=-2),
+    }
