@@ -1,11 +1,10 @@
-"""Loading of an `Encoder` from a Hugging Face checkpoint folder (safetensors).
+"""Loading of an `Encoder` from a Hugging Face checkpoint folder (safetensors, else pickles).
 
 The checkpoint's family renames keys. Errors list missing, unexpected and mis-shaped keys together.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +16,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from model.artifact.mapped import mapped_tensors
+from model.artifact.weight_files import is_pickle, weight_files
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError
 from model.families.family import Family
 from model.families.registry import FAMILIES, read_config
+from model.pickles import pickled_state, pickled_tensors
 
 Made = TypeVar("Made", bound=nn.Module)
 
@@ -39,7 +40,7 @@ def load_checkpoint(
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
-        CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
+        CheckpointError: weights are missing, damaged, or do not fit the config.
 
     """
     config = config or read_config(folder)
@@ -208,45 +209,21 @@ def load_weights(path: Path, config: EncoderConfig) -> Encoder:
     return build_encoder(config, read_tensors(path), source=str(path))
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint: one, or the shards named by its index.
-
-    Raises:
-        CheckpointError: there are none, or a shard is missing or lies outside the folder.
-
-    """
-    single = folder / "model.safetensors"
-    if single.is_file():
-        return [single]
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        pickled = any(folder.glob("*.bin*"))
-        hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
-        raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-        names = sorted({Path(name).as_posix() for name in weight_map.values()})
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise CheckpointError(f"{index} is not a safetensors index") from None
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is not in the folder")
-    return [folder / name for name in names]
-
-
 def tensor_keys(path: Path) -> list[str]:
-    """Return the keys of a safetensors file.
+    """Return the keys of the tensors in a file of weights.
 
     Raises:
         CheckpointError: the file cannot be read.
 
     """
+    if is_pickle(path):
+        return list(pickled_state(path))
     with _opened(path) as file:
         return list(file.keys())
 
 
 def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by their keys.
+    """Return the tensors of a safetensors file, or of a pickle, by their keys.
 
     Args:
         path: the file.
@@ -256,6 +233,8 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
         CheckpointError: the file cannot be read.
 
     """
+    if is_pickle(path):
+        return pickled_tensors(path, wanted)
     with _opened(path) as file:
         keys = file.keys()
         return {key: file.get_tensor(key) for key in keys if wanted(key)}

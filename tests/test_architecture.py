@@ -19,7 +19,7 @@ FLOORS = {
         {"config"},
         {"families", "norms", "numerics", "tokenization"},
         {"artifact"},
-        {"packing", "sources"},
+        {"packing", "pickles", "sources"},
         {"attention"},
         {"encoder"},
         {"checkpoint", "decomposition"},

@@ -10,6 +10,7 @@ from pathlib import Path
 from model.artifact.integrity import sha256_once
 from model.artifact.late_files import METADATA
 from model.artifact.modules import listed_modules, transformer_folder
+from model.artifact.weight_files import pickled_files
 from model.config.precision import WeightBits
 from model.errors import SourceError
 
@@ -44,6 +45,7 @@ def cache_key(
     Raises:
         SourceError: the folder holds no checkpoint.
         ConfigError: its `modules.json` cannot be read.
+        CheckpointError: an index of its weights is damaged.
 
     """
     export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
@@ -54,6 +56,7 @@ def cache_key(
     files = sorted(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
     )
+    files = sorted({*files, *pickled_files(checkpoint)})
     if (transformer_folder(checkpoint) / "config.json") not in files:
         raise SourceError(f"{checkpoint} holds no checkpoint: there is no config.json")
     for path in files:

@@ -38,6 +38,7 @@ from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float, GraphName, GraphSignature
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
+from model.artifact.weight_files import report_pickles
 from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, WeightBits
@@ -150,6 +151,7 @@ def _build(
 ) -> None:
     """Write all files, with a manifest that does not record a verification yet."""
     progress(f"reading {model}")
+    report_pickles(checkpoint, progress)
     inside = transformer_folder(checkpoint)
     config = reading_segments(read_config(inside), inside)
     has_decoder = read_decoder_config(inside) is not None

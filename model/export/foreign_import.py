@@ -30,6 +30,7 @@ from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphSignature
 from model.artifact.verification import UNVERIFIED
+from model.artifact.weight_files import PICKLE, report_pickles
 from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.errors import CheckpointError, ConfigError
 from model.export.foreign_graph import (
@@ -48,7 +49,8 @@ from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
 
 _LIBRARIES = ("onnx", "tokenizers", "transformers")
-_DESCRIPTIONS = ("*.json", "*/config.json", "*/*.safetensors", "vocab.txt", "merges.txt")
+_VOCABULARIES = ("vocab.txt", "merges.txt")
+_DESCRIPTIONS = ("*.json", "*/config.json", f"*/{PICKLE}", "*/*.safetensors", *_VOCABULARIES)
 _SIZES = ("vocab_size", "max_position_embeddings")
 
 
@@ -88,6 +90,7 @@ def export_foreign(
 
     def build(folder: Path) -> None:
         progress(f"reading {graph.path}")
+        report_pickles(graph.checkpoint, progress, modules_only=True)
         _build(graph, folder, model)
         progress("trying the graph on texts alone and in a batch")
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from model.artifact.late_files import Expansion, LateFiles, read_late_files
 from model.artifact.modules import listed_modules, transformer_folder
-from model.checkpoint import read_tensors, weight_files
+from model.artifact.weight_files import weight_files
+from model.checkpoint import read_tensors
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
 from model.export.module_tensors import module_tensors

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from model.artifact.late_files import PYLATE_DENSE
 from model.artifact.modules import listed_modules
+from model.artifact.weight_files import weight_files
+from model.checkpoint import read_tensors
 from model.errors import CheckpointError
 from model.numerics.vector_modules import VectorModule, tensor_name
 
@@ -26,7 +26,7 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
         modules: the modules, as read from the folder.
 
     Raises:
-        CheckpointError: a module's tensors are missing, damaged, pickled, or not of its sizes.
+        CheckpointError: a module's tensors are missing, damaged, or not of its sizes.
 
     """
     folders = _folders(checkpoint)
@@ -54,12 +54,7 @@ def _folders(checkpoint: Path) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        pickled = (folder / "pytorch_model.bin").is_file()
-        hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
-        raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        tensors |= read_tensors(path)
+    return tensors

@@ -1,7 +1,7 @@
 """Files of a repository that make up a checkpoint, and detection of missing ones.
 
-Formats: transformers' checkpoints (safetensors, sharded or not) and sentence-transformers'
-`modules.json`. Pickles and exports to other frameworks are never included.
+Formats: transformers' checkpoints (safetensors or else pickles, sharded or not) and
+sentence-transformers' `modules.json`. Exports to other frameworks are never included.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+from model.artifact.weight_files import FORMATS, INDEX, PICKLE_INDEX, WEIGHTS
+
 CONFIG = "config.json"
 MODULES = "modules.json"
 TOKENIZERS = (
@@ -31,6 +31,7 @@ DESCRIPTIONS = frozenset(
         CONFIG,
         MODULES,
         INDEX,
+        PICKLE_INDEX,
         "artifact.metadata",
         "merges.txt",
         "source.spm",
@@ -86,45 +87,71 @@ def encoder_place(folder: Path) -> str:
     return next((place(item) for item in modules(folder) if kind(item).endswith("Transformer")), "")
 
 
+def deciding(folder: Path) -> list[str]:
+    """Return the files whose absence changes which other files of a checkpoint are read.
+
+    They are the list of modules, and the encoder's safetensors, which go before pickles.
+    """
+    encoder = encoder_place(folder)
+    sharded = (folder / encoder / INDEX).is_file()
+    return [MODULES] if sharded else [MODULES, encoder + WEIGHTS]
+
+
 def descriptions(names: Collection[str], within: str = "") -> list[str]:
     """Select the files of a repository that describe the contents of one folder."""
     return sorted({within + name for name in DESCRIPTIONS} & set(names))
 
 
-def weights(names: Collection[str], folder: Path) -> list[str]:
+def weights(names: Collection[str], folder: Path, *, pickles: bool = True) -> list[str]:
     """Select the files of a repository that hold the tensors of its encoder and modules.
 
     Args:
         names: all files of the repository.
         folder: folder of its descriptions.
+        pickles: whether pickles count where there are no safetensors.
 
     """
-    encoder = encoder_place(folder)
-    wanted = {encoder + WEIGHTS}
-    if encoder + WEIGHTS not in names:
-        wanted = {encoder + shard for shard in shards(folder / encoder)}
-    wanted |= {place(item) + WEIGHTS for item in modules(folder) if place(item)}
-    return sorted(wanted & set(names))
+    places = {encoder_place(folder), *filter(None, map(place, modules(folder)))}
+    return sorted(
+        {name for at in places for name in _weights(names, folder, at, pickles)} & set(names)
+    )
 
 
-def shards(folder: Path) -> list[str]:
-    """Return the files that a safetensors index names; none without an index."""
-    index = read_json(folder / INDEX)
-    named = index.get("weight_map") if isinstance(index, dict) else None
+def _weights(names: Collection[str], folder: Path, at: str, pickles: bool) -> list[str]:
+    """Return the files of weights at a place in a repository, in the preferred format."""
+    for single, index in FORMATS if pickles else FORMATS[:1]:
+        if at + single in names:
+            return [at + single]
+        if listed := shards(folder / at / index):
+            return [at + shard for shard in listed]
+    return []
+
+
+def shards(index: Path) -> list[str]:
+    """Return the files that an index of shards names; none without an index."""
+    content = read_json(index)
+    named = content.get("weight_map") if isinstance(content, dict) else None
     return sorted({str(name) for name in named.values()}) if isinstance(named, dict) else []
 
 
-def lacking(folder: Path) -> list[str]:
-    """Return the files that a folder lacks for a complete checkpoint."""
+def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
+    """Return the files that a folder lacks for a complete checkpoint.
+
+    Args:
+        folder: folder of the checkpoint.
+        pickles: whether pickles count where there are no safetensors.
+
+    """
     encoder = encoder_place(folder)
-    wanted = [encoder + CONFIG]
+    wanted, with_tensors = [encoder + CONFIG], [encoder]
     if not any((folder / at / name).is_file() for at in {"", encoder} for name in TOKENIZERS):
         wanted.append(encoder + TOKENIZERS[0])
     for item in modules(folder):
         if place(item) and kind(item) not in _WITHOUT_CONFIG:
             wanted.append(place(item) + CONFIG)
         if place(item) and kind(item) == "Dense":
-            wanted.append(place(item) + WEIGHTS)
-    if not (folder / encoder / WEIGHTS).is_file():
-        wanted += [encoder + shard for shard in shards(folder / encoder)] or [encoder + WEIGHTS]
+            with_tensors.append(place(item))
+    for at in with_tensors:
+        names = {at + name for name, _ in FORMATS if (folder / at / name).is_file()}
+        wanted += _weights(names, folder, at, pickles) or [at + WEIGHTS]
     return [name for name in wanted if not (folder / name).is_file()]

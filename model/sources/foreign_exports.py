@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.artifact.modules import transformer_folder
+from model.artifact.weight_files import FORMATS, INDEX, WEIGHTS
 from model.errors import CheckpointError, ConfigError
+from model.families.registry import FAMILIES
 from model.sources.checkpoint_files import (
     CONFIG,
-    INDEX,
     MODULES,
     TOKENIZERS,
-    WEIGHTS,
     encoder_place,
+    read_json,
 )
 
 SUFFIX = ".onnx"
@@ -42,11 +43,12 @@ class ForeignGraph:
     """Folder of the tokenizer's files."""
 
 
-def find_graph(place: Path) -> ForeignGraph | None:
-    """Return the graph of an ONNX file, or of a folder without a safetensors checkpoint.
+def find_graph(place: Path, *, pickles: bool = True) -> ForeignGraph | None:
+    """Return the graph of an ONNX file, or of a folder without a checkpoint.
 
     Args:
         place: a folder, or a file whose name ends in `.onnx`.
+        pickles: whether pickled weights of a supported family make a folder a checkpoint.
 
     Returns:
         The graph; None for a folder without one, and for folders of other formats.
@@ -61,7 +63,7 @@ def find_graph(place: Path) -> ForeignGraph | None:
         return _described(place)
     home = place / encoder_place(place)
     others = [home / WEIGHTS, home / INDEX, *(place / name for name in _OTHER_KINDS)]
-    if any(path.is_file() for path in others):
+    if any(path.is_file() for path in others) or (pickles and _is_pickled_checkpoint(home)):
         return None
     graphs = {path.relative_to(place).as_posix(): path for path in sorted(_graphs(place))}
     usual = [name for name in graphs if name in _USUAL]
@@ -71,6 +73,13 @@ def find_graph(place: Path) -> ForeignGraph | None:
         )
     named = usual or list(graphs)
     return _described(graphs[named[0]]) if named else None
+
+
+def _is_pickled_checkpoint(home: Path) -> bool:
+    if not any((home / name).is_file() for name in FORMATS[1]):
+        return False
+    config = read_json(home / CONFIG)
+    return isinstance(config, dict) and config.get("model_type") in FAMILIES
 
 
 def is_graph(place: Path) -> bool:

@@ -8,6 +8,7 @@ they come from.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import os
 from collections.abc import Callable
@@ -68,7 +69,8 @@ def locate(
     repository = Repository.parse(name, revision)
     if repository != Repository(DEFAULT_MODEL):
         return _of_hub(hub, repository, progress)
-    folder = embedded_default() or _of_hub(hub, repository, progress)
+    safe = dataclasses.replace(hub, pickles=False)  # the known weights are safetensors
+    folder = embedded_default() or _of_hub(safe, repository, progress)
     expected = KNOWN_WEIGHTS[DEFAULT_MODEL]
     weights = folder / "model.safetensors"
     if not weights.is_file() or sha256_once(weights) != expected:
@@ -103,13 +105,12 @@ def _path(name: str) -> Path:
 
 def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     """Return the cached folder if it is complete, else download what is missing."""
-    cached = cache.find(hub.cache, repository)
+    cached = cache.find(hub.cache, repository, pickles=hub.pickles)
     complete = cached is not None and not cached.lacks
-    if cached is not None and complete and (cached.modules_known or hub.offline):
-        if not cached.modules_known:
-            progress(
-                f"{cached.folder} does not show whether there is a modules.json; assuming none"
-            )
+    if cached is not None and complete and (not cached.unknown or hub.offline):
+        if cached.unknown:
+            names = " or a ".join(cached.unknown)
+            progress(f"{cached.folder} does not show whether there is a {names}; assuming none")
         return cached.folder
     if hub.offline:
         lacks = f"lacks {', '.join(cached.lacks)} of" if cached else "does not have"
@@ -123,7 +124,7 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
     except UnreachableError as error:
         if cached is None or not complete:
             raise
-        progress(f"{error}; taking {cached.folder}, assuming no modules.json")
+        progress(f"{error}; taking {cached.folder}, assuming no {' and no '.join(cached.unknown)}")
         return cached.folder
 
 

@@ -2,16 +2,24 @@
 
 It reads the listing, `config.json`, sentence-transformers' files, and the heads of files: the text
 of a Git LFS pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) and the header of a
-safetensors file. Without torch.
+safetensors file. Pickles are never opened here. Without torch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from model.artifact.sentence import SentenceConfig
+from model.artifact.weight_files import (
+    FORMATS,
+    PICKLE,
+    WEIGHTS,
+    is_pickle,
+    pickled_files,
+    weight_files,
+)
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
 from model.families.registry import (
@@ -24,15 +32,12 @@ from model.families.registry import (
 from model.sources.checkpoint_files import (
     CONFIG,
     DESCRIPTIONS,
-    INDEX,
     TOKENIZERS,
-    WEIGHTS,
     encoder_place,
     kind,
     modules,
     place,
     read_json,
-    shards,
 )
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.headers import FULL, check_weights
@@ -76,11 +81,12 @@ _OTHER_WEIGHTS = (
 _NO_CHECKPOINT = "holds no checkpoint: there is no "
 
 
-def check_recognised(folder: Path) -> None:
+def check_recognised(folder: Path, *, pickles: bool = True) -> None:
     """Raise an error that describes a folder unless it is a supported checkpoint or ONNX export.
 
     Args:
         folder: a folder, or an ONNX file.
+        pickles: whether pickled weights may be read.
 
     Raises:
         ConfigError: it is another kind of model, or not a model.
@@ -91,32 +97,29 @@ def check_recognised(folder: Path) -> None:
         _check_graph(find_graph(folder))
         return
     names = list(_listing(folder))
-    pointers = [name for name in names if _holds_files(name) and _is_pointer(folder / name)]
-    if pointers:
+    _check_pulled(folder, filter(_holds_files, names))
+    graph = find_graph(folder, pickles=pickles)
+    if _check_graph(graph):
+        if graph and not pickles:
+            _check_modules(graph.checkpoint, list(_listing(graph.checkpoint)), str(folder))
+        return
+    check_described(folder, names, str(folder), pickles=pickles)
+    home = folder / encoder_place(folder)
+    if not any((home / name).is_file() for name in TOKENIZERS):
+        raise CheckpointError(f"{home} holds no tokenizer: there is no {TOKENIZERS[0]}")
+    files = weight_files(home, pickles=pickles)
+    pickled = pickled_files(folder)
+    _check_pulled(folder, (path.relative_to(folder).as_posix() for path in pickled))
+    if not is_pickle(files[0]):
+        check_weights(folder, files, read_config(home))
+
+
+def _check_pulled(folder: Path, names: Iterable[str]) -> None:
+    if pointers := [name for name in names if _is_pointer(folder / name)]:
         raise CheckpointError(
             f"{folder} holds Git LFS pointers in place of files ({_some(pointers)}): "
             "run `git lfs pull` there"
         )
-    if _check_graph(find_graph(folder)):
-        return
-    check_described(folder, names, str(folder))
-    home = folder / encoder_place(folder)
-    if not any((home / name).is_file() for name in TOKENIZERS):
-        raise CheckpointError(f"{home} holds no tokenizer: there is no {TOKENIZERS[0]}")
-    check_weights(folder, _weight_files(home), read_config(home))
-
-
-def _weight_files(home: Path) -> list[Path]:
-    """Return the safetensors files of an encoder's folder."""
-    if (home / WEIGHTS).is_file():
-        return [home / WEIGHTS]
-    names = shards(home)
-    if not names:
-        raise CheckpointError(f"{home / INDEX} is not a safetensors index")
-    for name in names:
-        if Path(name).name != name or not (home / name).is_file():
-            raise CheckpointError(f"{home / INDEX} names {name}, which is not in the folder")
-    return [home / name for name in names]
 
 
 def _check_graph(graph: ForeignGraph | None) -> bool:
@@ -138,13 +141,16 @@ def _check_graph(graph: ForeignGraph | None) -> bool:
     return True
 
 
-def check_described(folder: Path, names: Collection[str], source: str) -> None:
+def check_described(
+    folder: Path, names: Collection[str], source: str, *, pickles: bool = True
+) -> None:
     """Raise an error for an unsupported checkpoint, by its descriptions and file names.
 
     Args:
         folder: folder of `config.json` and `modules.json`.
         names: all files of the checkpoint; the folder may lack the large ones.
         source: name of the checkpoint in error messages.
+        pickles: whether pickled weights may be read.
 
     Raises:
         ConfigError: it is another kind of model, or not a model.
@@ -163,14 +169,21 @@ def check_described(folder: Path, names: Collection[str], source: str) -> None:
     if not isinstance(config, dict):
         raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
     encoder_config = _checked_config(config, source)
-    if not {encoder + WEIGHTS, encoder + INDEX} & set(names):
+    formats = FORMATS if pickles else FORMATS[:1]
+    if not {encoder + name for pair in formats for name in pair} & set(names):
         raise CheckpointError(f"{source} {_without_weights(names)}")
-    for item in modules(folder):
-        pickle = f"{place(item)}pytorch_model.bin"
-        if place(item) and place(item) + WEIGHTS not in names and pickle in names:
-            raise CheckpointError(f"{source}: {kind(item)} has {_said_of_pickles(pickle)}")
+    if not pickles:
+        _check_modules(folder, names, source)
     size, longest = encoder_config.hidden_size, encoder_config.max_position_embeddings
     SentenceConfig.from_checkpoint(folder, longest, size)
+
+
+def _check_modules(folder: Path, names: Collection[str], source: str) -> None:
+    """Raise an error if a module has pickled weights alone."""
+    for item in modules(folder):
+        pickle = place(item) + PICKLE
+        if place(item) and place(item) + WEIGHTS not in names and pickle in names:
+            raise CheckpointError(f"{source}: {kind(item)} has {_said_of_pickles(pickle)}")
 
 
 def _checked_config(config: Mapping[str, object], source: str) -> EncoderConfig:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from model.artifact.modules import read_object, transformer_folder
 from model.artifact.task import sparse_pooling, task_kind
-from model.checkpoint import read_tensors, stored_tensors, weight_files
+from model.artifact.weight_files import weight_files
+from model.checkpoint import read_tensors, stored_tensors
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError

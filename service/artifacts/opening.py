@@ -123,12 +123,13 @@ def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
         ModelError: the checkpoint does not exist or is not supported.
 
     """
-    hub, model = open_hub(settings.hub_endpoint), checkpoint_of(settings)
+    hub = open_hub(settings.hub_endpoint, pickles=settings.pickle)
+    model = checkpoint_of(settings)
     try:
         checkpoint = locate(model, hub, progress, settings.revision)
     except UnreachableError as error:
         raise UnreachableError(f"{error}; {_without_hub(model)}") from None
-    check_recognised(checkpoint)
+    check_recognised(checkpoint, pickles=settings.pickle)
     return checkpoint
 
 
@@ -161,7 +162,7 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
             )
         return checkpoint
     pooled = with_pooling(checkpoint, settings.pooling, settings.cache_folder / "poolings")
-    check_recognised(pooled)
+    check_recognised(pooled, pickles=settings.pickle)
     kind = "sparse" if settings.pooling == "splade" else "dense"
     progress(f"{name} gives {kind} vectors, as `--pooling {settings.pooling}` says")
     return pooled
@@ -179,9 +180,9 @@ def find_foreign(
     """
     model = checkpoint_of(settings)
     place = local(model)
-    if place is None or find_graph(place) is None:
+    if place is None or find_graph(place, pickles=settings.pickle) is None:
         return None
-    graph = find_graph(locate_checkpoint(settings, progress))
+    graph = find_graph(locate_checkpoint(settings, progress), pickles=settings.pickle)
     if settings.pooling is not None:
         raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own pooling")
     if precision != "fp32":

@@ -109,6 +109,7 @@ command = Command(
         setting("model", single=True, about="Hub name, name@revision, folder, or ONNX file."),
         setting("revision"),
         setting("pooling"),
+        setting("pickle"),
         click.Option(
             ["--out"],
             type=click.Path(path_type=Path),

@@ -30,7 +30,11 @@ def fetch(**options: Any) -> int:
 command = Command(
     "fetch",
     callback=fetch,
-    params=[click.Argument(["model"], required=False, metavar="[NAME]"), setting("revision")],
+    params=[
+        click.Argument(["model"], required=False, metavar="[NAME]"),
+        setting("revision"),
+        setting("pickle"),
+    ],
     help="Fetch a model's checkpoint and print its folder. NAME is a hub name, name@revision or a "
     "folder; the default is HEADSCOPE_MODEL, or else the default model.",
     examples=EXAMPLES,

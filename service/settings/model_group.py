@@ -77,6 +77,11 @@ class ModelSettings(BaseSettings):
         description="Pooling of text vectors, in place of the checkpoint's; `splade` gives sparse "
         "vectors of a masked language model.",
     )
+    pickle: Annotated[bool, Shown(Group.MODEL)] = Field(
+        True,
+        description="Read `pytorch_model.bin` where there are no safetensors; only tensors are "
+        "read from it, and no code.",
+    )
     allow_unverified: Annotated[bool, Shown(Group.MODEL)] = Field(
         False, description="Serve an artifact whose verification failed."
     )

@@ -20,10 +20,16 @@ def default_endpoint() -> str:
     return _first("HF_ENDPOINT") or "https://huggingface.co"
 
 
-def open_hub(endpoint: str) -> Hub:
-    """Return a hub with the environment's cache and offline mode."""
+def open_hub(endpoint: str, *, pickles: bool = True) -> Hub:
+    """Return a hub with the environment's cache and offline mode.
+
+    Args:
+        endpoint: base URL of the hub.
+        pickles: whether pickled weights may be fetched where there are no safetensors.
+
+    """
     offline = _first("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") or ""
-    return Hub(endpoint.rstrip("/"), _cache(), offline.upper() in _TRUE)
+    return Hub(endpoint.rstrip("/"), _cache(), offline.upper() in _TRUE, pickles)
 
 
 def _cache() -> Path:

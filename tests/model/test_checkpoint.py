@@ -25,6 +25,7 @@ from model.families.bert import BERT
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import TINY, edit_json, edit_weights
+from tests.model.pickles import pickle_weights
 
 
 def last_hidden_state(encoder: Encoder) -> Tensor:
@@ -114,6 +115,34 @@ def test_shards_are_read_through_their_index(tmp_path: Path, tiny_checkpoint: Pa
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     assert not (tmp_path / "model.safetensors").exists()
     assert_loads_as_transformers_does(tmp_path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_pickled_weights_are_read(
+    make_checkpoint: Callable[..., Path], shards: int, zipped: bool
+) -> None:
+    folder = make_checkpoint()
+    expected = reference_hidden_state(folder)
+    pickle_weights(folder, shards=shards, zipped=zipped)
+    assert not list(folder.glob("*.safetensors"))
+    torch.testing.assert_close(
+        last_hidden_state(load_checkpoint(folder)), expected, atol=1e-5, rtol=1e-5
+    )
+
+
+def test_a_pickle_of_a_whole_model_with_tied_weights_is_read(tmp_path: Path) -> None:
+    """A pickle has a tied tensor under each of its names, and buffers of integers."""
+    model = BertForMaskedLM(BertConfig(**TINY, initializer_range=0.2))
+    model.save_pretrained(tmp_path)
+    expected = reference_hidden_state(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = model.state_dict() | {"bert.embeddings.position_ids": torch.arange(40)[None]}
+    assert "cls.predictions.decoder.weight" in state
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    torch.testing.assert_close(
+        last_hidden_state(load_checkpoint(tmp_path)), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -275,21 +304,11 @@ def test_a_file_that_is_not_safetensors_is_refused(make_checkpoint: Callable[...
     assert "model.safetensors is not a readable safetensors file" in refusal(folder)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
-def test_pickled_weights_are_refused(make_checkpoint: Callable[..., Path], name: str) -> None:
-    folder = make_checkpoint()
-    (folder / "model.safetensors").rename(folder / name)
-    message = refusal(folder)
-    assert "holds no model.safetensors" in message
-    assert "convert them to safetensors" in message
-
-
 def test_a_folder_without_weights_is_refused(make_checkpoint: Callable[..., Path]) -> None:
     folder = make_checkpoint()
     (folder / "model.safetensors").unlink()
     message = refusal(folder)
-    assert "holds no model.safetensors" in message
-    assert "pickled" not in message
+    assert "holds no model.safetensors and no pytorch_model.bin" in message
 
 
 @pytest.mark.parametrize(
@@ -324,4 +343,4 @@ def test_a_damaged_index_is_refused(make_checkpoint: Callable[..., Path], conten
     folder = make_checkpoint()
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(content)
-    assert "model.safetensors.index.json is not a safetensors index" in refusal(folder)
+    assert "model.safetensors.index.json is not an index of weights" in refusal(folder)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.sources.checkpoint_files import MODULES, lacking
+from model.sources.checkpoint_files import deciding, lacking
 from model.sources.hub.repository import Repository
 
 DEFAULT_REVISION = "main"
@@ -25,20 +25,28 @@ class Snapshot:
     folder: Path
     lacks: list[str]
     """Files that are missing for a complete checkpoint."""
-    modules_known: bool
-    """Whether the cache shows if there is a `modules.json`: tools that download only the encoder do
-    not record that."""
+    unknown: list[str]
+    """Files for which the cache does not show whether the repository has them: tools that download
+    only the encoder do not look for `modules.json`, and some not for `model.safetensors`."""
 
 
-def find(cache: Path, repository: Repository) -> Snapshot | None:
-    """Return the cached snapshot of a repository; None if there is none."""
+def find(cache: Path, repository: Repository, *, pickles: bool = True) -> Snapshot | None:
+    """Return the cached snapshot of a repository; None if there is none.
+
+    Args:
+        cache: the cache's folder.
+        repository: the repository, at a revision.
+        pickles: whether pickles count where there are no safetensors.
+
+    """
     home = cache / repository.folder
     commit = _commit(home, repository.revision or DEFAULT_REVISION)
     if commit is None or not (home / "snapshots" / commit).is_dir():
         return None
     folder = home / "snapshots" / commit
-    known = (folder / MODULES).is_file() or (home / ".no_exist" / commit / MODULES).is_file()
-    return Snapshot(folder, lacking(folder), known)
+    shown = (folder, home / ".no_exist" / commit)
+    unknown = [name for name in deciding(folder) if not any((at / name).is_file() for at in shown)]
+    return Snapshot(folder, lacking(folder, pickles=pickles), unknown)
 
 
 def name_of(folder: Path) -> str | None:

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from model.errors import ModelError, SourceError
-from model.sources.checkpoint_files import MODULES, descriptions, lacking, modules, place, weights
+from model.sources.checkpoint_files import (
+    deciding,
+    descriptions,
+    lacking,
+    modules,
+    place,
+    weights,
+)
 from model.sources.hub.progress import attempts_told, size_told
 from model.sources.hub.repository import Hub, Repository
 from model.sources.recognition import check_described
@@ -62,14 +69,15 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
     for item in modules(folder):
         if place(item):
             _fetch_small(hub, commit, descriptions(sizes, place(item)))
-    check_described(folder, sizes.keys(), str(repository))
-    if MODULES not in sizes:
-        _note_absent(hub, commit, MODULES)
-    for name in weights(sizes, folder):
+    check_described(folder, sizes.keys(), str(repository), pickles=hub.pickles)
+    for name in deciding(folder):
+        if name not in sizes:
+            _note_absent(hub, commit, name)
+    for name in weights(sizes, folder, pickles=hub.pickles):
         if not (folder / name).is_file():
             with size_told(folder.parents[1] / "blobs", name, sizes[name], progress):
                 _fetch_large(hub, commit, name)
-    if absent := lacking(folder):
+    if absent := lacking(folder, pickles=hub.pickles):
         raise SourceError(f"{repository} of {hub.endpoint} lacks {', '.join(absent)}")
     return folder
 

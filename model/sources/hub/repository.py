@@ -25,6 +25,8 @@ class Hub:
     """Folder of `models--organisation--model` folders, shared with other tools."""
     offline: bool = False
     """Whether only the cache may be used."""
+    pickles: bool = True
+    """Whether pickled weights may be fetched if a checkpoint lacks safetensors."""
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,15 @@ def test_it_does_not_change_otherwise(checkpoint: Path, change: Callable[[Path],
     assert key(checkpoint) == before
 
 
+def test_it_changes_with_pickled_weights_that_are_read(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    keys = set()
+    for content in (b"", b"a"):
+        (checkpoint / "pytorch_model.bin").write_bytes(content)
+        keys.add(key(checkpoint))
+    assert len(keys) == 2
+
+
 def test_it_does_not_depend_on_the_place(checkpoint: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(checkpoint, tmp_path / "elsewhere"))
     assert key(copy) == key(checkpoint)

@@ -11,6 +11,7 @@ from torch import Tensor
 from model.errors import CheckpointError
 from model.export.module_tensors import module_tensors
 from model.numerics.vector_modules import Dense, LayerNorm, Normalize
+from tests.model.pickles import pickle_weights
 from tests.model.sentences import modules_of
 
 DENSE = Dense(in_features=3, out_features=2)
@@ -69,11 +70,15 @@ def test_values_have_to_be_finite(folder: Path) -> None:
         module_tensors(folder, (DENSE,))
 
 
-def test_pickled_and_damaged_weights_are_refused(folder: Path) -> None:
-    path = folder / "3_Dense" / "model.safetensors"
-    path.write_bytes(b"x")
+def test_damaged_weights_are_refused(folder: Path) -> None:
+    (folder / "3_Dense" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         module_tensors(folder, (DENSE,))
-    path.rename(path.with_name("pytorch_model.bin"))
-    with pytest.raises(CheckpointError, match=r"no model.safetensors; pickled weights are not"):
-        module_tensors(folder, (DENSE,))
+
+
+def test_pickled_weights_are_read(folder: Path) -> None:
+    expected = module_tensors(folder, (DENSE,))
+    pickle_weights(folder / "3_Dense")
+    found = module_tensors(folder, (DENSE,))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)

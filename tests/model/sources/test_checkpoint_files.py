@@ -80,6 +80,25 @@ def test_modules_of_folders_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+def test_pickles_are_taken_where_there_are_no_safetensors(tmp_path: Path) -> None:
+    write(tmp_path, ["config.json", "tokenizer.json"], ("Transformer", ""), ("Dense", "1_D"))
+    (tmp_path / "1_D").mkdir()
+    (tmp_path / "1_D" / "config.json").touch()
+    listing = ["pytorch_model.bin", "1_D/pytorch_model.bin", "1_D/model.safetensors"]
+    assert files.weights(listing, tmp_path) == ["1_D/model.safetensors", "pytorch_model.bin"]
+    assert files.weights(listing, tmp_path, pickles=False) == ["1_D/model.safetensors"]
+    assert files.weights([*listing, "model.safetensors"], tmp_path)[1] == "model.safetensors"
+    for name in listing[:2]:
+        (tmp_path / name).touch()
+    assert files.lacking(tmp_path) == []
+    assert files.lacking(tmp_path, pickles=False) == ["model.safetensors", "1_D/model.safetensors"]
+    (tmp_path / "pytorch_model.bin").unlink()
+    index = {"weight_map": {"a": "a.bin", "b": "b.bin"}}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    assert files.weights(["a.bin", "b.bin", "c.bin"], tmp_path) == ["a.bin", "b.bin"]
+    assert files.lacking(tmp_path) == ["a.bin", "b.bin"]
+
+
 @pytest.mark.parametrize("path", ["", ".", "..", "../x", "a/../../x", "/etc", None, 7])
 def test_a_module_lies_inside_the_checkpoint(path: Any) -> None:
     assert files.place({"path": path}) in ("", "7/")
@@ -90,7 +109,7 @@ def test_files_that_are_damaged_name_nothing(tmp_path: Path, content: str) -> No
     for name in ("modules.json", "model.safetensors.index.json"):
         (tmp_path / name).write_bytes(content.encode("latin-1"))
     assert files.modules(tmp_path) == []
-    assert files.shards(tmp_path) == []
+    assert files.shards(tmp_path / "model.safetensors.index.json") == []
     assert files.encoder_place(tmp_path) == ""
 
 

@@ -53,6 +53,15 @@ def test_layouts(
         assert found.tokenizer == tmp_path / tokenizer
 
 
+def test_a_pickle_of_a_supported_family_goes_before_a_graph(tmp_path: Path) -> None:
+    folder_of(tmp_path, "onnx/model.onnx", "vocab.txt", "pytorch_model.bin")
+    for model_type, supported in (("bert", True), ("roformer", False)):
+        (tmp_path / "config.json").write_text(f'{{"model_type": "{model_type}"}}')
+        assert (find_graph(tmp_path) is None) == supported
+        assert find_graph(tmp_path, pickles=False) is not None
+        assert find_graph(tmp_path / "onnx" / "model.onnx") is not None
+
+
 def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder_of(tmp_path, "model.onnx", "config.json", "vocab.txt")
     monkeypatch.chdir(tmp_path)

@@ -26,6 +26,7 @@ from model.families.registry import FAMILIES
 from model.sources.recognition import check_described, check_recognised
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
+from tests.model.pickles import pickle_weights
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
 FOREIGN = {
@@ -45,9 +46,9 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_checkpoint, tmp_path / "some folder"))
 
 
-def refusal(folder: Path, kind: type[ModelError]) -> str:
+def refusal(folder: Path, kind: type[ModelError], *, pickles: bool = True) -> str:
     with pytest.raises(ModelError) as failed:
-        check_recognised(folder)
+        check_recognised(folder, pickles=pickles)
     message = str(failed.value)
     assert type(failed.value) is kind, message
     assert "\n" not in message
@@ -99,7 +100,7 @@ def test_shards_pass(folder: Path) -> None:
     (folder / "a.safetensors").unlink()
     assert "names a.safetensors, which is not in the" in refusal(folder, CheckpointError)
     (folder / "model.safetensors.index.json").write_text("{}")
-    assert "is not a safetensors index" in refusal(folder, CheckpointError)
+    assert "is not an index of weights" in refusal(folder, CheckpointError)
 
 
 @pytest.mark.parametrize("config", FOREIGN)
@@ -227,7 +228,7 @@ def test_files_may_begin_with_a_byte_order_mark(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "part"),
     [
-        (["pytorch_model.bin"], "pickled weights alone (pytorch_model.bin)"),
+        (["weights.pt"], "pickled weights alone (weights.pt)"),
         (["tf_model.h5"], "weights of TensorFlow, Flax or Rust alone (tf_model.h5)"),
         (["flax_model.msgpack"], "weights of TensorFlow, Flax or Rust alone (flax_model.msgpack)"),
         (["model.Q8_0.gguf"], "GGUF files alone (model.Q8_0.gguf)"),
@@ -268,7 +269,7 @@ def test_folders_without_a_config(tmp_path: Path, files: list[str], part: str) -
 def foreign(folder: Path, content: str = "") -> Path:
     """Return the checkpoint with a graph instead of its weights, and a pickle."""
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").touch()
+    (folder / "weights.pt").touch()
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").write_text(content)
     return folder / "onnx" / "model.onnx"
@@ -314,13 +315,41 @@ def test_modules_without_a_transformer(tmp_path: Path) -> None:
     assert message.startswith("begins with the module StaticEmbedding (modules.json)")
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_pickled_weights_pass_unless_they_are_forbidden(folder: Path, shards: int) -> None:
+    pickle_weights(folder, shards=shards)
+    check_recognised(folder)
+    name = "pytorch_model.bin" if shards == 1 else "pytorch_model-00001-of-00002.bin"
+    message = refusal(folder, CheckpointError, pickles=False)
+    assert message.startswith(f"holds pickled weights alone ({name}")
+    assert "convert them to safetensors once" in message
+    (folder / name).write_text(POINTER)
+    assert f"Git LFS pointers in place of files ({name})" in refusal(folder, CheckpointError)
+    write_weights(folder, x=torch.zeros(1))
+    assert "word embeddings are missing" in refusal(folder, CheckpointError)
+
+
 def test_a_pickled_module(folder: Path) -> None:
     modules = [
         {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
         {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "2_Dense").mkdir()
+    for name in ("1_Pooling", "2_Dense"):
+        (folder / name).mkdir()
+    edit_json(folder / "1_Pooling" / "config.json", pooling_mode="mean")
+    edit_json(folder / "2_Dense" / "config.json", in_features=12, out_features=5)
     (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
-    message = refusal(folder, CheckpointError)
+    check_recognised(folder)
+    message = refusal(folder, CheckpointError, pickles=False)
+    assert message.startswith("Dense has pickled weights alone (2_Dense/pytorch_model.bin)")
+
+
+def test_a_pickled_module_of_a_foreign_graph(folder: Path) -> None:
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").touch()
+    test_a_pickled_module(folder)
+    (folder / "model.safetensors").unlink()
+    message = refusal(folder, CheckpointError, pickles=False)
     assert message.startswith("Dense has pickled weights alone (2_Dense/pytorch_model.bin)")

@@ -55,6 +55,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "allowed_hosts": ("*", "example.org,[::1]"),
     "verify_route": (True, False),
     "allow_unverified": (False, True),
+    "pickle": (True, False),
     "cache_folder": (Path("/flag"), Path("/environment")),
     "hub_endpoint": ("http://flag", "http://environment"),
     "max_body_bytes_in_flight": (7, 8),

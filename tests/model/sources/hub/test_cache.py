@@ -56,20 +56,25 @@ def test_a_link_to_no_blob_is_a_file_that_lacks(cache: Path) -> None:
     assert found.lacks == ["model.safetensors"]
 
 
-def test_whether_the_modules_are_known(cache: Path) -> None:
-    def known() -> bool:
-        found = find(cache, HERE)
-        return found is not None and found.modules_known
-
+@pytest.mark.parametrize("name", ["modules.json", "model.safetensors"])
+def test_whether_a_file_is_known(cache: Path, name: str) -> None:
     home = cache / HERE.folder
-    assert not known()
-    absent = home / ".no_exist" / COMMIT / "modules.json"
-    absent.parent.mkdir(parents=True)
-    absent.touch()
-    assert known()
-    absent.unlink()
-    (home / "snapshots" / COMMIT / "modules.json").write_text("[]")
-    assert known()
+    absent, present = home / ".no_exist" / COMMIT, home / "snapshots" / COMMIT
+    absent.mkdir(parents=True)
+    (present / "modules.json").write_text("[]")
+    (present / "pytorch_model.bin").touch()
+
+    def unknown() -> list[str]:
+        found = find(cache, HERE)
+        assert found is not None
+        assert found.lacks == []
+        return found.unknown
+
+    assert unknown() == []
+    (present / name).unlink()
+    assert unknown() == [name]
+    (absent / name).touch()
+    assert unknown() == []
 
 
 def test_a_damaged_reference(cache: Path) -> None:

@@ -15,6 +15,7 @@ from model.sources.hub.download import UnreachableError, download
 from model.sources.hub.repository import Hub, Repository
 from tests.hub import COMMIT, NAME, STATUSES, StandIn, running
 from tests.model.checkpoints import edit_json
+from tests.model.pickles import pickle_weights
 
 PLAIN = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 TOKEN = "hf_" + "x" * 30
@@ -55,7 +56,7 @@ def test_other_tools_find_what_was_fetched(hub: StandIn, tmp_path: Path) -> None
     )
     assert theirs == str(folder)
     found = cache.find(tmp_path / "cache", Repository(NAME))
-    assert found == cache.Snapshot(folder, [], True)
+    assert found == cache.Snapshot(folder, [], [])
 
 
 def test_the_folders_that_the_modules_name(hub: StandIn, repository: Path, tmp_path: Path) -> None:
@@ -251,12 +252,27 @@ def test_what_is_not_supported_is_refused_before_its_weights(
     assert "model.safetensors" not in hub.fetched
 
 
-def test_pickles_are_refused_and_not_fetched(
+@pytest.mark.parametrize("shards", [1, 2])
+def test_pickles_are_fetched_where_there_are_no_safetensors(
+    hub: StandIn, repository: Path, tmp_path: Path, shards: int
+) -> None:
+    (repository / "pytorch_model.bin").unlink()
+    (repository / "model.fp16.safetensors").unlink()
+    pickle_weights(repository, shards=shards)
+    pickles = {path.name for path in repository.glob("pytorch_model*")}
+    folder, _ = fetch(hub, tmp_path)
+    assert hub.fetched == PLAIN - {"model.safetensors"} | pickles
+    found = cache.find(tmp_path / "cache", Repository(NAME))
+    assert found == cache.Snapshot(folder, [], [])
+
+
+def test_pickles_that_are_forbidden_are_not_fetched(
     hub: StandIn, repository: Path, tmp_path: Path
 ) -> None:
-    for path in [*repository.glob("*.safetensors"), *repository.glob("*/*.safetensors")]:
-        path.unlink()
-    assert "pickled weights alone" in fails(hub, tmp_path, CheckpointError)
+    (repository / "model.safetensors").unlink()
+    there = Hub(hub.endpoint, tmp_path / "cache", pickles=False)
+    with pytest.raises(CheckpointError, match=r"pickled weights alone \(pytorch_model\.bin"):
+        download(there, Repository(NAME), lambda _: None)
     assert all(name.endswith(".json") for name in hub.fetched)
 
 
