@@ -12,7 +12,8 @@
     heads.safetensors       every head's parameters, for both attention graphs
     weights.safetensors     the float32 encoder; the files above name the tensors they share with it
     golden.safetensors      a few texts with PyTorch's results, to test an engine with
-    modules.safetensors     the parameters of the modules after pooling; often none
+    modules.safetensors     the parameters of the modules after pooling, often none, and the pooled
+                            vectors of the calibration texts, for the ranges of int8 vectors
     tokenizer.json
     target_tokenizer.json   tokenizer of the decoder's texts, if it differs
     task.onnx               rows of the last hidden state → outputs of the task head

@@ -5,6 +5,7 @@ Notation: S tokens of one text, H hidden size.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,7 +15,13 @@ from model.artifact.access import reading
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool
+from model.numerics.quantization import ranges_of
 from model.numerics.vector_modules import Floats, VectorModule, tensor_name
+
+CALIBRATION = "calibration"
+"""Name of the tensor of the calibration texts' pooled vectors, `[n, H]` for one pooling mode."""
+MAX_RANGES = 32
+"""Maximum number of `dimensions` whose ranges are kept."""
 
 
 class TextVectors:
@@ -28,7 +35,7 @@ class TextVectors:
         Args:
             sentence: the modules, and the default truncation and normalisation.
             hidden_size: H.
-            tensors: float32 tensors by `tensor_name`.
+            tensors: float32 tensors by `tensor_name`, and optionally `CALIBRATION`.
 
         """
         self._sentence = sentence
@@ -37,6 +44,8 @@ class TextVectors:
             (module, {name: tensors[tensor_name(place, name)] for name in module.shapes()})
             for place, module in enumerate(sentence.modules)
         ]
+        self._calibration = tensors.get(CALIBRATION, np.empty((0, hidden_size), np.float32))
+        self._measured = functools.lru_cache(maxsize=MAX_RANGES)(self._measure)
 
     @classmethod
     def of(cls, artifact: Artifact) -> TextVectors:
@@ -100,6 +109,24 @@ class TextVectors:
         n = self.kept(pooling, dimensions)
         kept = [vector[:n] for vector in vectors]
         return [l2_normalize(vector) for vector in kept] if unit else kept
+
+    def ranges(self, dimensions: int | None = None, normalize: bool | None = None) -> Floats | None:
+        """Return the lowest and highest value of each feature over the calibration texts.
+
+        Args:
+            dimensions: as for `kept`.
+            normalize: as for `finish`.
+
+        Returns:
+            `[2, D]`, of vectors of the last hidden state by the checkpoint's pooling. None without
+            calibration texts: a foreign graph's export encodes none.
+
+        """
+        return self._measured(dimensions, normalize) if len(self._calibration) else None
+
+    def _measure(self, dimensions: int | None, normalize: bool | None) -> Floats:
+        pooled = [*self._calibration]
+        return ranges_of(self.finish(pooled, dimensions=dimensions, normalize=normalize))
 
     def additive(self, pooling: PoolingModes | None = None) -> bool:
         """Return whether the modules map a sum of vectors to the sum of their images."""

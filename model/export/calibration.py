@@ -28,6 +28,11 @@ def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch
     return batches_of([*lines, " ".join(lines)], tokenizer, max_length)
 
 
+def calibration_lines(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+    """Yield the tokenized lines of `calibration.txt`; arguments as for `calibration_batches`."""
+    return batches_of(TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length)
+
+
 def similarity_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
     """Yield the tokenized lines of `similarity.txt`; arguments as for `calibration_batches`."""
     lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()

@@ -1,10 +1,10 @@
 """Export of a checkpoint folder to an artifact folder.
 
 The same checkpoint gives the same bytes on every machine: graphs name no machine, and files are
-written in a fixed order. Six things depend on the processor's arithmetic: the number of bits of
-int8's weights; the last bits of the golden tensors, of int8's scales and of projections of relative
-positions; the figures of bf16's and int8's verification; and the tolerances of a checkpoint with
-large rounding errors.
+written in a fixed order. Seven things depend on the processor's arithmetic: the number of bits of
+int8's weights; the last bits of the golden tensors, of the calibration texts' vectors, of int8's
+scales and of projections of relative positions; the figures of bf16's and int8's verification; and
+the tolerances of a checkpoint with large rounding errors.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from model.artifact.manifest import (
 from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float, GraphName, GraphSignature
+from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
 from model.artifact.weight_files import report_pickles
 from model.attention.self_attention import Relative
@@ -59,6 +60,7 @@ from model.export.host_graphs import save_host_graphs
 from model.export.loading import Modules, load_modules
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
+from model.export.pooled import calibration_vectors
 from model.export.precisions import check_precision
 from model.export.quantization import quantize
 from model.export.serving import records_of
@@ -167,7 +169,10 @@ def _build(
     save_tokenizers(tokenizer, target, folder)
     save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
-    save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
+    progress("measuring the ranges of vectors")
+    calibration = {CALIBRATION: calibration_vectors(encoder, tokenizer, sentence)}
+    tensors = module_tensors(checkpoint, sentence.modules) | calibration
+    save_tensors(tensors, folder / VECTOR_MODULES)
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, golden_texts(modules, inputs))
 

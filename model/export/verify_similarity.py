@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from model.encoder.encoder import Encoder
 from model.export.calibration import similarity_batches
-from model.numerics.pooling import TextPooling, pool
+from model.export.pooled import pooled_vectors
+from model.numerics.pooling import TextPooling
 from model.numerics.similarity import Similarity, similarity
-from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Runtime
 
 
@@ -33,15 +30,8 @@ def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -
     exact: list[Floats] = []
     approximate: list[Floats] = []
     for batch in similarity_batches(tokenizer, manifest.sentence.max_length):
-        with torch.inference_mode():
-            hidden = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
         texts = range(len(batch.padded_index))
-        exact += vectors.units(
-            [
-                pool(hidden[start:end], vectors.pooling)
-                for start, end in itertools.pairwise(batch.cu_seqlens)
-            ]
-        )
+        exact += vectors.units(pooled_vectors(encoder, batch, vectors.pooling))
         poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
         approximate += vectors.units(runtime.encode(batch, [], poolings)[1])
     return similarity(np.stack(exact), np.stack(approximate))

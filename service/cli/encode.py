@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 
 from model.numerics.pooling import PoolingName
+from model.numerics.quantization import VECTOR_TYPES
 from service.cli.command import Choice, Command
 from service.cli.exits import WrongUseError
 from service.cli.options import given, setting, settings_of
@@ -47,12 +48,34 @@ def encode(**options: Any) -> int:
     from service.files.options import Encoding, FileOptions, UsageError
     from service.files.run import run
 
+    if options["vector_ranges"] is not None:
+        options["vector_ranges"] = _ranges(options["vector_ranges"])
     fields = {name: options.pop(name) for name in Encoding.__dataclass_fields__ if name != "kind"}
     try:
         chosen = FileOptions(encoding=Encoding(options.pop("outputs"), **fields), **options)
         return run(chosen, settings, _say)
     except UsageError as error:
         raise WrongUseError(str(error)) from None
+
+
+def _ranges(path: Path) -> tuple[tuple[float, ...], ...]:
+    """Return the ranges of a .npy file.
+
+    Raises:
+        WrongUseError: the file does not hold two rows of numbers.
+
+    """
+    import numpy as np
+
+    try:
+        ranges = np.load(path, allow_pickle=False).astype(np.float32)
+    except (ValueError, OSError) as error:
+        raise WrongUseError(f"--vector-ranges {path} is not a .npy file: {error}") from None
+    if ranges.ndim != 2 or len(ranges) != 2:
+        raise WrongUseError(
+            f"--vector-ranges {path} has the shape {ranges.shape}; [2, D] is needed"
+        )
+    return tuple(tuple(row.tolist()) for row in ranges)
 
 
 def _say(step: str) -> None:
@@ -124,6 +147,21 @@ command = Command(
         ),
         _Option(
             VECTORS, "--dimensions", type=click.IntRange(1), help="Number of leading features."
+        ),
+        _Option(
+            VECTORS,
+            "--vector-type",
+            type=Choice(VECTOR_TYPES),
+            default="float32",
+            show_default=True,
+            help="Type of a text's vector; binary vectors have eight features in a byte.",
+        ),
+        _Option(
+            VECTORS,
+            "--vector-ranges",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help=".npy file [2, D]: lowest and highest value of each feature, for int8 and uint8; "
+            "the artifact's by default.",
         ),
         _Option(VECTORS, "--truncate", is_flag=True, help="Truncate long texts."),
         _Option(

@@ -33,14 +33,14 @@ class Field:
 
     name: str
     """Name of the field as a column."""
-    dtype: str
-    """Name of the dtype in numpy."""
+    dtype: str | None
+    """Name of the dtype in numpy; None for the dtype of the computed arrays."""
     ragged: bool = False
     """Whether the length of the first axis differs between texts."""
 
 
 FIELDS: Mapping[Kind, tuple[Field, ...]] = {
-    "pooled": (Field("embedding", "float32"),),
+    "pooled": (Field("embedding", None),),
     "tokens": (Field("token_ids", "int32", True), Field("embeddings", "float32", True)),
     "sparse": (Field("indices", "int64", True), Field("values", "float32", True)),
     "stats": tuple(Field(name, "float32") for name in STATISTICS),

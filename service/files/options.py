@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from model.numerics.pooling import PoolingName
+from model.numerics.quantization import VectorType
 from service.inference.tokenization.truncation import Direction
 
 Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]
@@ -34,6 +35,9 @@ class Encoding:
     truncate: bool = False
     truncation_direction: Direction = "right"
     prompt_name: str | None = None
+    vector_type: VectorType = "float32"
+    vector_ranges: tuple[tuple[float, ...], ...] | None = None
+    """Lowest, then highest values of all features; the artifact's when None."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class FileOptions:
             raise UsageError(
                 f"a .npy file cannot hold {kind}: write .npz, .safetensors, .parquet or .jsonl"
             )
+        if self.encoding.vector_type != "float32" and kind != "pooled":
+            raise UsageError(f"--vector-type is a type of pooled vectors, not of {kind}")
         if self.url and not self.url.startswith(("http://", "https://")):
             raise UsageError(f"--url {self.url} is not an address of http or https")
 

@@ -20,7 +20,14 @@ from safetensors import SafetensorError, safe_open
 from service.files.fields import ROWS, Array
 
 SUFFIX = ".part"
-_DTYPES = {"float32": "F32", "int32": "I32", "int64": "I64"}
+_DTYPES = {
+    "float32": "F32",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "int8": "I8",
+    "uint8": "U8",
+}
 
 
 class Spec(NamedTuple):

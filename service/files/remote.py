@@ -166,12 +166,15 @@ class RemoteEncoder:
 
     def _encoded(self, texts: Sequence[str], output: str, **fields: object) -> dict[str, Array]:
         wanted = self._encoding
-        options = {
+        options: dict[str, object] = {
             "layer": wanted.layer,
             "pooling": wanted.pooling,
             "normalize": wanted.normalize,
             "dimensions": wanted.dimensions,
+            "vector_ranges": wanted.vector_ranges,
         }
+        if wanted.vector_type != "float32":
+            options["vector_type"] = wanted.vector_type
         body = self._tokenizing(texts) | {"outputs": [output]}
         body |= {name: value for name, value in options.items() if value is not None}
         repeated = bool(fields)

@@ -13,15 +13,18 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
+from model.numerics.quantization import FLOAT32, Quantization
 from model.runtimes.capabilities import GraphMaps, declared
 from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
-from service.errors import EngineFailed, NoTaskHead
+from service.errors import EngineFailed, NoTaskHead, Unprocessable
 from service.files.encoder import Refused
 from service.files.fields import TextArrays
-from service.files.options import Encoding
+from service.files.options import Encoding, UsageError
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
+from service.inference.encoding import EncodeOptions
 from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.vector_types import quantization_of
 
 Run = Callable[[Sequence[Task]], list[Output]]
 """Function from a batch of tasks to their checked outputs."""
@@ -60,10 +63,15 @@ class PooledPlan(Plan):
     vectors: TextVectors
     encoding: Encoding
     layer: int
+    quantization: Quantization = FLOAT32
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
-        """Compute `[D]` for each text."""
-        return [(vector,) for vector in self.pooled(texts, run)]
+        """Compute `[D]` for each text, in the requested type."""
+        pooled = self.pooled(texts, run)
+        try:
+            return [(vector,) for vector in self.quantization(np.stack(pooled))]
+        except OverflowError as error:
+            raise UsageError(f"--vector-type {self.encoding.vector_type}: {error}") from None
 
     def pooled(
         self, texts: Sequence[TokenizedText], run: Run, ablated: Ablated = ()
@@ -199,12 +207,20 @@ def plan_of(
 
     Raises:
         NoTaskHead: sparse vectors are requested, and the model has none.
+        UsageError: the type of vectors and its ranges do not fit.
 
     """
     layer = encoding.layer % (manifest.config.num_hidden_layers + 1)
     match encoding.kind:
         case "pooled":
-            return PooledPlan(manifest, vectors=vectors, encoding=encoding, layer=layer)
+            quantization = _quantization(manifest, vectors, encoding, layer)
+            return PooledPlan(
+                manifest,
+                vectors=vectors,
+                encoding=encoding,
+                layer=layer,
+                quantization=quantization,
+            )
         case "importance":
             return ImportancePlan(manifest, vectors=vectors, encoding=encoding, layer=layer)
         case "tokens":
@@ -217,3 +233,23 @@ def plan_of(
             return SparsePlan(manifest, shape=manifest.task.shape(0))
         case "stats":
             return StatisticsPlan(manifest, CHUNK_TOKENS, separators=separators)
+
+
+def _quantization(
+    manifest: Manifest, vectors: TextVectors, wanted: Encoding, layer: int
+) -> Quantization:
+    """Return the conversion of vectors to the requested type."""
+    options = EncodeOptions(
+        layer,
+        tokens=False,
+        pooled=True,
+        pooling=wanted.pooling,
+        dimensions=wanted.dimensions,
+        normalize=wanted.normalize,
+    )
+    last = manifest.config.num_hidden_layers
+    try:
+        return quantization_of(wanted.vector_type, wanted.vector_ranges, options, vectors, last)
+    except Unprocessable as error:
+        text = str(error).replace("vector_type", "--vector-type")
+        raise UsageError(text.replace("vector_ranges", "--vector-ranges")) from None

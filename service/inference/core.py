@@ -40,6 +40,7 @@ from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.uses import check_use
+from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
@@ -157,6 +158,7 @@ class Inference:
 
         Raises:
             NotExported, NotVerified: as for `require_options`.
+            Unprocessable: a feature exceeds the requested type.
             Overloaded: the queue is full, or the deadline cannot be met.
             ServiceError: the engine failed.
 
@@ -165,7 +167,8 @@ class Inference:
         poolings = poolings_of(prepared, options, self.sentence)
         if options.recomputes:
             outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
-            return await finished(outputs, options, self.vectors)
+            outputs = await finished(outputs, options, self.vectors)
+            return await quantized(outputs, options.quantization)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
         vectors = None if projects else self.vectors
         spans: Sequence[TextSpans | None] = options.spans or [None] * len(poolings)
@@ -175,7 +178,9 @@ class Inference:
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.value for result in results]
-        return await finished(outputs, options, self.vectors) if projects else outputs
+        if projects:
+            outputs = await finished(outputs, options, self.vectors)
+        return await quantized(outputs, options.quantization)
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification.

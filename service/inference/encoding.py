@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.artifact.layer_parts import PartName
 from model.artifact.manifest import Manifest
 from model.config.precision import Use
-from model.numerics.pooling import PoolingName
+from model.numerics.pooling import PoolingModes, PoolingName
+from model.numerics.quantization import FLOAT32, Quantization
 from service.engines.contract import Ablated, Floats
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
@@ -98,6 +102,8 @@ class EncodeOptions:
     """Parts to return, of the layer before each state."""
     spans: Sequence[TextSpans] = ()
     """Spans of each text, of which a vector each is returned; empty without spans."""
+    quantization: Quantization = FLOAT32
+    """Conversion of pooled vectors to the requested type."""
 
     @property
     def recomputes(self) -> bool:
@@ -109,14 +115,23 @@ class EncodeOptions:
         """Indices of all requested hidden states."""
         return self.layers or (self.layer,)
 
+    def own_vectors(self, pooling: PoolingModes, last_layer: int) -> bool:
+        """Return whether pooled vectors are the checkpoint's: its pooling of the last state.
+
+        Args:
+            pooling: pooling of the checkpoint.
+            last_layer: index of the last hidden state.
+
+        """
+        return (self.pooling or pooling) == pooling and set(self.states) == {last_layer}
+
     def uses(self, manifest: Manifest) -> Iterator[Use]:
         """Yield the uses of an artifact that the arrays need.
 
         Verification of vectors covers the last hidden state with the checkpoint's own pooling;
         other arrays belong to the use of heads.
         """
-        pooling, last = manifest.sentence.pooling, manifest.config.num_hidden_layers
-        own = (self.pooling or pooling) == pooling and set(self.states) == {last}
+        own = self.own_vectors(manifest.sentence.pooling, manifest.config.num_hidden_layers)
         if (self.pooled or self.spans) and own:
             yield "vectors"
         if self.tokens or self.ablated or self.recomputes or not own:
@@ -137,10 +152,14 @@ class TextEncoding:
     """Vector of each span `[n, D]`, or `[layers, n, D]` with `layers`."""
     places: Places | None = None
     """Start and end of each span in code points, `[n, 2]`."""
+    converted: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    """Pooled vectors in the requested type, by their names in replies; empty for float32."""
 
     @property
-    def arrays(self) -> dict[str, Floats]:
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Arrays that were requested, by their names in replies."""
         named = {"embeddings": self.tokens, "pooled": self.pooled, "span_vectors": self.spans}
+        named |= {str(name): array for name, array in self.parts.items()}
+        arrays: dict[str, NDArray[np.generic]]
         arrays = {name: array for name, array in named.items() if array is not None}
-        return arrays | {str(name): array for name, array in self.parts.items()}
+        return arrays | self.converted

@@ -7,9 +7,8 @@ in `headscope.task_calls`, `service_calls`, `scoring`, `tokens`, `explanation` a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack, overload
+from typing import Any, Unpack, overload
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headscope import reading
@@ -64,16 +63,17 @@ def encode(
 @overload
 def embed(
     inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
-) -> CallFor[NDArray[np.float32]]: ...
+) -> CallFor[NDArray[Any]]: ...
 @overload
 def embed(
     inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[EncodeFields]
-) -> CallFor[list[NDArray[np.float32] | Refused]]: ...
+) -> CallFor[list[NDArray[Any] | Refused]]: ...
 def embed(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
 ) -> CallFor[object]:
     """Return the vectors of texts, `[B, D]`: `encode` without the tokens' vectors.
 
+    They are float32, or of `vector_type`; binary vectors are bytes of eight features.
     With `on_error="return"` the result is a list of vectors `[D]` and errors.
     """
     all_fields: EncodeFields = {**fields, "outputs": ["pooled"]}

@@ -55,6 +55,8 @@ class EncodeFields(TextFields, total=False):
     pooling: Literal["mean", "cls", "max", "last"] | None
     normalize: bool | None
     dimensions: int | None
+    vector_type: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
+    vector_ranges: Sequence[Sequence[float]] | None
 
 
 class AttentionFields(TextFields, total=False):

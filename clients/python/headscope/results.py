@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ class Target(Shown):
 class Encoding(TokenizedText):
     """Vectors of one text."""
 
-    tensors: dict[str, NDArray[np.float32]]
+    tensors: dict[str, NDArray[Any]]
     """Tensors `embeddings`, `pooled` and others, as far as they were requested."""
     layers: list[int] = field(default_factory=list)
     """Indices of the hidden states, if several were requested."""
@@ -97,8 +97,8 @@ class Encoding(TokenizedText):
         return self._tensor("embeddings", 'outputs "tokens"')
 
     @property
-    def pooled(self) -> NDArray[np.float32]:
-        """Vector of the text, `[D]`; for several layers `[layers, D]`."""
+    def pooled(self) -> NDArray[Any]:
+        """Vector of the text, `[D]`, of `vector_type`; for several layers `[layers, D]`."""
         return self._tensor("pooled", 'outputs "pooled"')
 
     @property
@@ -130,7 +130,7 @@ class Encoding(TokenizedText):
         tensors = [shape_of(name, tensor.shape) for name, tensor in self.tensors.items()]
         return [*super()._facts(), *tensors]
 
-    def _tensor(self, name: str, how: str) -> NDArray[np.float32]:
+    def _tensor(self, name: str, how: str) -> NDArray[Any]:
         if name not in self.tensors:
             raise HeadscopeError(f"the reply has no {name}: request it ({how})")
         return self.tensors[name]
@@ -142,7 +142,7 @@ class Encodings(Shown, tuple[Encoding, ...]):
     __slots__ = ()
 
     @property
-    def pooled(self) -> NDArray[np.float32]:
+    def pooled(self) -> NDArray[Any]:
         """Vectors of all texts, `[B, D]` or `[layers, B, D]`; `[0, 0]` without texts."""
         vectors = [encoding.pooled for encoding in self]
         return np.stack(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from model.artifact.layer_parts import PARTS, PartName
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingName
+from model.numerics.quantization import VectorType
 from service.api.native.indices import (
     Ablate,
     EncoderHead,
@@ -57,6 +59,7 @@ from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
 from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.vector_types import quantization_of
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -107,8 +110,20 @@ class EncodeRequest(TextRequest):
         description="Keep the first n features of the pooled vector, then normalise; the "
         "checkpoint's `truncate_dim` by default.",
     )
+    vector_type: VectorType = Field(
+        "float32",
+        description="Type of the pooled vector, as of sentence-transformers' "
+        "`quantize_embeddings`; binary vectors have eight features in a byte.",
+    )
+    vector_ranges: Annotated[list[list[float]], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="Lowest and highest value of each feature, for int8 and uint8; the artifact's "
+        "by default, over its calibration texts.",
+    )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64 = little-endian float32, row-major, one string for each array."
+        "float",
+        description="base64 = little-endian float32, or the `vector_type`, row-major, one string "
+        "for each array.",
     )
 
 
@@ -157,8 +172,8 @@ def encode_options(
 
     Raises:
         Unprocessable: a layer or head does not exist or is listed twice, `dimensions` exceeds the
-            vector, `layer` and `layers` are both set, or parts of the embeddings are requested,
-            which no layer outputs.
+            vector, `layer` and `layers` are both set, parts of the embeddings are requested, which
+            no layer outputs, or `vector_type` and its ranges do not fit.
 
     """
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
@@ -184,6 +199,15 @@ def encode_options(
         patches=head_patches(request.patch, len(request.inputs), config, ablated),
         parts=tuple(request.include or ()),
     )
+    if request.vector_type != "float32" and not (options.pooled or request.spans):
+        raise Unprocessable(
+            f"vector_type {request.vector_type} is a type of pooled vectors: add `pooled` to "
+            "`outputs`"
+        )
+    quantization = quantization_of(
+        request.vector_type, request.vector_ranges, options, vectors, states - 1
+    )
+    options = replace(options, quantization=quantization)
     if options.parts and 0 in options.states:
         raise Unprocessable(
             f"include: {options.parts[0]}: hidden state 0 is the embeddings, which no layer "
@@ -249,7 +273,8 @@ def encode_safetensors(
     """
     tensors: dict[str, NDArray[np.generic]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
-    pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+    arrays = [encoding.arrays for encoding in encodings]
+    pooled = [of_text["pooled"] for of_text in arrays if "pooled" in of_text]
     if embeddings:
         tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
     if pooled:

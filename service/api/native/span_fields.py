@@ -103,7 +103,8 @@ def span_tensors(encodings: Sequence[TextEncoding]) -> dict[str, NDArray[np.gene
     `span_cu_seqlens` int32 `[B + 1]`: text i owns the rows `span_cu_seqlens[i:i + 2]` of `spans`
     int32 `[K, 2]` and of `span_vectors` `[K, D]`, or `[layers, K, D]`.
     """
-    vectors = [encoding.spans for encoding in encodings if encoding.spans is not None]
+    arrays = [encoding.arrays for encoding in encodings]
+    vectors = [own["span_vectors"] for own in arrays if "span_vectors" in own]
     if not vectors:
         return {}
     places = [encoding.places for encoding in encodings if encoding.places is not None]

@@ -11,7 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, VectorForm
+from model.numerics.quantization import FEATURES_PER_BYTE
+from service.api.cohere.quantization import FORMS, VectorForm
 from service.api.drop_in.embedding import TextsOrIds, check_embedder
 from service.api.drop_in.prompts import prompt_for
 from service.api.vllm.fields import VllmRequest

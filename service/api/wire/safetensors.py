@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from service.api.wire.media import Part
 
-_DTYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
+_DTYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int8": "I8", "uint8": "U8"}
 _ALIGNMENT = 8
 _BLOCK = 2**16
 

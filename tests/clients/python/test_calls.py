@@ -96,6 +96,17 @@ async def test_several_layers(both):
     assert rows.shape == (2, len(TEXTS), 128)
 
 
+@pytest.mark.parametrize("name", ["float16", "uint8", "binary"])
+async def test_types_of_vectors(both, name):
+    client, plain = both
+    fields = {"vector_type": name, "vector_ranges": [[-1] * 128, [1] * 128]}
+    fields = fields if name == "uint8" else {"vector_type": name}
+    found = await client.embed(TEXTS, **fields)
+    expected = await one_by_one(plain, "/encode", TEXTS, **fields)
+    assert found.dtype == np.dtype({"binary": "int8"}.get(name, name))
+    np.testing.assert_array_equal(found, np.array([one["pooled"] for one in expected], found.dtype))
+
+
 async def test_patched_heads_and_parts_of_layers(both):
     """Both texts are in one request, because a patch refers to them by index."""
     client, plain = both

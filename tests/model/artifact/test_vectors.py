@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.artifact.sentence import SentenceConfig
-from model.artifact.vectors import TextVectors
+from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.pooling import PoolingModes
 from model.numerics.vector_modules import Dense
 
@@ -82,3 +82,13 @@ def test_who_cuts_decides_what_is_a_unit_vector(
     ours = vectors(**fields)
     np.testing.assert_allclose(ours.finish(X, **asked)[0], expected, rtol=1e-6)
     assert ours.kept(dimensions=asked.get("dimensions")) == len(expected)
+
+
+def test_ranges_are_of_the_requested_vectors_of_the_calibration_texts() -> None:
+    sentence = SentenceConfig(max_length=9, normalize=True)
+    ours = TextVectors(sentence, 4, {CALIBRATION: np.stack(X)})
+    wanted = np.stack([unit(vector[:2]) for vector in X])
+    found = ours.ranges(dimensions=2)
+    np.testing.assert_allclose(found, [wanted.min(axis=0), wanted.max(axis=0)], rtol=1e-6)
+    assert ours.ranges(normalize=False).tolist() == [[0, -3, 3, 0], [1, 2, 4, 4]]
+    assert vectors().ranges() is None

@@ -40,6 +40,13 @@ def test_exit_codes(
     short = ["--restart", "--truncate", "--dimensions", "16", "--no-normalize"]
     assert main([*arguments, *short]) == 0
     assert np.load(tmp_path / "out.npy").shape == (3, 16)
+    np.save(tmp_path / "ranges.npy", [[-1] * 16, [1] * 16])
+    ranges = ["--vector-type", "int8", "--vector-ranges", str(tmp_path / "ranges.npy")]
+    assert main([*arguments, *short, *ranges]) == 0
+    assert np.load(tmp_path / "out.npy").dtype == np.int8
+    np.save(tmp_path / "ranges.npy", [1, 2])
+    assert main([*arguments, *short, *ranges]) == 2
+    assert "ranges.npy has the shape (2,); [2, D] is needed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,11 @@ def test_exit_codes(
         (["--outputs", "token"], "did you mean tokens?"),
         (["--column", "text"], "has no column 'text': --column names one of body"),
         (["--dimensions", "0"], "--dimensions"),
+        (
+            ["--vector-type", "int8", "--outputs", "importance"],
+            "a type of pooled vectors, not of imp",
+        ),
+        (["--vector-ranges", __file__], "test_encode.py is not a .npy file"),
     ],
 )
 def test_wrong_use(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load, save
 
@@ -51,6 +53,39 @@ def test_arrays_are_those_of_an_engine_here(
     assert found.files == expected.files
     for name in expected.files:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("float16", "npy"), ("ubinary", "parquet"), ("int8", "jsonl"), ("int8", "safetensors")],
+)
+def test_types_of_vectors_are_those_of_an_engine_here(
+    encode: Encode, rows: Path, tmp_path: Path, url: str, name: str, ending: str
+) -> None:
+    """Numbers of both are equal, in every format, and of the requested type."""
+    outs = [tmp_path / f"{where}.{ending}" for where in ("there", "here")]
+    assert encode(rows, outs[0], url=url, api_key="secret", vector_type=name) == 0
+    assert encode(rows, outs[1], vector_type=name) == 0
+    found, expected = (vectors_of(out) for out in outs)
+    np.testing.assert_array_equal(found, expected)
+    if ending != "jsonl":
+        assert found.dtype == np.dtype({"ubinary": "uint8"}.get(name, name))
+    assert found.shape[1] == (16 if name == "ubinary" else 128)
+
+
+def vectors_of(out: Path) -> np.ndarray:
+    """Return the vectors of a file."""
+    match out.suffix:
+        case ".npy":
+            vectors: np.ndarray = np.load(out)
+            return vectors
+        case ".parquet":
+            column = pq.read_table(out)["embedding"].combine_chunks()
+            return np.asarray(column.values).reshape(len(column), -1)
+        case ".jsonl":
+            lines = out.read_text(encoding="utf-8").splitlines()
+            return np.array([json.loads(line)["embedding"] for line in lines])
+    return load(out.read_bytes())["embedding"]
 
 
 @pytest.mark.parametrize("kind", ["pooled", "importance"])
