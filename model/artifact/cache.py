@@ -51,7 +51,7 @@ def cache_key(
     export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
     digest = hashlib.sha256(export.encode())
     vocabularies = ("vocab.txt", "merges.txt", "*.spm", "*.model")
-    patterns = ("*.safetensors", "*.json", *vocabularies, METADATA)
+    patterns = ("*.safetensors", "*.json", "*.jinja", *vocabularies, METADATA)
     folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
     files = sorted(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}

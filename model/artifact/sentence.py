@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from model.artifact.late_files import LateFiles, read_late_files
+from model.artifact.logit_score import read_logit_score
 from model.artifact.modules import (
     MODULES,
     ModuleEntry,
@@ -30,6 +31,7 @@ from model.artifact.sentence_files import (
 from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
 from model.artifact.task import task_kind
 from model.errors import ConfigError
+from model.numerics.pair_template import PairTemplate
 from model.numerics.pooling import PoolingModes, modes_of
 from model.numerics.vector_modules import VectorModule, size_after
 
@@ -62,6 +64,9 @@ class SentenceConfig(BaseModel):
     """Similarity function that the vectors were trained for."""
     lowercase: bool = False
     """Whether texts are lower-cased before tokenization."""
+    pair_templates: dict[str, PairTemplate] = {}
+    """Text around a pair by the name of the prompt, "" for no prompt; empty without a chat
+    template."""
 
     @classmethod
     def from_checkpoint(
@@ -118,6 +123,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
         return _of_late_interaction(files), [*files.limits, limit]
     scores = task is not None
+    read_logit_score(folder)
     if entries is not None:  # without modules.json, the library ignores its other files
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)

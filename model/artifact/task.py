@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model.artifact.late_files import is_late_interaction
+from model.artifact.logit_score import is_logit_score
 from model.artifact.modules import ModuleEntry, listed_modules, read_object, transformer_folder
 from model.errors import ConfigError
 from model.numerics.task_head import TaskKind
@@ -76,6 +77,8 @@ def _by_modules(folder: Path, modules: list[ModuleEntry]) -> TaskKind | None:
     if kinds[:1] == ["MLMTransformer"]:
         named = named or "fill-mask"
     kind = _TRANSFORMER_TASKS.get(str(named))
+    if is_logit_score(modules):
+        return "sequence_classification"
     expected = {"sequence_classification": 1, "sparse": 2}
     if kind is None or len(kinds) != expected[kind]:
         return None

@@ -18,6 +18,7 @@ from model.artifact.access import writing
 from model.artifact.cache import exporter_version
 from model.artifact.files import link_or_copy
 from model.artifact.golden import golden_inputs, save_golden
+from model.artifact.logit_score import read_logit_score
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     ENCODER_DATA,
@@ -59,6 +60,7 @@ from model.export.graphs import (
 from model.export.host_graphs import save_host_graphs
 from model.export.loading import Modules, load_modules
 from model.export.module_tensors import module_tensors
+from model.export.pair_templates import pair_templates
 from model.export.placement import Exported, Progress, place
 from model.export.pooled import calibration_vectors
 from model.export.precisions import check_precision
@@ -161,6 +163,9 @@ def _build(
     sentence = SentenceConfig.from_checkpoint(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
+    if score := read_logit_score(checkpoint):
+        templates = pair_templates(inside, score, sentence.prompts)
+        sentence = sentence.model_copy(update={"pair_templates": templates})
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     check_template(inside, tokenizer, config, sentence.max_length)
     modules = load_modules(checkpoint, tokenizer, config)

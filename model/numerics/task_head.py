@@ -48,9 +48,11 @@ class TaskConfig(_Part):
     labels: tuple[str, ...] = ()
     """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
     vectors)."""
-    pooling: Literal["none", "cls", "mean", "max", "sum"]
+    pooling: Literal["none", "cls", "mean", "last", "max", "sum"]
     """Pooling to one row per text: of the hidden states before sequence classification, or of the
     activated outputs of a sparse vector."""
+    pairs: bool = False
+    """Whether only pairs have outputs, since a chat template has a place for each of two texts."""
     activation: Literal["relu", "log1p_relu"] = "relu"
     """Activation of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
     transform: Transform | None = None
@@ -80,7 +82,7 @@ def rows_of(
 
     """
     match task.pooling:
-        case "cls" | "mean" as mode:
+        case "cls" | "mean" | "last" as mode:
             return [], [TextPooling(text, last, mode) for text in texts]
         case _:
             return [(text, last) for text in texts], []

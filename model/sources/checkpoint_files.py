@@ -33,6 +33,7 @@ DESCRIPTIONS = frozenset(
         INDEX,
         PICKLE_INDEX,
         "artifact.metadata",
+        "chat_template.jinja",
         "merges.txt",
         "source.spm",
         "target.spm",

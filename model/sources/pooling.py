@@ -2,6 +2,9 @@
 
 The result is a folder of links to the checkpoint's files, with a `modules.json` that names the
 pooling, so that all readers of checkpoints read one format.
+
+`yes-no` is the format of Qwen3-Reranker's model card (Zhang et al. 2025, section 2,
+https://arxiv.org/abs/2506.05176): a score compares the logits of `yes` and `no`.
 """
 
 from __future__ import annotations
@@ -14,20 +17,44 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
+from model.artifact.logit_score import CHAT_TEMPLATE, LOGIT_SCORE
 from model.artifact.modules import MODULES, listed_modules, read_json, read_object
 from model.errors import ConfigError
 
-PoolingSetting = Literal["cls", "mean", "last-token", "splade"]
+PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
 _MODES = {"cls": "cls", "mean": "mean", "last-token": "lasttoken"}
 _FOLDER = "headscope-pooling"
 _CLASSES = "sentence_transformers.models."
 _SPARSE = "sentence_transformers.sparse_encoder.models."
+_LOGIT_SCORE = f"sentence_transformers.cross_encoder.modules.{LOGIT_SCORE}"
+_RERANKER = "Qwen3ForCausalLM"
+YES_NO = (
+    "<|im_start|>system\n"
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n"
+    '<Instruct>: {{ messages | selectattr("role", "eq", "system") | map(attribute="content") '
+    '| first | default("Given a web search query, retrieve relevant passages that answer the '
+    'query") }}\n'
+    '<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first '
+    "}}\n"
+    '<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") '
+    "| first }}<|im_end|>\n"
+    '<|im_start|>assistant\n{{ "<think>\\n\\n</think>\\n\\n" }}'
+)
+"""Chat template of Qwen3-Reranker."""
 
 
 def is_masked_language_model(checkpoint: Path) -> bool:
     """Return whether a checkpoint folder's `config.json` names a masked language model."""
     names = read_object(checkpoint / "config.json").get("architectures") or []
     return any(str(name).endswith("ForMaskedLM") for name in names)
+
+
+def may_be_reranker(checkpoint: Path) -> bool:
+    """Return whether a checkpoint's files leave open whether it embeds texts or scores pairs."""
+    names = read_object(checkpoint / "config.json").get("architectures") or []
+    return listed_modules(checkpoint) is None and _RERANKER in names
 
 
 def may_be_dense_or_sparse(checkpoint: Path) -> bool:
@@ -44,12 +71,16 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
         folders: parent of the new folder, which is reused if it exists.
 
     Raises:
-        ConfigError: the checkpoint has no word logits for `splade`, or no pooling to replace.
+        ConfigError: the checkpoint has no word logits for `splade` or `yes-no`, or no pooling to
+            replace.
 
     """
     modules, config = _modules(checkpoint, pooling)
-    names = sorted(path.name for path in checkpoint.iterdir() if path.name != MODULES)
-    decides = json.dumps([str(checkpoint.resolve()), names, modules, config])
+    written = {MODULES: json.dumps(modules)}
+    if pooling == "yes-no":
+        written[CHAT_TEMPLATE] = YES_NO
+    names = sorted(path.name for path in checkpoint.iterdir() if path.name not in written)
+    decides = json.dumps([str(checkpoint.resolve()), names, written, config])
     folder = folders / hashlib.sha256(decides.encode()).hexdigest()[:32]
     if folder.exists():
         return folder
@@ -58,7 +89,8 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
     try:
         for name in names:
             (scratch / name).symlink_to((checkpoint / name).resolve())
-        (scratch / MODULES).write_text(json.dumps(modules), encoding="utf-8")
+        for name, content in written.items():
+            (scratch / name).write_text(content, encoding="utf-8")
         (scratch / _FOLDER).mkdir()
         (scratch / _FOLDER / "config.json").write_text(json.dumps(config), encoding="utf-8")
         with contextlib.suppress(OSError):  # another process created the same folder first
@@ -83,11 +115,37 @@ def _modules(
             )
         kinds = [(encoder, _SPARSE + "MLMTransformer"), (_FOLDER, _SPARSE + "SpladePooling")]
         return _numbered(kinds), {"pooling_strategy": "max", "activation_function": "relu"}
+    if pooling == "yes-no":
+        if not may_be_reranker(checkpoint):
+            raise ConfigError(
+                f"{checkpoint}: --pooling yes-no reads checkpoints of Qwen3-Reranker, without "
+                f"modules.json and of the architecture {_RERANKER}: leave it out"
+            )
+        words = {"true_token_id": "yes", "false_token_id": "no"}
+        kinds = [("", _CLASSES + "Transformer"), (_FOLDER, _LOGIT_SCORE)]
+        return _numbered(kinds), {key: _token_id(checkpoint, word) for key, word in words.items()}
     if entries is not None and [entry.kind for entry in entries[:2]] != ["Transformer", "Pooling"]:
         raise ConfigError(f"{checkpoint / MODULES}: --pooling {pooling} has no Pooling to replace")
     kinds = [(encoder, _CLASSES + "Transformer"), (_FOLDER, _CLASSES + "Pooling")]
     kinds += [(str(entry.get("path", "")), str(entry["type"])) for entry in listed[2:]]
     return _numbered(kinds), {"pooling_mode": _MODES[pooling]}
+
+
+def _token_id(checkpoint: Path, word: str) -> int:
+    """Return the id of a word that is one token.
+
+    Raises:
+        ConfigError: the vocabulary does not have the word.
+
+    """
+    stored = read_object(checkpoint / "tokenizer.json").get("model")
+    vocabulary = stored.get("vocab") if isinstance(stored, dict) else None
+    if vocabulary is None:
+        vocabulary = read_object(checkpoint / "vocab.json")
+    index = vocabulary.get(word) if isinstance(vocabulary, dict) else None
+    if not isinstance(index, int):
+        raise ConfigError(f"{checkpoint}: --pooling yes-no needs {word!r} in the vocabulary")
+    return index
 
 
 def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:

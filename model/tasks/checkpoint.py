@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from model.artifact.logit_score import LogitScore, read_logit_score
 from model.artifact.modules import read_object, transformer_folder
 from model.artifact.task import sparse_pooling, task_kind
 from model.artifact.weight_files import weight_files
@@ -20,8 +21,10 @@ from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
 from model.tasks.head import TaskModule, task_head
-from model.tasks.layouts import LAYOUTS, Layout
+from model.tasks.layouts import LAYOUTS, WORD_LOGITS, Layout
 
+_WORD_LOGITS = "lm_head.weight"
+"""Key of the map to the logits of words; without it they share the word embeddings."""
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 """Names of norm parameters in checkpoints from before 2019 → current names."""
 
@@ -41,12 +44,55 @@ def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
     kind = task_kind(folder)
     if kind is None:
         return None
+    if score := read_logit_score(folder):
+        return _logit_score(folder, score, encoder)
     layout = _layout(kind, encoder.config.model_type)
     config = read_task(folder, kind, layout, encoder.config)
     tensors = _tensors(transformer_folder(folder), layout)
     if kind == "sparse" and "output.weight" not in tensors:
         tensors["output.weight"] = encoder.embeddings.word.weight.detach()
     return build_task_head(config, encoder.config.hidden_size, tensors, str(folder))
+
+
+def _logit_score(folder: Path, score: LogitScore, encoder: Encoder) -> TaskModule:
+    """Return the head of one label whose weights are the rows of two words, subtracted."""
+    config = TaskConfig(
+        kind="sequence_classification",
+        outputs=1,
+        labels=("LABEL_0",),
+        pooling="last",
+        output_bias=False,
+        pairs=score.chat_template is not None,
+    )
+    words = _word_logits(transformer_folder(folder), encoder)
+    ids = [i for i in (score.true_token_id, score.false_token_id) if i is not None]
+    if max(ids) >= len(words):
+        raise ConfigError(f"{folder}: LogitScore's token id {max(ids)} is not in the vocabulary")
+    rows = [words[index].to(torch.float32) for index in ids]
+    weight = rows[0] - rows[1] if len(rows) == 2 else rows[0]
+    tensors = {"output.weight": weight.unsqueeze(0)}
+    return build_task_head(config, encoder.config.hidden_size, tensors, str(folder))
+
+
+def _word_logits(folder: Path, encoder: Encoder) -> Tensor:
+    """Return the map `[V, H]` from a hidden state to the logits of words.
+
+    Raises:
+        ConfigError: the family has another map.
+        CheckpointError: the map is missing, and is not that of the word embeddings.
+
+    """
+    if encoder.config.model_type not in WORD_LOGITS:
+        raise ConfigError(
+            f"{folder}: LogitScore is supported for {', '.join(sorted(WORD_LOGITS))}; not for "
+            f"{encoder.config.model_type}"
+        )
+    for path in weight_files(folder):
+        for tensor in read_tensors(path, lambda key: key == _WORD_LOGITS).values():
+            return tensor
+    if read_object(folder / "config.json").get("tie_word_embeddings") is False:
+        raise CheckpointError(f"{folder}: {_WORD_LOGITS} is missing, which LogitScore needs")
+    return encoder.embeddings.word.weight.detach()
 
 
 def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskModule:
@@ -73,15 +119,14 @@ def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConf
         own = {"outputs": encoder.vocab_size, **sparse_pooling(folder)}
     else:
         labels = read_labels(fields)
-        pooling = "none"
-        if kind == "sequence_classification":
-            pooling = fields.get("classifier_pooling", "cls")
+        pooling = _pooling(fields, layout) if kind == "sequence_classification" else "none"
         own = {"outputs": len(labels), "labels": labels, "pooling": pooling}
+    bias = layout.output_bias
     try:
         return TaskConfig(
             kind=kind,
             transform=_transform(fields, layout, encoder),
-            output_bias=fields.get(layout.output_bias, True),
+            output_bias=fields.get(bias, True) if isinstance(bias, str) else bias,
             **own,
         )
     except ValidationError as error:
@@ -135,6 +180,18 @@ def build_task_head(
     state = {name: tensors[name].to(torch.float32) for name in head.state_dict()}
     head.load_state_dict(state, assign=True)
     return head.eval().requires_grad_(False)
+
+
+def _pooling(fields: Mapping[str, Any], layout: Layout) -> str:
+    """Return the pooling before a sequence classification: `cls`, `mean` or `last`."""
+    if layout.last:
+        return "last"
+    pooling = fields.get("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise ConfigError(
+            f"config.json: the task head's pooling {pooling!r} is not supported; cls and mean are"
+        )
+    return str(pooling)
 
 
 def _layout(kind: TaskKind, model_type: str) -> Layout:

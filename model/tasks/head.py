@@ -141,8 +141,13 @@ def scores_of_text(head: TaskModule, hidden: Tensor) -> Floats:
     """Return a task head's output for one text's last hidden state `[S, H]`, all tokens at once."""
     pooling = head.config.pooling
     rows = hidden
-    if pooling in ("cls", "mean"):
-        rows = hidden[:1] if pooling == "cls" else hidden.mean(dim=0, keepdim=True)
+    match pooling:
+        case "cls":
+            rows = hidden[:1]
+        case "last":
+            rows = hidden[-1:]
+        case "mean":
+            rows = hidden.mean(dim=0, keepdim=True)
     with torch.inference_mode():
         scores: Floats = head(rows).numpy()
     return scores if head.config.by_token else scores[0]

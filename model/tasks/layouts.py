@@ -23,8 +23,10 @@ class Layout:
     """Key of the norm after the activation; None without one."""
     dense_bias: str = ""
     """Key of `config.json` for whether `dense` has a bias; empty if it always has one."""
-    output_bias: str = ""
-    """Key of `config.json` for whether `output` has a bias; by default it has one."""
+    output_bias: str | bool = True
+    """Whether `output` has a bias, or the key of `config.json` for it, which is true by default."""
+    last: bool = False
+    """Whether sequences are classified by their last token, in place of `classifier_pooling`."""
     bias: str | None = None
     """Key of the last map's bias in checkpoints that store it elsewhere."""
     norm_eps: float | None = None
@@ -57,7 +59,10 @@ _LM_HEAD = Layout(
     bias="lm_head.bias",
 )
 _CLASSIFIER = Layout(output="classifier")
+_LAST = Layout(output="score", output_bias=False, last=True)
 
+WORD_LOGITS = frozenset({"qwen3"})
+"""Families whose logits of words are one map without a bias, `lm_head`."""
 LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
     "sequence_classification": {
         "albert": Layout(output="classifier", dense="pooler", activation="tanh"),
@@ -72,6 +77,7 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         ),
         "modernbert": _MODERNBERT,
         "mpnet": _ROBERTA,
+        "qwen3": _LAST,
         "roberta": _ROBERTA,
         "xlm-roberta": _ROBERTA,
     },

@@ -94,8 +94,17 @@ def special_token(folder: Path, name: str) -> str | None:
         CheckpointError: there is no tokenizer, or it is damaged or not supported.
 
     """
-    _, special = _build(TokenizerFiles.read(folder))
-    return special.get(name)
+    return special_tokens(folder).get(name)
+
+
+def special_tokens(folder: Path) -> Mapping[str, str]:
+    """Return the special tokens of a tokenizer by name, such as `mask_token`.
+
+    Raises:
+        CheckpointError: there is no tokenizer, or it is damaged or not supported.
+
+    """
+    return _build(TokenizerFiles.read(folder))[1]
 
 
 def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:

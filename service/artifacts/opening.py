@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,12 @@ from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_b
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
-from model.sources.pooling import may_be_dense_or_sparse, with_pooling
+from model.sources.pooling import (
+    PoolingSetting,
+    may_be_dense_or_sparse,
+    may_be_reranker,
+    with_pooling,
+)
 from model.sources.recognition import check_recognised
 from service.settings import Settings
 from service.settings.served import artifact_of, checkpoint_of
@@ -28,6 +33,8 @@ _FOREIGN = (
     "this is a foreign ONNX graph: it was not verified against PyTorch, and has {}: `headscope "
     "export` of its checkpoint in safetensors has them"
 )
+_GIVES: Mapping[PoolingSetting, str] = {"splade": "sparse vectors", "yes-no": "scores of pairs"}
+"""Outputs of a checkpoint by its pooling; dense vectors otherwise."""
 FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
 FOREIGN_WITH_MAPS = _FOREIGN.format(
     "neither another hidden state than the last nor the ablation of heads"
@@ -160,11 +167,17 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
                 "without modules.json, which sentence-transformers reads so; `--pooling splade` "
                 "gives its sparse vectors"
             )
+        if may_be_reranker(checkpoint):
+            progress(
+                f"{name} gives vectors of its last token: it is a causal language model without "
+                "modules.json, which sentence-transformers reads so; `--pooling yes-no` serves "
+                "it as Qwen3-Reranker, with scores of pairs"
+            )
         return checkpoint
     pooled = with_pooling(checkpoint, settings.pooling, settings.cache_folder / "poolings")
     check_recognised(pooled, pickles=settings.pickle)
-    kind = "sparse" if settings.pooling == "splade" else "dense"
-    progress(f"{name} gives {kind} vectors, as `--pooling {settings.pooling}` says")
+    gives = _GIVES.get(settings.pooling, "dense vectors")
+    progress(f"{name} gives {gives}, as `--pooling {settings.pooling}` says")
     return pooled
 
 

@@ -75,7 +75,7 @@ class ModelSettings(BaseSettings):
     ] = Field(
         None,
         description="Pooling of text vectors, in place of the checkpoint's; `splade` gives sparse "
-        "vectors of a masked language model.",
+        "vectors of a masked language model, `yes-no` scores of pairs by Qwen3-Reranker.",
     )
     pickle: Annotated[bool, Shown(Group.MODEL)] = Field(
         True,

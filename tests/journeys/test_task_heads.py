@@ -39,6 +39,12 @@ from service.errors import EngineNotInstalled
 from service.health.golden import GoldenCheck
 from service.settings import Settings
 from tests.model.checkpoints import edit_json
+from tests.model.logit_checkpoints import (
+    published,
+    word_logits,
+    write_cross_encoder,
+    write_reranker,
+)
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 from tests.service.harness import serving
 
@@ -93,6 +99,49 @@ async def test_a_cross_encoder_over_http(ranking: Path, ranking_artifact: Artifa
             labels = (await client.post("/predict", json=body)).json()
             np.testing.assert_allclose([one[0]["score"] for one in labels], scores, atol=1e-5)
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["sentence-transformers", "model card"])
+async def test_a_reranker_by_logits_over_http(
+    exported: Callable[..., Artifact], tmp_path: Path, saved: bool
+) -> None:
+    """Scores are those of the words yes and no after the published text, in every dialect."""
+    sizes = {"num_hidden_layers": 1}
+    folder = plain = write_reranker(tmp_path / "plain", **sizes)
+    if saved:
+        folder = write_cross_encoder(tmp_path / "saved", **sizes)
+    else:
+        reported: list[str] = []
+        settings = Settings(model=str(plain), cache_folder=tmp_path / "cache")
+        assert find_checkpoint(settings, reported.append) == plain
+        folder = find_checkpoint(settings.model_copy(update={"pooling": "yes-no"}), reported.append)
+        assert "`--pooling yes-no` serves it as Qwen3-Reranker" in reported[0]
+        assert reported[1] == f"{plain} gives scores of pairs, as `--pooling yes-no` says"
+    documents = ["The cat sat on the mat.", "no doubt", "Straße <think>"]
+    logits = word_logits(plain, [published(QUERY, text) for text in documents])
+    chances = torch.softmax(logits, dim=-1)[:, 1].tolist()
+    body = {"query": QUERY, "documents": documents}
+    async with serving(exported(folder, f"logit-{'st' if saved else 'plain'}")) as client:
+        ranks = (await client.post("/rerank", json={"query": QUERY, "texts": documents})).json()
+        assert {rank["index"]: rank["score"] for rank in ranks} == pytest.approx(
+            dict(enumerate(chances)), abs=1e-5
+        )
+        raw = {"query": QUERY, "texts": documents, "raw_scores": True}
+        ranks = (await client.post("/rerank", json=raw)).json()
+        differences = (logits[:, 1] - logits[:, 0]).tolist()
+        assert {rank["index"]: rank["score"] for rank in ranks} == pytest.approx(
+            dict(enumerate(differences)), abs=1e-4
+        )
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+            reply = (await client.post(path, json={**body, "model": "any"})).json()
+            found = {one["index"]: one["relevance_score"] for one in reply["results"]}
+            assert found == pytest.approx(dict(enumerate(chances)), abs=1e-5)
+        alone = await client.post("/predict", json={"inputs": "The cat"})
+        assert alone.status_code == 422
+        assert "inputs[0] is one text; this model scores pairs" in alone.text
+        encoded = await client.post("/attention", json={"inputs": [[QUERY, documents[0]]]})
+        offsets = encoded.json()["results"][0]["offsets"]
+        assert (encoded.status_code, max(offsets)) == (200, [22, 23])
 
 
 async def test_a_sparse_encoder_over_http(

@@ -14,7 +14,7 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.engines.contract import Floats, Ids, TextTask
-from service.errors import NoTaskHead
+from service.errors import NoTaskHead, Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.scheduler.outputs import requested
 
@@ -59,12 +59,20 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
     """Compute the task head's output for each text: logits `[C]` or `[S, C]`, or weights `[V]`.
 
     Raises:
+        Unprocessable: an input is not a pair, and the task head scores pairs only.
         NotVerified: vectors failed the artifact's verification.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
 
     """
     prepared.require_use("vectors")
+    if task.pairs:
+        for index, text in enumerate(prepared.texts):
+            if not text.segment_ids.any():
+                raise Unprocessable(
+                    f"inputs[{index}] is one text; this model scores pairs of a query and a "
+                    "document, which its chat template names: send both"
+                )
     tasks = [
         TextTask(text.input_ids, text.segment_ids, scores=task.shape(len(text.input_ids)))
         for text in prepared.texts

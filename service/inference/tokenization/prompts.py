@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.sentence import SentenceConfig
+from model.numerics.pair_template import PairTemplate
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Text
 from service.inference.tokenization.truncation import Offset
@@ -51,6 +52,18 @@ class Prompts:
         except KeyError:
             known = ", ".join(sorted(self._named)) or "none"
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def pair_template(self, name: str | None) -> PairTemplate | None:
+        """Return the text around a pair with the prompt of a name, as for `named`, if any.
+
+        Args:
+            name: a name that `named` accepts.
+
+        """
+        templates = self._sentence.pair_templates
+        if not templates:
+            return None
+        return templates[self._sentence.default_prompt_name or "" if name is None else name]
 
     def lacking(self, name: str | None) -> bool:
         """Return whether a request probably lacks a prompt.

@@ -113,7 +113,8 @@ class RequestTokenizer:
         if _is_short(sizes):
             return Demand(caller, 0, 0)
         limit, rate = self._limit(options), self._tokens_per_character
-        tokens = round(sum(min(limit, rate * size + 2) for size in sizes))
+        special = 2 + self.tokenizer.template_tokens
+        tokens = round(sum(min(limit, rate * size + special) for size in sizes))
         read = sum(self._read_sizes(inputs, sizes, options))
         return Demand(caller, len(sizes), tokens, self._backlog.seconds(caller.client, read))
 
@@ -224,8 +225,8 @@ class RequestTokenizer:
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return an upper bound on the number of tokens of the longest input."""
-        longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0) + SPECIAL_TOKENS
-        return min(longest, self._limit(options))
+        longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0)
+        return min(longest + self._special_tokens, self._limit(options))
 
     async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Run work in threads, and reserve the memory of its slices until it ends."""
@@ -242,8 +243,14 @@ class RequestTokenizer:
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
         """Return the maximum bytes of tokenised texts, by their numbers of characters."""
         limit, rate = self._limit(options), MOST_TOKENS_PER_CHARACTER
-        tokens = sum(min(limit, rate * size + SPECIAL_TOKENS) for size in sizes)
+        special = self._special_tokens
+        tokens = sum(min(limit, rate * size + special) for size in sizes)
         return TOKEN_BYTES * tokens + TEXT_BYTES * len(sizes)
+
+    @property
+    def _special_tokens(self) -> int:
+        """Maximum number of tokens of an input beside its own."""
+        return SPECIAL_TOKENS + self.tokenizer.template_tokens
 
     def _limit(self, options: Options) -> int:
         return options.max_tokens or self.tokenizer.limits.max_tokens
@@ -256,11 +263,12 @@ class RequestTokenizer:
         Of a text to truncate, it is the size of its first excerpt; of a pair, all characters up to
         the maximum.
         """
+        around = self.tokenizer.template_characters
         if not options.truncate:
-            return sizes
+            return [around + size for size in sizes] if around else sizes
         most = EXCERPT_CHARACTERS * self._limit(options)
         return [
-            min(size, most if isinstance(given, str) else MOST_CHARACTERS)
+            around + min(size, most if isinstance(given, str) else MOST_CHARACTERS)
             for given, size in zip(inputs, sizes, strict=True)
         ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers.models import WordPiece
 
 from model.artifact.sentence import SentenceConfig
+from model.numerics.pair_template import PairTemplate
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
 from service.inference.tokenization.given_ids import IdReader
@@ -21,8 +23,15 @@ from service.inference.tokenization.prompts import (
     with_prompt,
 )
 from service.inference.tokenization.subwords import Subwords
+from service.inference.tokenization.templated import in_template
 from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Cutter, Direction, Excerpt, NotCut
+from service.inference.tokenization.truncation import (
+    Cutter,
+    Direction,
+    Excerpt,
+    NotCut,
+    shortened,
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,11 @@ class TextTokenizer:
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
         self.subwords = Subwords(whole, self._source.unknown_ids)
         self._prompts = Prompts(sentence, whole)
+        templates = [each.filled("", "") for each in sentence.pair_templates.values()]
+        self.template_characters = max(map(len, templates), default=0)
+        """Maximum number of characters that a chat template adds to a pair."""
+        self.template_tokens = max((len(whole.encode(text)) for text in templates), default=0)
+        """Maximum number of tokens that a chat template adds to a pair."""
 
     def tokenize(
         self, inputs: Sequence[Input], options: Options, first: int = 0
@@ -109,6 +123,9 @@ class TextTokenizer:
         prompt = self._prompts.named(options.prompt_name)
         self._check_lengths(inputs, options, first)
         numbered = enumerate(inputs, first)
+        template = self._prompts.pair_template(options.prompt_name)
+        if template is not None:
+            return [self._in_template(*item, options, template, prompt) for item in numbered]
         if options.ids_as_given and any(isinstance(given, TokenIds) for given in inputs):
             return [self._tokenize_alone(*item, options, prompt) for item in numbered]
         texts = [self._text(options.name(index), given, prompt.text) for index, given in numbered]
@@ -187,12 +204,34 @@ class TextTokenizer:
         self._ids.check_encoded_again(name, given.ids, text)
         return prompt + text, bool(prompt)
 
+    def _in_template(
+        self, index: int, given: Input, options: Options, template: PairTemplate, prompt: Prompt
+    ) -> TokenizedText:
+        """Tokenise an input of a model with a chat template for pairs."""
+        if isinstance(given, str | TokenIds):
+            return self._tokenize_alone(index, given, options, prompt)
+        limit = options.max_tokens or self.limits.max_tokens
+        skipped = 0, 0
+        pair = given
+        if options.truncate:
+            cutter = self._source.cutter(options.direction, limit)
+            with _naming(options.name(index)):
+                pair = cutter.pair_excerpt(*given)
+            if options.direction == "left":
+                skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
+        text = in_template(self._source, template, pair, skipped)
+        if len(text.input_ids) <= limit:
+            return text
+        if not options.truncate:
+            raise _too_long(options.name(index), len(text.input_ids), limit)
+        return shortened(text, limit, options.direction)
+
     def _tokenize_alone(
         self, index: int, given: Input, options: Options, prompt: Prompt
     ) -> TokenizedText:
-        """Tokenise an input of a request whose token ids are used unchanged."""
+        """Tokenise one input of a request."""
         name = options.name(index)
-        if not isinstance(given, TokenIds):
+        if not isinstance(given, TokenIds) or not options.ids_as_given:
             texts = [self._text(name, given, prompt.text)]
             return self._within_limit(self._source, texts, options, index, prompt)[0]
         if options.prompt_name:
@@ -272,7 +311,14 @@ def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list
 
 def _cut(cutter: Cutter, text: Text, special_tokens: bool, options: Options, index: int) -> Excerpt:
     """Tokenise and truncate a text, whose index is for error messages."""
-    try:
+    with _naming(options.name(index)):
         return cutter.encode(text, special_tokens=special_tokens)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Turn `NotCut` into an error that names the input."""
+    try:
+        yield
     except NotCut as error:
-        raise InputTooLong(f"{options.name(index)} {error}") from None
+        raise InputTooLong(f"{name} {error}") from None

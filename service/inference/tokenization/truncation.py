@@ -99,10 +99,21 @@ class Cutter:
         return self._excerpt(self._tokenizer.encode(text, add_special_tokens=special_tokens))
 
     def _encode_pair(self, first: str, second: str, *, special_tokens: bool) -> Excerpt:
-        """Return the truncated encoding of a pair, of which at most one text may be an excerpt.
+        """Return the truncated encoding of a pair, of which at most one text may be an excerpt."""
+        lengths = len(first), len(second)
+        first, second = self.pair_excerpt(first, second)
+        encoding = self._tokenizer.encode(first, second, add_special_tokens=special_tokens)
+        return self._excerpt(encoding, lengths[0] - len(first), lengths[1] - len(second))
+
+    def pair_excerpt(self, first: str, second: str) -> tuple[str, str]:
+        """Return a pair, with an excerpt of the longer text if the pair is far too long.
 
         The longer text is truncated first, to a length that depends on the shorter text's exact
         number of tokens. The shorter text is therefore tokenised whole.
+
+        Raises:
+            NotCut: both texts are too long, or the longer one has too few words.
+
         """
         lengths = len(first), len(second)
         if sum(lengths) > self._most:
@@ -115,8 +126,7 @@ class Cutter:
                 first = self._excerpt_of_longer(first, second)
             else:
                 second = self._excerpt_of_longer(second, first)
-        encoding = self._tokenizer.encode(first, second, add_special_tokens=special_tokens)
-        return self._excerpt(encoding, lengths[0] - len(first), lengths[1] - len(second))
+        return first, second
 
     def _excerpt_of_longer(self, text: str, other: str) -> str:
         """Return an excerpt with more words than the limit and than the other text's tokens."""

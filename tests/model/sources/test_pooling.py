@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
+from model.artifact.logit_score import LogitScore, read_logit_score
 from model.artifact.sentence import SentenceConfig
 from model.artifact.task import sparse_pooling, task_kind
 from model.errors import ConfigError
-from model.sources.pooling import PoolingSetting, may_be_dense_or_sparse, with_pooling
+from model.sources.pooling import (
+    YES_NO,
+    PoolingSetting,
+    may_be_dense_or_sparse,
+    may_be_reranker,
+    with_pooling,
+)
 
 TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
@@ -55,6 +62,29 @@ def test_splade_is_the_maximum_of_log1p_relu(tmp_path: Path, modules: list[Any] 
     assert sparse_pooling(found) == {"pooling": "max", "activation": "relu"}
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", {"model": {"vocab": {"yes": 7, "no": 4}}}),
+        ("vocab.json", {"yes": 7, "no": 4}),
+    ],
+)
+def test_yes_no_compares_two_words(tmp_path: Path, name: str, content: Any) -> None:
+    """Its chat template replaces that of the checkpoint, which is for conversations."""
+    folder = write(tmp_path / "a", "Qwen3ForCausalLM")
+    (folder / name).write_text(json.dumps(content))
+    (folder / "chat_template.jinja").write_text("of conversations")
+    assert may_be_reranker(folder)
+    found = with_pooling(folder, "yes-no", tmp_path / "poolings")
+    assert not may_be_reranker(found)
+    assert read_logit_score(found) == LogitScore(
+        true_token_id=7, false_token_id=4, chat_template=YES_NO
+    )
+    (folder / name).write_text("{}")
+    with pytest.raises(ConfigError, match="--pooling yes-no needs 'yes' in the vocabulary"):
+        with_pooling(folder, "yes-no", tmp_path / "poolings")
+
+
 def test_the_folder_is_made_once_for_each_pooling(tmp_path: Path) -> None:
     folder, poolings = write(tmp_path / "a", "BertForMaskedLM"), tmp_path / "poolings"
     first = with_pooling(folder, "splade", poolings)
@@ -70,6 +100,8 @@ def test_the_folder_is_made_once_for_each_pooling(tmp_path: Path) -> None:
     ("architecture", "modules", "pooling", "says"),
     [
         ("BertModel", None, "splade", "--pooling splade needs the logits of words"),
+        ("Qwen3Model", None, "yes-no", "--pooling yes-no reads checkpoints of Qwen3-Reranker"),
+        ("Qwen3ForCausalLM", [TRANSFORMER, POOLING], "yes-no", "without modules.json"),
         ("BertModel", [TRANSFORMER, NORMALIZE], "cls", "--pooling cls has no Pooling to replace"),
     ],
 )

@@ -22,6 +22,8 @@ from model.packing import PackedBatch
 from model.tasks.checkpoint import load_task_head, load_task_weights, read_labels
 from model.tasks.head import TaskHead, scores_of_text
 from tests.model.checkpoints import edit_json, edit_weights
+from tests.model.logit_checkpoints import PAIRS as QUERIES
+from tests.model.logit_checkpoints import published, word_logits, write_cross_encoder
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 
 PAIRS = [("the cat", "a b c."), ("the cat", "x y z the"), ("a", "")]
@@ -72,6 +74,31 @@ def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
     edit_json(folder / "config_sentence_transformers.json", max_active_dims=64)
     with pytest.raises(ConfigError, match="max_active_dims is not supported"):
         SentenceConfig.from_checkpoint(folder, 40, 12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_reranker_by_logits(tmp_path: Path, tied: bool) -> None:
+    """Its score is the difference of transformers' logits, or the first one."""
+    folder = write_cross_encoder(tmp_path / "a", tie_word_embeddings=tied)
+    texts = [published(*pair) for pair in QUERIES]
+    no, yes = word_logits(folder, texts).T
+    np.testing.assert_allclose(np.concatenate(scores(folder, texts)), yes - no, atol=1e-5)
+    edit_json(folder / "1_LogitScore" / "config.json", false_token_id=None)
+    np.testing.assert_allclose(np.concatenate(scores(folder, texts)), yes, atol=1e-5)
+    edit_json(folder / "1_LogitScore" / "config.json", false_token_id=10**6)
+    with pytest.raises(ConfigError, match="token id 1000000 is not in the vocabulary"):
+        load(folder)
+
+
+def test_word_logits_that_are_not_stored_are_refused(tmp_path: Path) -> None:
+    folder = write_cross_encoder(tmp_path / "a")
+    edit_json(folder / "config.json", tie_word_embeddings=False)
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight is missing"):
+        load(folder)
+    encoder = load_checkpoint(folder)
+    encoder.config = encoder.config.model_copy(update={"model_type": "bert"})
+    with pytest.raises(ConfigError, match="LogitScore is supported for qwen3; not for bert"):
+        load_task_head(folder, encoder)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")])
@@ -150,9 +177,9 @@ def test_what_is_not_known_is_refused_by_its_name(
 def test_a_family_without_a_layout_is_refused(tmp_path: Path) -> None:
     folder = write_task_checkpoint(tmp_path)
     encoder = load_checkpoint(folder)
-    encoder.config = encoder.config.model_copy(update={"model_type": "qwen3"})
+    encoder.config = encoder.config.model_copy(update={"model_type": "gemma3_text"})
     with pytest.raises(
-        ConfigError, match=r"sequence classification is supported for albert, .*qwen3"
+        ConfigError, match=r"sequence classification is supported for albert, .*gemma3_text"
     ):
         load_task_head(folder, encoder)
 

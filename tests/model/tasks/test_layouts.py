@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,12 @@ IDS = np.array([2, 7, 8, 9, 10, 30, 3])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("task", ["SequenceClassification", "TokenClassification", "MaskedLM"])
 def test_logits_are_transformers(tmp_path: Path, family: str, task: str) -> None:
-    folder = write_task_checkpoint(tmp_path, f"For{task}", family, num_labels=3)
+    assert_equal_to_transformers(tmp_path, task, family, num_labels=3)
+
+
+def assert_equal_to_transformers(folder: Path, task: str, family: str, **config: Any) -> None:
+    """Compare the logits of a random model of one of transformers' task classes."""
+    folder = write_task_checkpoint(folder, f"For{task}", family, **config)
     if task == "MaskedLM":
         kind = "sentence_transformers.models"
         modules = '[{"type": "%s.MLMTransformer"}, {"type": "%s.SpladePooling", "path": "1"}]'
@@ -46,7 +52,15 @@ def test_logits_are_transformers(tmp_path: Path, family: str, task: str) -> None
 
 
 def test_every_kind_knows_the_same_families() -> None:
-    kinds = list(LAYOUTS.values())
-    assert all(known.keys() == kinds[0].keys() for known in kinds)
     names = {"albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "modernbert"}
-    assert kinds[0].keys() == names | {"mpnet", "roberta", "xlm-roberta"}
+    names |= {"mpnet", "roberta", "xlm-roberta"}
+    causal = {"qwen3"}
+    expected = {"sequence_classification": names | causal}
+    assert {kind: set(known) for kind, known in LAYOUTS.items()} == {
+        kind: expected.get(kind, names) for kind in LAYOUTS
+    }
+
+
+def test_a_causal_classifier_reads_the_last_token(tmp_path: Path) -> None:
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_labels": 2}
+    assert_equal_to_transformers(tmp_path, "SequenceClassification", "Qwen3", **sizes)

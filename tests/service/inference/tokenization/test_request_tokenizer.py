@@ -66,6 +66,7 @@ class Steps:
     """Tokenizer whose slices run one at a time, when the test releases them."""
 
     limits = Limits(max_tokens=512, max_characters=10**6)
+    template_tokens = template_characters = 0
 
     def __init__(self) -> None:
         self.slices: list[list[str]] = []
