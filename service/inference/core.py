@@ -33,6 +33,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
+from service.inference.long_texts import encode_windows
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
@@ -125,7 +126,8 @@ class Inference:
         seconds = time.monotonic() - began
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         size, check = characters(inputs), self.require_use
-        return PreparedTexts(texts, caller, scheduler, timings, size, check)
+        window = self.request_tokenizer.limit(options) if options.windows else 0
+        return PreparedTexts(texts, caller, scheduler, timings, size, check, window)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
@@ -165,8 +167,12 @@ class Inference:
         """
         self.require_options(options)
         poolings = poolings_of(prepared, options, self.sentence)
-        if options.recomputes:
-            outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
+        if prepared.windowed or options.recomputes:
+            if prepared.windowed:
+                size = self.config.hidden_size
+                outputs = await encode_windows(prepared, options, poolings, size)
+            else:
+                outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
             outputs = await finished(outputs, options, self.vectors)
             return await quantized(outputs, options.quantization)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once

@@ -37,6 +37,14 @@ class PreparedTexts:
     """Number of characters of the inputs."""
     require_use: Callable[[Use], None] = lambda _: None
     """Function that rejects a use; see `Inference.require_use`."""
+    window_tokens: int = 0
+    """Maximum number of tokens of a window of a long text; 0 if the texts are not windowed."""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a text takes several windows."""
+        longest = max(len(text.input_ids) for text in self.texts)
+        return 0 < self.window_tokens < longest
 
     def recount(self) -> None:
         """Count tokens and warnings again after texts were cut below the model's limit."""
@@ -152,6 +160,8 @@ class TextEncoding:
     """Vector of each span `[n, D]`, or `[layers, n, D]` with `layers`."""
     places: Places | None = None
     """Start and end of each span in code points, `[n, 2]`."""
+    windows: int = 0
+    """Number of windows in which the text was encoded; 0 without windows."""
     converted: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     """Pooled vectors in the requested type, by their names in replies; empty for float32."""
 

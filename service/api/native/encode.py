@@ -32,11 +32,11 @@ from service.api.native.indices import (
     head_patches,
     selected_indices,
 )
+from service.api.native.long_text_fields import LongTextRequest
 from service.api.native.replies import EncodeReply, documented
-from service.api.native.span_fields import Spans, check_spans, span_tensors, with_spans
+from service.api.native.span_fields import check_spans, span_tensors, with_spans
 from service.api.native.texts import (
     Header,
-    TextRequest,
     metadata,
     no_duplicates,
     text_bytes,
@@ -64,7 +64,7 @@ from service.inference.vector_types import quantization_of
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-class EncodeRequest(TextRequest):
+class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
     outputs: Annotated[
@@ -74,11 +74,6 @@ class EncodeRequest(TextRequest):
     ] = Field(
         default=["tokens", "pooled"],
         description="Token vectors, one pooled vector, or both; with `spans`, neither by default.",
-    )
-    spans: Spans = Field(
-        None,
-        description="Start and end of each span of each input, in code points; the token vectors "
-        "of each span are pooled to one vector (late chunking).",
     )
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
@@ -153,7 +148,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     predicted = size + text_bytes(prepared.texts)
     held = predicted + working_bytes(prepared, inference.config, options)
     with reserve(request, predicted, held=held, advice=None) as reply:
-        encodings = await inference.encode(prepared, options)
+        encodings = body.with_windows(await inference.encode(prepared, options))
         layers = {"layers": [*options.layers]} if options.layers else {}
         header = Header(model.name, prepared.engine, layers, prepared.timings.warnings)
         parts: Sequence[Part | Unwritten]
@@ -246,11 +241,13 @@ def encode_json(
 
 
 def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
-    """Return the fields of a text's vectors, and of its spans' offsets."""
-    spans: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
+    """Return the fields of a text's vectors, spans and windows."""
+    own: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
+    if encoding.windows:
+        own["windows"] = encoding.windows
     if as_base64:
-        return spans | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
-    return spans | {name: np.ascontiguousarray(own) for name, own in encoding.arrays.items()}
+        return own | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
+    return own | {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
 
 
 def _json_pieces(
@@ -282,5 +279,7 @@ def encode_safetensors(
     for name in encodings[0].parts:
         tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
     tensors |= text_tensors(texts) | span_tensors(encodings)
+    if encodings[0].windows:
+        tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))

@@ -39,6 +39,7 @@ class EncodeResult(TextResult):
     attended: Vectors = Field(None, description="Output of attention.")
     residual: Vectors = Field(None, description="State to which `mlp` is added.")
     mlp: Vectors = Field(None, description="Output of the feed-forward part.")
+    windows: int | None = Field(None, description="With `overflow` `windows`: their number.")
     spans: list[tuple[int, int]] | None = Field(
         None, description="Start and end of each span, in code points."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ class RequestTokenizer:
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
             return Demand(caller, 0, 0)
-        limit, rate = self._limit(options), self._tokens_per_character
+        limit, rate = self._most(options), self._tokens_per_character
         special = 2 + self.tokenizer.template_tokens
         tokens = round(sum(min(limit, rate * size + special) for size in sizes))
         read = sum(self._read_sizes(inputs, sizes, options))
@@ -226,7 +227,7 @@ class RequestTokenizer:
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return an upper bound on the number of tokens of the longest input."""
         longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0)
-        return min(longest + self._special_tokens, self._limit(options))
+        return min(longest + self._special_tokens, self.limit(options))
 
     async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Run work in threads, and reserve the memory of its slices until it ends."""
@@ -242,18 +243,23 @@ class RequestTokenizer:
 
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
         """Return the maximum bytes of tokenised texts, by their numbers of characters."""
-        limit, rate = self._limit(options), MOST_TOKENS_PER_CHARACTER
+        limit, rate = self._most(options), MOST_TOKENS_PER_CHARACTER
         special = self._special_tokens
         tokens = sum(min(limit, rate * size + special) for size in sizes)
-        return TOKEN_BYTES * tokens + TEXT_BYTES * len(sizes)
+        return round(TOKEN_BYTES * tokens) + TEXT_BYTES * len(sizes)
 
     @property
     def _special_tokens(self) -> int:
         """Maximum number of tokens of an input beside its own."""
         return SPECIAL_TOKENS + self.tokenizer.template_tokens
 
-    def _limit(self, options: Options) -> int:
+    def limit(self, options: Options) -> int:
+        """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.tokenizer.limits.max_tokens
+
+    def _most(self, options: Options) -> float:
+        """Return the maximum number of tokens of an input; infinite if it may have windows."""
+        return math.inf if options.windows else self.limit(options)
 
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
@@ -266,7 +272,7 @@ class RequestTokenizer:
         around = self.tokenizer.template_characters
         if not options.truncate:
             return [around + size for size in sizes] if around else sizes
-        most = EXCERPT_CHARACTERS * self._limit(options)
+        most = EXCERPT_CHARACTERS * self.limit(options)
         return [
             around + min(size, most if isinstance(given, str) else MOST_CHARACTERS)
             for given, size in zip(inputs, sizes, strict=True)

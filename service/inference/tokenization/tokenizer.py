@@ -57,6 +57,8 @@ class Options:
     """Maximum number of tokens of an input; the service's limit if None."""
     naming: str = "inputs[{}]"
     """Format of an input's name in error messages, with its index."""
+    windows: bool = False
+    """Whether a longer text is kept whole, to be encoded in windows."""
     ids_as_given: bool = False
     """Whether token ids are used unchanged and without a prompt. Otherwise they are decoded and
     encoded again, as text-embeddings-inference does, and rejected if that changes them."""
@@ -274,7 +276,9 @@ class TextTokenizer:
         tokenized = []
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
-            if len(ids) > limit:  # also if cut: a limit below the special tokens cuts nothing
+            whole = options.windows and isinstance(texts[index - first][0], str)
+            # Also if cut: a limit below the special tokens cuts nothing
+            if len(ids) > limit and not whole:
                 raise _too_long(options.name(index), len(ids), limit)
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
@@ -283,10 +287,11 @@ class TextTokenizer:
         return tokenized
 
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
-        """Raise if an input has too many characters, unless it is a text to truncate."""
+        """Raise if an input has too many characters, unless it is to be cut or windowed."""
         for index, text in enumerate(inputs, first):
             too_long = size_of(text) > self.limits.max_characters
-            if too_long and (not options.truncate or isinstance(text, TokenIds)):
+            any_length = isinstance(text, str) and options.windows
+            if too_long and not any_length and (not options.truncate or isinstance(text, TokenIds)):
                 self._check_characters(options.name(index), text)
 
     def _check_characters(self, name: str, text: Input) -> None:

@@ -1,0 +1,163 @@
+"""Texts beyond the model's limit, encoded in overlapping windows.
+
+A window has the text's leading special and prompt tokens, some of its own tokens, and its closing
+special tokens, as if the window were a text. Windows are equally long and start at equal distances.
+Each token takes its vector from the window in which it is farthest from an edge, so that it has
+as much context as possible on both sides; the text's own start and end are not edges.
+
+Notation: S tokens of one text, H hidden size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from model.numerics.pooling import modes_of
+from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
+from service.errors import InputTooLong, Unprocessable
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.layer_vectors import encoding_of
+from service.inference.text_spans import TextSpans
+from service.inference.tokenization.tokenized import TokenizedText
+
+OVERLAP = 4
+"""Neighbouring windows share at least this part of their own tokens, as 1 / `OVERLAP`."""
+SINGLE_TOKENS = {"cls", "last"}
+"""Poolings that take one token, which knows its own window only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Part of a text that is encoded as a text of its own."""
+
+    tokens: Ids
+    """Indices of the window's tokens in the text, special tokens included."""
+    kept: slice
+    """Tokens of the text that take their vectors from the window."""
+    first: int
+    """Index in the window of the first of these tokens."""
+
+
+def windows_of(text: TokenizedText, limit: int, name: str) -> list[Window]:
+    """Return the windows of a text, in order; a single window for a text within the limit.
+
+    Args:
+        text: the whole text.
+        limit: maximum number of tokens of a window, special tokens included.
+        name: name of the text in error messages.
+
+    Raises:
+        InputTooLong: special and prompt tokens leave no room for the text in a window.
+
+    """
+    count = len(text.input_ids)
+    if count <= limit:
+        return [Window(np.arange(count), slice(0, count), 0)]
+    own = np.flatnonzero(np.frombuffer(bytes(text.special_tokens_mask), np.uint8) == 0)
+    head, end = int(own[0]), int(own[-1]) + 1
+    size, length = limit - head - (count - end), end - head
+    if size < OVERLAP:
+        raise InputTooLong(
+            f"{name}: special tokens and the prompt leave {size} of {limit} tokens of a window; at "
+            f"least {OVERLAP} are needed: use a shorter prompt"
+        )
+    number = 1 + math.ceil((length - size) / (size - size // OVERLAP))
+    starts = np.linspace(0, length - size, number).round().astype(np.int64) + head
+    # Farther from the right edge of window i than from the left edge of window i + 1, up to here
+    borders = [0, *((starts[:-1] + starts[1:] + size - 1) // 2 + 1).tolist(), count]
+    around = np.arange(head), np.arange(end, count)
+    windows = []
+    for start, first, last in zip(starts.tolist(), borders, borders[1:], strict=False):
+        tokens = np.concatenate([around[0], np.arange(start, start + size), around[1]])
+        kept_from = first if first == 0 else head + first - start
+        windows.append(Window(tokens, slice(first, last), kept_from))
+    return windows
+
+
+@dataclass(frozen=True, slots=True)
+class _Keep:
+    """Function that stores the token vectors that a text takes from a window."""
+
+    window: Window
+    states: Floats
+    """Hidden states `[states, S, H]` of the whole text, written by all its windows."""
+
+    def __call__(self, output: Output) -> None:
+        """Store the vectors, in the thread that computed them."""
+        kept, first = self.window.kept, self.window.first
+        for state, hidden in zip(self.states, output.hidden, strict=True):
+            state[kept] = hidden[first : first + kept.stop - kept.start]
+
+
+async def encode_windows(
+    prepared: PreparedTexts,
+    options: EncodeOptions,
+    poolings: Sequence[Pooling],
+    hidden_size: int,
+) -> list[TextEncoding]:
+    """Return each text's arrays with raw pooled vectors, from the token vectors of its windows.
+
+    Args:
+        prepared: the texts, and the maximum number of tokens of a window.
+        options: requested arrays.
+        poolings: pooling of each text.
+        hidden_size: H.
+
+    Raises:
+        Unprocessable: the arrays cannot be computed in windows.
+        RequestTooLarge, Overloaded: there is not enough memory or time.
+        ServiceError: the engine failed.
+
+    """
+    windows = await asyncio.to_thread(_windows, prepared)
+    _check(windows, options, poolings)
+    lengths = [len(text.input_ids) for text in prepared.texts]
+    if reservation := prepared.caller.reservation:
+        reservation.grow(4 * len(options.states) * sum(lengths) * hidden_size)
+    number = len(options.states)
+    states = [np.empty((number, length, hidden_size), np.float32) for length in lengths]
+    tasks, keep = [], []
+    for text, of_text, own in zip(prepared.texts, windows, states, strict=True):
+        for window in of_text:
+            ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
+            tasks.append(TextTask(ids, segments, options.states, ablated=options.ablated))
+            keep.append(_Keep(window, own))
+    prepared.timings.tokens = sum(task.tokens for task in tasks)
+    prepared.timings.add(await prepared.scheduler.submit("encode", tasks, prepared.caller, keep))
+    spans: Sequence[TextSpans | None] = options.spans or [None] * len(states)
+
+    def encoding(index: int) -> TextEncoding:
+        found = encoding_of([*states[index]], options, poolings[index], spans[index])
+        return replace(found, windows=len(windows[index]))
+
+    return await asyncio.to_thread(lambda: [encoding(index) for index in range(len(states))])
+
+
+def _windows(prepared: PreparedTexts) -> list[list[Window]]:
+    """Return the windows of each text."""
+    return [
+        windows_of(text, prepared.window_tokens, f"inputs[{index}]")
+        for index, text in enumerate(prepared.texts)
+    ]
+
+
+def _check(
+    windows: Sequence[Sequence[Window]], options: EncodeOptions, poolings: Sequence[Pooling]
+) -> None:
+    """Raise if the arrays of a text cannot be computed in several windows."""
+    for index, (of_text, pooling) in enumerate(zip(windows, poolings, strict=True)):
+        if len(of_text) == 1:
+            continue
+        name = f"inputs[{index}] takes {len(of_text)} windows"
+        if options.recomputes:
+            raise Unprocessable(f"{name}: `patch` and `include` need a text in one window")
+        if options.pooled and SINGLE_TOKENS & {*modes_of(pooling.mode)}:
+            raise Unprocessable(
+                f"{name}: the pooling {pooling.mode!r} takes a token that knows one window only; "
+                'set `pooling` to "mean" or "max", or ask for token vectors or spans'
+            )
