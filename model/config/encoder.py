@@ -79,8 +79,10 @@ class AttentionLayout(_Part):
     """Base of the rotary positions of each layer (Su et al. 2021,
     https://arxiv.org/abs/2104.09864); empty without rotary positions."""
     bias_buckets: LogBuckets | None = None
-    """Buckets of a learned bias of each head, shared by all layers (Raffel et al. 2020, section
-    2.1, https://arxiv.org/abs/1910.10683); None without such a bias."""
+    """Buckets of a learned bias of each head (Raffel et al. 2020, section 2.1,
+    https://arxiv.org/abs/1910.10683); None without such a bias."""
+    bias_by_layer: bool = False
+    """Whether each layer has a bias of its own, in place of one that all layers share."""
     disentangled: tuple[Literal["c2p", "p2c"], ...] = ()
     """Terms of the score that combine content with relative positions (He et al. 2021, eq. 4,
     https://arxiv.org/abs/2006.03654)."""

@@ -162,9 +162,8 @@ class Decoder(nn.Module):
 
     def relative_parameters(self) -> list[Relative]:
         """Return the relative-position parameters of each layer's self-attention heads."""
-        shared = self.relative()
-        layers = range(self.config.layers.num_hidden_layers)
-        return [self.layer(number).own.attention.relative(shared) for number in layers]
+        of_layers = enumerate(self.relative())
+        return [self.layer(number).own.attention.relative(shared) for number, shared in of_layers]
 
 
 def _of_layer(head_mask: Tensor | None, number: int) -> Tensor | None:

@@ -98,6 +98,5 @@ class Encoder(nn.Module):
 
     def relative_parameters(self) -> list[Relative]:
         """Return the relative-position parameters of each layer's heads, which no text changes."""
-        shared = self.relative()
-        layers = range(self.config.num_hidden_layers)
-        return [self.layer(number).attention.relative(shared) for number in layers]
+        of_layers = enumerate(self.relative())
+        return [self.layer(number).attention.relative(shared) for number, shared in of_layers]

@@ -28,7 +28,7 @@ from model.families.mpnet import MPNET
 from model.families.nomic_bert import NOMIC_BERT
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
-from model.families.t5 import T5
+from model.families.t5 import T5, UMT5
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
@@ -52,6 +52,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": QWEN3,
     "roberta": ROBERTA,
     "t5": T5,
+    "umt5": UMT5,
     "xlm-roberta": ROBERTA,
 }
 

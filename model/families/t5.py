@@ -1,12 +1,14 @@
-"""T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683), its version 1.1, and mT5.
+"""T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683), its version 1.1, mT5 and UMT5.
 
-mT5: Xue et al. 2021, https://arxiv.org/abs/2010.11934.
+mT5: Xue et al. 2021, https://arxiv.org/abs/2010.11934. UMT5, with a bias in each layer: Chung et
+al. 2023, https://arxiv.org/abs/2304.09151.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -36,7 +38,7 @@ A graph for longer texts computes attention in parts, even for short texts.
 class T5Config(EncoderDecoderKeys):
     """T5's keys of `config.json`, with transformers' defaults."""
 
-    model_type: Literal["t5", "mt5"]
+    model_type: Literal["t5", "mt5", "umt5"]
     vocab_size: int = Field(gt=0, default=32128)
     d_model: int = Field(gt=0, default=512)
     d_kv: int = Field(gt=0, default=64)
@@ -75,9 +77,12 @@ class T5Config(EncoderDecoderKeys):
 
     @property
     def scales_output(self) -> bool:
-        """Whether the last state is scaled before the output map: in T5, but not in 1.1 or mT5."""
-        if self.model_type == "mt5":
-            return False
+        """Whether the last state is scaled before the output map: in T5, but not in 1.1 or mT5.
+
+        transformers 5 scales UMT5's whatever its config says.
+        """
+        if self.model_type != "t5":
+            return self.model_type == "umt5"
         if self.scale_decoder_outputs is not None:
             return self.scale_decoder_outputs
         return self.tie_word_embeddings is not False
@@ -110,6 +115,7 @@ class T5Config(EncoderDecoderKeys):
                 output_bias=False,
                 query_scale=self.d_kv**0.5,  # T5 does not divide its scores by it
                 causal=buckets == "t5_causal",
+                bias_by_layer=self.model_type == "umt5",
                 bias_buckets=LogBuckets(
                     kind=buckets,
                     count=self.relative_attention_num_buckets,
@@ -127,11 +133,11 @@ _MT5 = {
     "num_heads": 6,
     "feed_forward_proj": "gated-gelu",
 }
-"""Defaults of transformers for mT5 that differ from T5's."""
+"""Defaults of transformers for mT5 and UMT5 that differ from T5's."""
 
 
 def _keys(fields: Mapping[str, Any]) -> T5Config:
-    defaults = _MT5 if fields.get("model_type") == "mt5" else {}
+    defaults = {} if fields.get("model_type") == "t5" else _MT5
     return T5Config.model_validate({**defaults, **fields})
 
 
@@ -167,12 +173,13 @@ def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
 
 _PROJECTIONS = (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output"))
 _SELF = r"^(layers\.\d+\.)layer\.0\.SelfAttention\."
+_BIAS = r"^layers\.(\d+)\.layer\.0\.SelfAttention\.relative_attention_bias\."
 _CROSS = r"^(layers\.\d+\.)layer\.1\.EncDecAttention\."
 _FEED_FORWARD = r"\.layer\.[12]\.DenseReluDense\."
 _RENAMES: Renames = (
     (r"^encoder\.", ""),
     (r"^block\.", "layers."),
-    (_SELF + r"relative_attention_bias\.", "relative.bias."),
+    (_BIAS, "relative.bias."),
     *((rf"{_SELF}{theirs}\.", rf"\1attention.{ours}.") for theirs, ours in _PROJECTIONS),
     (r"\.layer\.0\.layer_norm\.", ".attention_norm."),
     (_FEED_FORWARD + r"(wi|wi_1)\.", ".feed_forward.expand."),
@@ -198,4 +205,10 @@ T5 = Family(
         (r"\.layer\.1\.layer_norm\.", ".cross_norm."),
     ),
     half=False,
+)
+UMT5 = replace(
+    T5,
+    renames=tuple(
+        (key, r"relative.biases.\1." if key == _BIAS else name) for key, name in _RENAMES
+    ),
 )

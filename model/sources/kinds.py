@@ -44,7 +44,6 @@ KINDS: Mapping[str, str] = {
     "wav2vec2": AUDIO,
     "wav2vec2-bert": AUDIO,
     "wavlm": AUDIO,
-    "umt5": ENCODER_DECODER,
     "longt5": ENCODER_DECODER,
     "pegasus": ENCODER_DECODER,
     "encoder-decoder": ENCODER_DECODER,

@@ -56,7 +56,7 @@ def test_a_real_config_is_read(minilm_checkpoint: Path) -> None:
 def test_encoders_have_no_decoder(minilm_checkpoint: Path) -> None:
     assert read_decoder_config(minilm_checkpoint) is None
     decoders = {name for name, family in FAMILIES.items() if family.decoder}
-    assert decoders == {"bart", "mbart", "m2m_100", "marian", "t5", "mt5"}
+    assert decoders == {"bart", "mbart", "m2m_100", "marian", "t5", "mt5", "umt5"}
     with pytest.raises(ConfigError, match="its model_type is 'gpt2'"):
         parse_decoder_config({"model_type": "gpt2"})
 

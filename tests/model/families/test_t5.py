@@ -11,6 +11,8 @@ from transformers import (
     T5Config,
     T5EncoderModel,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 from model.checkpoint import load_checkpoint
@@ -70,6 +72,18 @@ def test_mt5_equals_transformers(tmp_path: Path) -> None:
     assert_pair_equal_to(MT5ForConditionalGeneration(MT5Config(**SIZES)), tmp_path)
 
 
+@pytest.mark.parametrize("changes", [{}, {"feed_forward_proj": "relu", "d_kv": 9}], ids=str)
+def test_umt5_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = UMT5ForConditionalGeneration(UMT5Config(**SIZES | changes))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "relative_attention_bias" in name:
+                parameter.add_(torch.randn_like(parameter))
+    decoder = assert_pair_equal_to(model, tmp_path, ((3, 30), (30, 3)))
+    biases = [layer["distance_bias"] for layer in decoder.relative()]
+    assert not torch.equal(biases[0], biases[1])
+
+
 def test_an_encoder_alone_has_no_decoder(tmp_path: Path) -> None:
     config = T5Config(**SIZES | {"vocab_size": 97, "initializer_factor": 1.0})
     encoder = assert_equal_to(T5EncoderModel(config), tmp_path)
@@ -123,8 +137,10 @@ def test_long_texts_are_attended_to_in_parts(tmp_path: Path) -> None:
     assert decoder.config.layers.max_position_embeddings == 4096
 
 
-@pytest.mark.parametrize("theirs", [T5Config(), MT5Config()], ids=["t5", "mt5"])
-def test_defaults_are_transformers(theirs: T5Config | MT5Config) -> None:
+@pytest.mark.parametrize(
+    "theirs", [T5Config(), MT5Config(), UMT5Config()], ids=["t5", "mt5", "umt5"]
+)
+def test_defaults_are_transformers(theirs: T5Config | MT5Config | UMT5Config) -> None:
     given = {"model_type": theirs.model_type}
     found, decoder = parse_config(given), parse_decoder_config(given)
     assert decoder is not None
