@@ -58,6 +58,8 @@ class LateInteraction(_Part):
     """Ids of tokens without a vector."""
     skipped_in: tuple[Role, ...] = ("document",)
     """Roles in which `skipped_ids` have no vector."""
+    first_token: int = Field(0, ge=0)
+    """Index of the first token with a vector."""
 
     @property
     def unseen(self) -> bool:
@@ -90,6 +92,7 @@ class LateInteraction(_Part):
 
     def kept(self, vectors: Floats, input_ids: Ids, role: Role) -> Floats:
         """Return the vectors `[S, D]` of a text, except the vectors of skipped tokens."""
+        vectors, input_ids = vectors[self.first_token :], input_ids[self.first_token :]
         if role not in self.skipped_in or not self.skipped_ids:
             return vectors
         return vectors[~np.isin(input_ids, self.skipped_ids)]

@@ -19,7 +19,11 @@ from model.numerics.late_interaction import LateInteraction
 from model.numerics.pooling import TextPooling
 
 Floats = NDArray[np.float32]
-TaskKind = Literal["sequence_classification", "token_classification", "sparse", "late_interaction"]
+TaskKind = Literal[
+    "sequence_classification", "token_classification", "sparse", "late_interaction", "hybrid"
+]
+VectorsName = Literal["sparse", "multivector"]
+"""Vectors of a text that a task head computes: weights of words, or a vector a token."""
 SLICE_TOKENS = 64
 """Maximum number of tokens whose logits over a whole vocabulary are in memory at once."""
 
@@ -44,7 +48,7 @@ class TaskConfig(_Part):
 
     kind: TaskKind
     outputs: int = Field(gt=0)
-    """Number of outputs: C, V, or D."""
+    """Number of outputs: C, V, D, or for `hybrid` D + 1, of which the last is a token's weight."""
     labels: tuple[str, ...] = ()
     """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
     vectors)."""
@@ -58,12 +62,24 @@ class TaskConfig(_Part):
     transform: Transform | None = None
     output_bias: bool = True
     late: LateInteraction | None = None
-    """Settings of late interaction; None for all other kinds."""
+    """Settings of token vectors; None without token vectors."""
+    unused_ids: tuple[int, ...] = ()
+    """Ids of tokens without a weight in the sparse vectors of `hybrid`."""
+
+    @property
+    def vectors(self) -> tuple[VectorsName, ...]:
+        """Names of the vectors that the head computes beside the encoder's."""
+        by_kind: dict[TaskKind, tuple[VectorsName, ...]] = {
+            "sparse": ("sparse",),
+            "late_interaction": ("multivector",),
+            "hybrid": ("sparse", "multivector"),
+        }
+        return by_kind.get(self.kind, ())
 
     @property
     def by_token(self) -> bool:
         """Whether the head has an output for each token of a text."""
-        return self.kind in ("token_classification", "late_interaction")
+        return self.kind in ("token_classification", "late_interaction", "hybrid")
 
     def shape(self, tokens: int) -> tuple[int, ...]:
         """Return the shape of the output for one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""

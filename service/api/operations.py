@@ -21,6 +21,7 @@ from service.api.wire.route import answered_by, name_model, service_of
 from service.engines.contract import BatchCost
 from service.health.peers import SILENT
 from service.health.readiness import ANSWER_SECONDS
+from service.inference.head_vectors import names_of
 from service.models.served import ServedModel
 from service.settings import Settings
 from service.system.distribution import version
@@ -119,6 +120,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "docker_label": None,
         **_of_encoder(manifest),
         **_of_vectors(manifest.sentence, vectors),
+        "outputs": names_of(manifest.task),
         "max_characters": limits.max_characters,
         "engine": engine.name,
         "provider": engine.provider,

@@ -23,6 +23,7 @@ from service.files.options import Encoding, UsageError
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.encoding import EncodeOptions
+from service.inference.head_vectors import HeadVectors, sparse_vector
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.vector_types import quantization_of
 
@@ -130,17 +131,14 @@ class TokensPlan(Plan):
 class SparsePlan(Plan):
     """Plan for the words of the vocabulary with non-zero weights."""
 
-    shape: tuple[int, ...]
+    head: HeadVectors
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
         """Compute token ids, ascending, and their weights for each text."""
-        outputs = run(
-            [TextTask(text.input_ids, text.segment_ids, scores=self.shape) for text in texts]
-        )
-        weights = [_given(output.scores) for output in outputs]
-        nonzero = [np.flatnonzero(vector) for vector in weights]
+        outputs = run([self.head.encoded(text) for text in texts])
         return [
-            (indices, vector[indices]) for indices, vector in zip(nonzero, weights, strict=True)
+            sparse_vector(self.head.task, _given(output.scores), text.input_ids)
+            for text, output in zip(texts, outputs, strict=True)
         ]
 
 
@@ -226,11 +224,11 @@ def plan_of(
         case "tokens":
             return TokensPlan(manifest, layer=layer)
         case "sparse":
-            if manifest.task is None or manifest.task.kind != "sparse":
+            if manifest.task is None or "sparse" not in manifest.task.vectors:
                 raise NoTaskHead(
                     f"{manifest.model} gives no sparse vectors: take a sparse encoder (SPLADE)"
                 )
-            return SparsePlan(manifest, shape=manifest.task.shape(0))
+            return SparsePlan(manifest, head=HeadVectors(manifest.task, ("sparse",)))
         case "stats":
             return StatisticsPlan(manifest, CHUNK_TOKENS, separators=separators)
 

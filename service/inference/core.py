@@ -178,9 +178,13 @@ class Inference:
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
         vectors = None if projects else self.vectors
         spans: Sequence[TextSpans | None] = options.spans or [None] * len(poolings)
-        texts = zip(poolings, spans, strict=True)
-        reduce = [Reduction(options, pooling, vectors, own) for pooling, own in texts]
         tasks = tasks_of(prepared, options, poolings)
+        reduce = [
+            Reduction(options, pooling, vectors, own, task.input_ids)
+            for pooling, own, task in zip(poolings, spans, tasks, strict=True)
+        ]
+        own_tokens = sum(len(text.input_ids) for text in prepared.texts)
+        prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.value for result in results]

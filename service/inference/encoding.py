@@ -17,6 +17,7 @@ from model.config.precision import Use
 from model.numerics.pooling import PoolingModes, PoolingName
 from model.numerics.quantization import FLOAT32, Quantization
 from service.engines.contract import Ablated, Floats
+from service.inference.head_vectors import HeadVectors, SparseVector
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
@@ -112,6 +113,8 @@ class EncodeOptions:
     """Spans of each text, of which a vector each is returned; empty without spans."""
     quantization: Quantization = FLOAT32
     """Conversion of pooled vectors to the requested type."""
+    head: HeadVectors | None = None
+    """Requested vectors of the task head; None without."""
 
     @property
     def recomputes(self) -> bool:
@@ -140,7 +143,7 @@ class EncodeOptions:
         other arrays belong to the use of heads.
         """
         own = self.own_vectors(manifest.sentence.pooling, manifest.config.num_hidden_layers)
-        if (self.pooled or self.spans) and own:
+        if self.head or ((self.pooled or self.spans) and own):
             yield "vectors"
         if self.tokens or self.ablated or self.recomputes or not own:
             yield "heads"
@@ -162,6 +165,10 @@ class TextEncoding:
     """Start and end of each span in code points, `[n, 2]`."""
     windows: int = 0
     """Number of windows in which the text was encoded; 0 without windows."""
+    sparse: SparseVector | None = None
+    """Sparse vector of the task head."""
+    multivector: Floats | None = None
+    """Token vectors of the task head, `[n, D]`."""
     converted: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     """Pooled vectors in the requested type, by their names in replies; empty for float32."""
 
@@ -169,6 +176,7 @@ class TextEncoding:
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Arrays that were requested, by their names in replies."""
         named = {"embeddings": self.tokens, "pooled": self.pooled, "span_vectors": self.spans}
+        named["multivector"] = self.multivector
         named |= {str(name): array for name, array in self.parts.items()}
         arrays: dict[str, NDArray[np.generic]]
         arrays = {name: array for name, array in named.items() if array is not None}

@@ -13,9 +13,10 @@ import numpy as np
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.numerics.pooling import modes_of, pool
-from service.engines.contract import Floats, Output, Pooling, TextTask
+from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.text_spans import TextSpans, span_vectors
+from service.scheduler.outputs import requested
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,20 @@ class Reduction:
     """Pipeline that cuts and normalises pooled vectors; None leaves them raw."""
     spans: TextSpans | None = None
     """Spans of the text; None without spans."""
+    input_ids: Ids | None = None
+    """Token ids that the encoder reads; needed for vectors of the task head alone."""
 
     def __call__(self, output: Output) -> TextEncoding:
         """Return the requested states and pooled vectors."""
         asked = self.options, self.pooling, self.spans
         encoding = encoding_of(output.hidden, *asked, pooled=output.pooled)
+        if (head := self.options.head) and self.input_ids is not None:
+            scores = requested(output.scores)
+            encoding = dataclasses.replace(
+                encoding,
+                sparse=head.sparse(scores, self.input_ids),
+                multivector=head.multivector(scores, self.input_ids),
+            )
         return completed([encoding], self.options, self.vectors)[0] if self.vectors else encoding
 
 
@@ -89,12 +99,13 @@ def tasks_of(
 ) -> list[TextTask]:
     """Return the forward pass of each text; states of several layers are pooled afterwards."""
     several = bool(options.layers)
-    of_tokens = options.tokens or several or bool(options.spans)
+    states = options.states if options.tokens or several or options.spans else ()
     return [
-        TextTask(
-            text.input_ids,
-            text.segment_ids,
-            hidden_layers=options.states if of_tokens else (),
+        dataclasses.replace(
+            options.head.encoded(text)
+            if options.head
+            else TextTask(text.input_ids, text.segment_ids),
+            hidden_layers=states,
             pooling=pooling if options.pooled and not several else None,
             ablated=options.ablated,
         )

@@ -101,7 +101,8 @@ def _encoded(
     """
 
     def weigh(tokens: int, info: Info) -> int:
-        rows = tokens if "tokens" in fields.get("outputs", ("tokens",)) else 1
+        outputs = fields.get("outputs", ("tokens",))
+        rows = tokens * len({"tokens", "multivector", "sparse"}.intersection(outputs)) or 1
         rows += tokens * len(fields.get("include") or ())
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 

@@ -46,7 +46,7 @@ class TextFields(TruncationFields, total=False):
 class EncodeFields(TextFields, total=False):
     """Fields of `POST /encode`."""
 
-    outputs: Sequence[Literal["tokens", "pooled"]]
+    outputs: Sequence[Literal["tokens", "pooled", "sparse", "multivector"]]
     layer: int
     layers: Sequence[int] | None
     ablate: Sequence[Head] | None

@@ -25,6 +25,12 @@ NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, Safeten
 """Exceptions for a body in another format; JSON's and Unicode's errors are ValueErrors."""
 OF_TOKENS = ("embeddings", "attended", "residual", "mlp")
 """Tensors of /encode with a row for each token."""
+RAGGED = {
+    "sparse_indices": "sparse_cu_seqlens",
+    "sparse_values": "sparse_cu_seqlens",
+    "multivector": "multivector_cu_seqlens",
+}
+"""Tensors of /encode with several rows for each text → tensors with the bounds of these rows."""
 Tensors = dict[str, NDArray[Any]]
 T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
@@ -41,6 +47,9 @@ def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
     for i, (rows, text_fields) in enumerate(tokenized(tensors, metadata, texts)):
         own: Tensors = {name: tensor[..., rows, :] for name, tensor in of_tokens.items()}
         own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
+        for name in RAGGED.keys() & tensors.keys():
+            start, end = tensors[RAGGED[name]][i : i + 2]
+            own[name] = tensors[name][start:end]
         encodings.append(Encoding(**text_fields, tensors=own, layers=layers))
     return encodings
 

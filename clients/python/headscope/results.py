@@ -102,6 +102,17 @@ class Encoding(TokenizedText):
         return self._tensor("pooled", 'outputs "pooled"')
 
     @property
+    def sparse(self) -> SparseVector:
+        """Sparse vector of the text."""
+        indices = self._tensor("sparse_indices", 'outputs "sparse"')
+        return SparseVector(indices.astype(np.int64), self.tensors["sparse_values"])
+
+    @property
+    def multivector(self) -> NDArray[np.float32]:
+        """Vectors of late interaction, `[n, D]`: of all tokens but those that the model skips."""
+        return self._tensor("multivector", 'outputs "multivector"')
+
+    @property
     def attended(self) -> NDArray[np.float32]:
         """Vectors that the heads of the preceding layer add, in the shape of `embeddings`."""
         return self._tensor("attended", 'include "attended"')

@@ -44,6 +44,14 @@ from service.api.native.texts import (
     text_tensors,
     usage,
 )
+from service.api.native.vector_outputs import (
+    OutputName,
+    vector_bytes,
+    vector_fields,
+    vector_tensors,
+    with_vectors,
+    within_limits,
+)
 from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
@@ -68,12 +76,13 @@ class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
     outputs: Annotated[
-        list[Literal["tokens", "pooled"]],
-        Field(min_length=1, max_length=2),
+        list[OutputName],
+        Field(min_length=1, max_length=4),
         AfterValidator(no_duplicates),
     ] = Field(
         default=["tokens", "pooled"],
-        description="Token vectors, one pooled vector, or both; with `spans`, neither by default.",
+        description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "
+        "interaction, as far as the model has them; with `spans`, none by default.",
     )
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
@@ -133,16 +142,19 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     model = model_of(request)
     inference = model.inference
     options = encode_options(body, inference.config, inference.vectors)
+    options = with_vectors(options, body.outputs, body.prompt_name, inference.manifest)
     inference.require_options(options)
     if body.spans is not None:
         check_spans(body.spans, body.inputs, options, inference.sentence)
-    prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
+    tokenizing = within_limits(body.options, options.head)
+    prepared = await inference.prepare(body.inputs, tokenizing, caller, "encode", body.backend)
     if body.spans is not None:
         options = await with_spans(options, body.spans, body.inputs, prepared)
     as_base64 = body.encoding_format == "base64"
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     features = inference.vectors.kept(options.pooling, options.dimensions)
     size = float_bytes * floats(options, prepared.texts, inference.config.hidden_size, features)
+    size += vector_bytes(options.head, prepared.texts, float_bytes)
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     predicted = size + text_bytes(prepared.texts)
@@ -245,6 +257,7 @@ def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
     own: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
     if encoding.windows:
         own["windows"] = encoding.windows
+    own |= vector_fields(encoding, as_base64=as_base64)
     if as_base64:
         return own | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
     return own | {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
@@ -278,7 +291,7 @@ def encode_safetensors(
         tensors["pooled"] = np.stack(pooled, axis=-2)
     for name in encodings[0].parts:
         tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
-    tensors |= text_tensors(texts) | span_tensors(encodings)
+    tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
     if encodings[0].windows:
         tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}

@@ -31,6 +31,13 @@ class TextResult(BaseModel):
     truncated: bool
 
 
+class SparseFields(BaseModel):
+    """Token ids of the vocabulary and their weights; in base64 int32 and float32."""
+
+    indices: list[int] | str
+    values: list[float] | str
+
+
 class EncodeResult(TextResult):
     """Vectors of a text; fields that are not requested are absent."""
 
@@ -43,6 +50,8 @@ class EncodeResult(TextResult):
     spans: list[tuple[int, int]] | None = Field(
         None, description="Start and end of each span, in code points."
     )
+    sparse: SparseFields | None = Field(None, description="Words with a weight, ascending.")
+    multivector: Vectors = Field(None, description="`[n][D]`, vectors of late interaction.")
     span_vectors: Vectors = Field(None, description="`[n][D]`, or `[layers][n][D]`.")
 
 

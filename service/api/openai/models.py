@@ -12,6 +12,7 @@ from service.api.openai.errors import ERRORS
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.errors import UnknownModel
+from service.inference.head_vectors import names_of
 from service.models.served import ServedModel
 
 OWNER = "headscope"
@@ -27,6 +28,8 @@ class OpenAIModel(BaseModel):
     created: int
     """Unix time in seconds at which the artifact's manifest was written."""
     owned_by: str = OWNER
+    outputs: tuple[str, ...]
+    """Names of `outputs` of /encode that the model has."""
 
 
 class OpenAIModels(BaseModel):
@@ -54,4 +57,5 @@ async def model(model: str, request: Request) -> OpenAIModel:
 
 def _described(name: str, model: ServedModel) -> OpenAIModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
-    return OpenAIModel(id=name, created=int(written))
+    outputs = names_of(model.artifact.manifest.task)
+    return OpenAIModel(id=name, created=int(written), outputs=outputs)

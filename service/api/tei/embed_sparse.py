@@ -10,25 +10,21 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.drop_in.embedding import TextsOrIds, check_given
+from service.api.native.vector_outputs import WEIGHT_BYTES
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
-from service.inference.encoding import PreparedTexts
-from service.inference.tasks.task_heads import (
-    SparseVector,
-    required_task,
-    sparse_vectors,
-    task_scores,
-)
+from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.head_vectors import HeadVectors, SparseVector
+from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.scheduler.lanes import LaneName
+from service.scheduler.outputs import requested
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
-WEIGHT_BYTES = 4
-"""Bytes of a vocabulary word's weight, before zero weights are dropped."""
 VALUE_BYTES = 40
 """Predicted bytes of an index and its value in JSON."""
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
@@ -92,8 +88,15 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
     task = required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
     weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
+    wanted = EncodeOptions(
+        inference.config.num_hidden_layers,
+        tokens=False,
+        pooled=False,
+        head=HeadVectors(task, ("sparse",)),
+    )
     with hold(request, weights):
-        return await sparse_vectors(await task_scores(prepared, task)), prepared.timings
+        encodings = await inference.encode(prepared, wanted)
+    return [requested(encoding.sparse) for encoding in encodings], prepared.timings
 
 
 async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:

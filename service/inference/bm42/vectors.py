@@ -18,7 +18,7 @@ from service.inference.attention.stream import AttentionStream
 from service.inference.bm42.words import sparse_vector
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.tasks.task_heads import SparseVector
+from service.inference.head_vectors import SparseVector
 
 INLINE_TOKENS = 64
 """Maximum number of tokens whose words are stemmed on the event loop, in at most 1 ms."""

@@ -18,7 +18,7 @@ import numpy as np
 from py_rust_stemmers import SnowballStemmer
 
 from service.engines.contract import Floats
-from service.inference.tasks.task_heads import SparseVector
+from service.inference.head_vectors import SparseVector
 
 _ENGLISH = """
 a about above after again against ain all am an and any are aren as at be because been before

@@ -15,6 +15,7 @@ from model.numerics.late_interaction import LateInteraction, max_sim
 from service.engines.contract import Floats, Ids, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
+from service.inference.head_vectors import query_task
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.outputs import requested
@@ -53,13 +54,8 @@ class PreparedRanking:
 
     def tasks(self) -> list[TextTask]:
         """Return the forward passes of the query and of each document, in this order."""
-        text, ids = self.query.texts[0], self.query_ids
-        expansion = len(ids) - len(text.input_ids)
-        segments = np.pad(text.segment_ids, (0, expansion))
-        unseen = self.late.unseen_of(len(text.input_ids))
-        query = TextTask(ids, segments, scores=(len(ids), self.features), unseen=tuple(unseen))
         return [
-            query,
+            query_task(self.late, self.query.texts[0], self.features),
             *(
                 TextTask(
                     text.input_ids,

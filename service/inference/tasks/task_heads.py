@@ -1,19 +1,17 @@
-"""Outputs of an artifact's task head: scores of labels, and sparse vectors.
+"""Outputs of an artifact's task head, such as scores of labels.
 
 Notation: S tokens of one text, C labels, V words of the vocabulary.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.engines.contract import Floats, Ids, TextTask
+from service.engines.contract import Floats, TextTask
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.scheduler.outputs import requested
@@ -23,17 +21,8 @@ _NAMES: Mapping[TaskKind, str] = {
     "token_classification": "tokens",
     "sparse": "sparse vectors",
     "late_interaction": "token vectors",
+    "hybrid": "sparse vectors and token vectors",
 }
-INLINE_WEIGHTS = 2**16
-"""Maximum number of weights that are scanned on the event loop, in about 30 µs."""
-
-
-class SparseVector(NamedTuple):
-    """Sparse vector of the vocabulary words with non-zero weights."""
-
-    indices: Ids
-    """Token ids, ascending."""
-    values: Floats
 
 
 def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: str) -> TaskConfig:
@@ -92,18 +81,3 @@ def probabilities(logits: Floats) -> Floats:
         above = np.exp(wide - wide.max())
         shares = above / above.sum()
     return shares.astype(np.float32)
-
-
-async def sparse_vectors(weights: Sequence[Floats]) -> list[SparseVector]:
-    """Convert weights `[V]` of each text to sparse vectors, in a thread if there are many."""
-    if sum(map(len, weights)) <= INLINE_WEIGHTS:
-        return _without_zeros(weights)
-    return await asyncio.to_thread(_without_zeros, weights)
-
-
-def _without_zeros(weights: Sequence[Floats]) -> list[SparseVector]:
-    kept = [np.flatnonzero(of_text) for of_text in weights]
-    return [
-        SparseVector(indices, of_text[indices])
-        for indices, of_text in zip(kept, weights, strict=True)
-    ]

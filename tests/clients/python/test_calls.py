@@ -249,6 +249,17 @@ async def test_ranks_of_several_requests_are_those_of_one(artifact):
             await client.rerank("q", "text")
 
 
+async def test_outputs_of_a_sparse_encoder(artifact):
+    async with serving_task(artifact, SPARSE) as plain, client_of(plain) as client:
+        found = await client.encode(FILLED, outputs=["sparse"])
+        expected = await client.embed_sparse(FILLED)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.sparse.indices, other.indices)
+            np.testing.assert_allclose(one.sparse.values, other.values)
+        with pytest.raises(HeadscopeError, match='request it \\(outputs "multivector"\\)'):
+            _ = found[0].multivector
+
+
 async def test_sparse_vectors_and_their_words(artifact):
     async with (
         serving_task(artifact, SPARSE, max_client_batch_size=2) as plain,
