@@ -74,7 +74,8 @@ def layer_shapes(config: EncoderConfig) -> Shapes:
         if name == "gate" and not layout.gated:
             continue
         shapes[f"feed_forward.{name}.weight"] = (outputs, inputs)
-        if layout.feed_forward_bias:
+        bias, of_output = layout.feed_forward_bias, layout.feed_forward_output_bias
+        if bias if name != "contract" or of_output is None else of_output:
             shapes[f"feed_forward.{name}.bias"] = (outputs,)
     for name in _NORMS[layout.order]:
         shapes |= _norm_shapes(name, config)

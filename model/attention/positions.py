@@ -11,18 +11,60 @@ import math
 import torch
 from torch import Tensor
 
-from model.config.encoder import LogBuckets
+from model.config.encoder import LogBuckets, RotaryScaling
 
 
-def rotary_frequencies(base: float, size: int) -> Tensor:
-    """Return base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2).
+def rotary_frequencies(base: float, size: int, scaling: RotaryScaling | None = None) -> Tensor:
+    """Return base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2), perhaps scaled.
 
     Returns:
         `[p/2]`, float32, on the CPU whatever the default device, because it is not a parameter.
 
     """
     exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
-    return 1.0 / base**exponents
+    frequencies = 1.0 / base**exponents
+    if scaling is None:
+        return frequencies
+    kept = _KEPT[scaling.kind](scaling, frequencies, base)
+    return frequencies * kept + frequencies / scaling.factor * (1 - kept)
+
+
+def _kept_linear(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
+    del scaling, base
+    return torch.zeros_like(frequencies)
+
+
+def _kept_llama3(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
+    """Return the kept share of each frequency, linear in its rotations over the original length."""
+    del base
+    low, high = scaling.low_rotations, scaling.high_rotations
+    rotations = scaling.original_length * frequencies / (2 * math.pi)
+    return ((rotations - low) / (high - low)).clamp(0, 1)
+
+
+def _kept_yarn(scaling: RotaryScaling, frequencies: Tensor, base: float) -> Tensor:
+    """Return the kept share of each frequency, linear in the feature's index.
+
+    Peng et al. 2023, section 3.2 (https://arxiv.org/abs/2309.00071).
+    """
+    size = 2 * len(frequencies)
+
+    def index(rotations: float) -> float:  # of the feature that turns so often
+        ratio = scaling.original_length / (rotations * 2 * math.pi)
+        return size * math.log(ratio) / (2 * math.log(base))
+
+    first, last = index(scaling.high_rotations), index(scaling.low_rotations)
+    if scaling.whole_features:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, size - 1)
+    if first == last:
+        last += 0.001
+    features = torch.arange(len(frequencies), dtype=torch.float32, device="cpu")
+    return 1 - ((features - first) / (last - first)).clamp(0, 1)
+
+
+_KEPT = {"linear": _kept_linear, "yarn": _kept_yarn, "llama3": _kept_llama3}
+"""Kind of scaling → share of each frequency that is not divided by the factor, `[p/2]`."""
 
 
 def rotate(x: Tensor, frequencies: Tensor) -> Tensor:

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from model.attention.long_texts import attend_in_chunks, attend_in_windows, query_chunks
+from model.attention.long_texts import (
+    QUERIES_AT_ONCE,
+    attend_in_chunks,
+    attend_in_windows,
+    query_chunks,
+)
 from model.attention.multi_head import (
     AttentionProjections,
     AttentionSizes,
@@ -48,7 +53,7 @@ def attention_rule(config: EncoderConfig) -> AttentionRule:
     return AttentionRule(
         config.attention_score,
         config.attention_normalizer,
-        query_scale=layout.query_scale,
+        query_scale=config.query_scale,
         causal=layout.causal,
         norm_eps=config.layer_norm_eps,
         input_norm=config.layer.norm,
@@ -86,10 +91,12 @@ class SelfAttention(AttentionProjections):
         # not parameters, so that neither the default device nor the precision changes them
         self._frequencies = self._window = self._local = None
         if layout.rotary_bases:
-            self._frequencies = rotary_frequencies(layout.rotary_bases[layer], p)
+            scaling = layout.rotary_scalings[layer] if layout.rotary_scalings else None
+            self._frequencies = rotary_frequencies(layout.rotary_bases[layer], p, scaling)
         if layout.windows:
             window = layout.windows[layer]
-            self._local = window
+            if window is not None and window < QUERIES_AT_ONCE:
+                self._local = window
             number = NO_WINDOW if window is None else float(window)
             self._window = torch.tensor(number, device="cpu")
 

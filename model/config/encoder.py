@@ -55,6 +55,29 @@ class LogBuckets(_Part):
     """Distance from which on all distances share a bucket."""
 
 
+class RotaryScaling(_Part):
+    """Scaling of rotary positions to longer texts than the first training had.
+
+    Features that turn at least `high_rotations` times over the original length keep their
+    frequency; those that turn at most `low_rotations` times have it divided by the factor; the
+    others are blended.
+    """
+
+    kind: Literal["linear", "yarn", "llama3"]
+    """`linear`: all frequencies are divided by the factor. `yarn`: blended linearly by the index
+    of the feature (Peng et al. 2023, https://arxiv.org/abs/2309.00071). `llama3`: blended
+    linearly by the number of rotations, as in Llama 3.1."""
+    factor: float = Field(gt=0)
+    original_length: float = Field(gt=0, default=1)
+    """Tokens of the longest text of the first training."""
+    low_rotations: float = 1
+    high_rotations: float = 32
+    whole_features: bool = True
+    """Whether `yarn` rounds the bounds between the three groups to whole features."""
+    attention_factor: float = 1
+    """Factor of rotated queries, and of rotated keys."""
+
+
 class AttentionLayout(_Part):
     """Layout of a layer's attention, beside its score and normalizer."""
 
@@ -78,6 +101,8 @@ class AttentionLayout(_Part):
     rotary_bases: tuple[float, ...] = ()
     """Base of the rotary positions of each layer (Su et al. 2021,
     https://arxiv.org/abs/2104.09864); empty without rotary positions."""
+    rotary_scalings: tuple[RotaryScaling | None, ...] = ()
+    """Scaling of the rotary positions of each layer; empty without scaling."""
     bias_buckets: LogBuckets | None = None
     """Buckets of a learned bias of each head (Raffel et al. 2020, section 2.1,
     https://arxiv.org/abs/1910.10683); None without such a bias."""
@@ -107,6 +132,9 @@ class LayerLayout(_Part):
     gated: bool = False
     """Whether the feed-forward is gated (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
     feed_forward_bias: bool = True
+    """Whether the feed-forward's maps have a bias, all or all but the last."""
+    feed_forward_output_bias: bool | None = None
+    """Whether the feed-forward's last map has a bias; as `feed_forward_bias` when None."""
     groups: int | None = Field(gt=0, default=None)
     """Number of layers with parameters of their own, each used repeatedly (Lan et al. 2020,
     https://arxiv.org/abs/1909.11942); all layers when None."""
@@ -162,12 +190,22 @@ class EncoderConfig(BaseModel):
             raise ValueError(f"rotary positions need an even head size, not {self.head_size}")
         if groups > self.num_hidden_layers:
             raise ValueError(f"{groups} groups are more than {self.num_hidden_layers} layers")
-        for of_layers in (self.attention.windows, self.attention.rotary_bases):
+        layout = self.attention
+        for of_layers in (layout.windows, layout.rotary_bases, layout.rotary_scalings):
             if of_layers and len(of_layers) != self.num_hidden_layers:
                 raise ValueError(
                     f"layer_types has {len(of_layers)} entries for {self.num_hidden_layers} layers"
                 )
+        factors = {scaling.attention_factor if scaling else 1 for scaling in layout.rotary_scalings}
+        if len(factors) > 1:
+            raise ValueError("attention_factor of rotary positions differs between layers")
         return self
+
+    @property
+    def query_scale(self) -> float:
+        """Factor of queries beside the score's own, with the factor of rotated queries and keys."""
+        scaling = next(iter(self.attention.rotary_scalings), None)
+        return self.attention.query_scale * (scaling.attention_factor**2 if scaling else 1)
 
     @property
     def head_size(self) -> int:

@@ -44,9 +44,10 @@ class FeedForward(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         h, i, bias = config.hidden_size, config.intermediate_size, config.layer.feed_forward_bias
+        output_bias = config.layer.feed_forward_output_bias
         self.expand = nn.Linear(h, i, bias=bias)
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.contract = nn.Linear(i, h, bias=bias)
+        self.contract = nn.Linear(i, h, bias=bias if output_bias is None else output_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map `[T, H]` → `[T, H]`, through `[T, I]`."""

@@ -27,6 +27,7 @@ _WRAPPERS = ("0.auto_model.", "auto_model.", "model.")
 _TOGETHER = {
     "attention.together": ("attention.query", "attention.key", "attention.value"),
     "feed_forward.together": ("feed_forward.gate", "feed_forward.expand"),
+    "feed_forward.up_gate": ("feed_forward.expand", "feed_forward.gate"),
 }
 
 
@@ -36,9 +37,10 @@ def as_it_is(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def split_together(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Split a tensor that holds several maps, `attention.together` or `feed_forward.together`.
+    """Split a tensor that holds several maps, `…together` or `…up_gate`.
 
-    These are queries, keys and values; and the activated and the other map of a gated feed-forward.
+    These are queries, keys and values; and both maps of a gated feed-forward, the activated one
+    first (`together`) or last (`up_gate`).
     """
     for together, parts in _TOGETHER.items():
         if together in name:

@@ -17,7 +17,7 @@ from model.config.encoder import (
 )
 from model.families.family import Family
 from model.families.keys import LLAMA_RENAMES, SharedKeys
-from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
+from model.families.rotary import LONGEST, LayerType, layer_types, rotary, rotary_layout, windows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,9 +63,9 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
     """
     config = Gemma3Config.model_validate({**fields, "type_vocab_size": 0})
-    bases = {
-        "full_attention": rotary_base(fields, "rope_theta", 1e6, "full_attention"),
-        "sliding_attention": rotary_base(
+    positions = {
+        "full_attention": rotary(fields, "rope_theta", 1e6, "full_attention"),
+        "sliding_attention": rotary(
             {**fields, "rope_scaling": None}, "rope_local_base_freq", 1e4, "sliding_attention"
         ),
     }
@@ -82,7 +82,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             query_key_norm=True,
             causal=config.is_causal and not both_ways,
             windows=windows(config.kinds, window - config.is_causal),
-            rotary_bases=tuple(bases[kind] for kind in config.kinds),
+            **rotary_layout([positions[kind] for kind in config.kinds]),
         ),
         "layer": LayerLayout(
             order="sandwich_norm", norm="rms_norm", gated=True, feed_forward_bias=False

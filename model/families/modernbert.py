@@ -11,7 +11,7 @@ from pydantic import Field
 from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.family import Family, split_together
 from model.families.keys import PaddingId, SharedKeys
-from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
+from model.families.rotary import LONGEST, LayerType, layer_types, rotary, rotary_layout, windows
 
 
 class ModernBertConfig(SharedKeys):
@@ -41,9 +41,9 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     config = ModernBertConfig.model_validate({**fields, "type_vocab_size": 0})
     period = config.global_attn_every_n_layers
     kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % period == 0)
-    bases = {
-        "full_attention": rotary_base(fields, "global_rope_theta", 160000.0, "full_attention"),
-        "sliding_attention": rotary_base(fields, "local_rope_theta", 10000.0, "sliding_attention"),
+    positions = {
+        "full_attention": rotary(fields, "global_rope_theta", 160000.0, "full_attention"),
+        "sliding_attention": rotary(fields, "local_rope_theta", 10000.0, "sliding_attention"),
     }
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
@@ -51,7 +51,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             bias=config.attention_bias,
             output_bias=config.attention_bias,
             windows=windows(kinds, config.local_attention // 2),
-            rotary_bases=tuple(bases[kind] for kind in kinds),
+            **rotary_layout([positions[kind] for kind in kinds]),
         ),
         "layer": LayerLayout(
             order="pre_norm",

@@ -16,7 +16,7 @@ from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig,
 from model.families.bert import OUTSIDE
 from model.families.family import Family, split_together
 from model.families.keys import LLAMA_RENAMES, SharedKeys
-from model.families.rotary import LONGEST, rotary_base
+from model.families.rotary import LONGEST, rotary, rotary_layout
 
 _FIRST_NAMES = {
     "n_embd": "hidden_size",
@@ -60,14 +60,14 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     if named.get("hidden_act") == "swiglu":
         named["hidden_act"] = "silu"
     config = NomicBertConfig.model_validate(named)
-    base = rotary_base(named, "rope_theta", 1000.0)
+    positions = rotary(named, "rope_theta", 1000.0)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(
             head_size=config.head_dim,
             bias=False,
             output_bias=False,
-            rotary_bases=(base,) * config.num_hidden_layers,
+            **rotary_layout([positions] * config.num_hidden_layers),
         ),
         "layer": LayerLayout(gated=True, feed_forward_bias=False),
         "embeddings": {"positions": "none"},

@@ -18,14 +18,19 @@ from model.families.bert import BERT
 from model.families.deberta_v2 import DEBERTA_V2
 from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
+from model.families.eurobert import EUROBERT
 from model.families.family import Family
 from model.families.gemma3 import GEMMA3
+from model.families.gte import GTE
+from model.families.llama import LLAMA
 from model.families.m2m_100 import M2M_100
 from model.families.marian import MARIAN
 from model.families.mbart import MBART
+from model.families.mistral import MISTRAL
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.nomic_bert import NOMIC_BERT
+from model.families.qwen2 import QWEN2
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
 from model.families.t5 import T5, UMT5
@@ -41,14 +46,20 @@ FAMILIES: Mapping[str, Family] = {
     "deberta-v2": DEBERTA_V2,
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
+    "eurobert": EUROBERT,
     "gemma3_text": GEMMA3,
+    "gte": GTE,
+    "llama": LLAMA,
     "m2m_100": M2M_100,
     "marian": MARIAN,
     "mbart": MBART,
+    "mistral": MISTRAL,
     "modernbert": MODERNBERT,
     "mpnet": MPNET,
     "mt5": T5,
+    "new": GTE,
     "nomic_bert": NOMIC_BERT,
+    "qwen2": QWEN2,
     "qwen3": QWEN3,
     "roberta": ROBERTA,
     "t5": T5,

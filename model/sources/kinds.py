@@ -56,16 +56,11 @@ KINDS: Mapping[str, str] = {
     "falcon": DECODER,
     "gemma": DECODER,
     "gemma2": DECODER,
-    "gemma3_text": DECODER,
-    "llama": DECODER,
     "mamba": DECODER,
-    "mistral": DECODER,
     "mixtral": DECODER,
     "opt": DECODER,
     "phi": DECODER,
     "phi3": DECODER,
-    "qwen2": DECODER,
-    "qwen3": DECODER,
 }
 _IMAGES = {"vision_config", "image_size", "patch_size", "pretrained_cfg"}
 _SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}

@@ -16,6 +16,8 @@ import torch
 from transformers import (
     AutoModel,
     AutoTokenizer,
+    MistralConfig,
+    MistralModel,
     ModernBertConfig,
     ModernBertModel,
     XLMRobertaConfig,
@@ -37,6 +39,11 @@ LONG = "The river runs under the hill, and nobody looks at the water. " * 6
 PAIR = ["The animal didn't cross the street", "it was too tired"]
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "TokenizersBackend": (ModernBertConfig, ModernBertModel, {"local_attention": 16}),
+    "LlamaTokenizer": (
+        MistralConfig,
+        MistralModel,
+        {"num_key_value_heads": 1, "sliding_window": 20},
+    ),
     "XLMRobertaTokenizer": (XLMRobertaConfig, XLMRobertaModel, {"type_vocab_size": 1}),
 }
 

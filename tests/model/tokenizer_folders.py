@@ -29,6 +29,7 @@ LINES = [
 BERTS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 GEMMAS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+LLAMAS = ["<unk>", "<s>", "</s>"]
 CLASSES = {
     "BertTokenizer": "bert",
     "MPNetTokenizer": "mpnet",
@@ -39,6 +40,7 @@ CLASSES = {
     "DebertaV2Tokenizer": "deberta-v2",
     "Qwen2Tokenizer": "qwen3",
     "GemmaTokenizer": "gemma3_text",
+    "LlamaTokenizer": "llama",
     "TokenizersBackend": "modernbert",
     "T5Tokenizer": "t5",
     "MBartTokenizer": "mbart",
@@ -73,8 +75,8 @@ def _tokenizer(name: str) -> Any:
         return cls(vocab=word_pieces(*BERTS))
     if name == "MPNetTokenizer":
         return cls(vocab=word_pieces(*ROBERTAS, "[UNK]"))
-    if name in ("GemmaTokenizer", "NllbTokenizer"):
-        vocabulary, merges = spaced_byte_pairs()
+    if name in ("GemmaTokenizer", "NllbTokenizer", "LlamaTokenizer"):
+        vocabulary, merges = spaced_byte_pairs(*(LLAMAS if name == "LlamaTokenizer" else GEMMAS))
         return cls(vocab=vocabulary, merges=merges)
     if name == "TokenizersBackend":
         return cls(tokenizer_object=modernbert(), cls_token="[CLS]", sep_token="[SEP]")
@@ -123,14 +125,14 @@ def byte_pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 @functools.cache
-def spaced_byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
+def spaced_byte_pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Return ids and merges of character pairs, with a byte fallback for other characters."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     trainer = BpeTrainer(
         vocab_size=900,
-        special_tokens=[*GEMMAS, *(f"<0x{byte:02X}>" for byte in range(256))],
+        special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))],
         limit_alphabet=200,
         show_progress=False,
     )

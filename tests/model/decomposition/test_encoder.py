@@ -21,6 +21,8 @@ from transformers import (
     ElectraModel,
     Gemma3TextConfig,
     Gemma3TextModel,
+    GteConfig,
+    GteModel,
     ModernBertConfig,
     ModernBertModel,
     MPNetConfig,
@@ -53,6 +55,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "distilbert": (DistilBertConfig, DistilBertModel, DISTILBERT),
     "electra": (ElectraConfig, ElectraModel, SIZES | SPLIT),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
+    "gte": (GteConfig, GteModel, SIZES),
     "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
     "modernbert-biases": (
         ModernBertConfig,

@@ -42,6 +42,7 @@ NAMES = {
     "distilbert": Names("attention.out_lin", "attention.out_lin", "ffn"),
     "electra": _BERT,
     "gemma3": Names("o_proj", "post_attention_layernorm", "post_feedforward_layernorm"),
+    "gte": _LLAMA,
     "modernbert": _MODERNBERT,
     "modernbert-biases": _MODERNBERT,
     "mpnet": Names("attention.attn.o", "attention.attn.o", "{layer}.output.dense"),
@@ -49,11 +50,22 @@ NAMES = {
     "qwen3": _LLAMA,
     "roberta": _BERT,
 }
-POST_NORM = ("albert", "bert", "deberta", "distilbert", "electra", "mpnet", "nomic-bert", "roberta")
+POST_NORM = (
+    "albert",
+    "bert",
+    "deberta",
+    "distilbert",
+    "electra",
+    "gte",
+    "mpnet",
+    "nomic-bert",
+    "roberta",
+)
 NORMS = {
     "distilbert": ("sa_layer_norm", "output_layer_norm"),
     "albert": ("attention.LayerNorm", "full_layer_layer_norm"),
     "mpnet": ("attention.LayerNorm", "{layer}.output.LayerNorm"),
+    "gte": ("post_attention_layernorm", "post_mlp_layernorm"),
     "nomic-bert": ("post_attention_layernorm", "post_mlp_layernorm"),
 }
 """Names of both norms in families with a norm after each sum; others are as BERT's."""

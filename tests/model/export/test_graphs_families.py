@@ -22,6 +22,10 @@ from transformers import (
     DebertaV2Model,
     Gemma3TextConfig,
     Gemma3TextModel,
+    GteConfig,
+    GteModel,
+    LlamaConfig,
+    LlamaModel,
     MPNetConfig,
     MPNetModel,
     Qwen3Config,
@@ -40,6 +44,8 @@ from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
 from tests.model.families.test_deberta_v2 import VERSION_3
 from tests.model.families.test_gemma3 import TINY as GEMMA3
+from tests.model.families.test_llama import TINY as LLAMA
+from tests.model.families.test_llama import YARN
 from tests.model.families.test_qwen3 import TINY as QWEN3
 
 pytestmark = pytest.mark.slow
@@ -48,6 +54,8 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mpnet": (MPNetConfig, MPNetModel, SIZES),
     "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
     "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 2048}),
+    "llama": (LlamaConfig, LlamaModel, LLAMA | {"rope_parameters": YARN}),
+    "gte": (GteConfig, GteModel, SIZES),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
 }
 KINDS = {

@@ -32,6 +32,12 @@ TINY = SIZES | {
         {"is_causal": False},
         {"sliding_window": 1},  # which is written as 0
         {"layer_types": ["full_attention"] * 3, "attention_bias": True},
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+            }
+        },
     ],
     ids=str,
 )

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from transformers import ModernBertConfig, ModernBertModel
 
-from model.errors import ConfigError
 from model.families.registry import parse_config
 from tests.model.families.parity import SIZES, assert_equal_to
 
@@ -30,6 +29,7 @@ TINY = SIZES | {
             "local_attention": 7,
         },
         {"layer_types": ["full_attention"] * 5, "hidden_activation": "silu"},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
     ],
     ids=str,
 )
@@ -52,9 +52,5 @@ def test_an_older_config_is_read() -> None:
     attention = parse_config(older).attention
     assert attention.windows == (None, 6, None, 6, None)
     assert attention.rotary_bases == (500.0, 50.0, 500.0, 50.0, 500.0)
-
-
-def test_scaled_positions_are_refused() -> None:
-    scaling = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
-    with pytest.raises(ConfigError, match="rope_type: Input should be 'default'"):
-        parse_config(TINY | {"model_type": "modernbert"} | scaling)
+    scaled = parse_config(older | {"rope_scaling": {"type": "yarn", "factor": 4.0}}).attention
+    assert {scaling and scaling.kind for scaling in scaled.rotary_scalings} == {"yarn"}
