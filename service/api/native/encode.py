@@ -34,7 +34,7 @@ from service.api.native.indices import (
 )
 from service.api.native.long_text_fields import LongTextRequest
 from service.api.native.replies import EncodeReply, documented
-from service.api.native.span_fields import check_spans, span_tensors, with_spans
+from service.api.native.span_fields import span_tensors
 from service.api.native.texts import (
     Header,
     metadata,
@@ -66,6 +66,7 @@ from service.api.wire.safetensors import safetensors_parts
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
+from service.inference.separate_chunks import SeparateChunks
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.vector_types import quantization_of
 
@@ -82,7 +83,7 @@ class EncodeRequest(LongTextRequest):
     ] = Field(
         default=["tokens", "pooled"],
         description="Token vectors, one pooled vector, a sparse vector, and the vectors of late "
-        "interaction, as far as the model has them; with `spans`, none by default.",
+        "interaction, as far as the model has them; none by default with `spans` or `chunk`.",
     )
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
@@ -144,31 +145,38 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     options = encode_options(body, inference.config, inference.vectors)
     options = with_vectors(options, body.outputs, body.prompt_name, inference.manifest)
     inference.require_options(options)
-    if body.spans is not None:
-        check_spans(body.spans, body.inputs, options, inference.sentence)
-    tokenizing = within_limits(body.options, options.head)
-    prepared = await inference.prepare(body.inputs, tokenizing, caller, "encode", body.backend)
-    if body.spans is not None:
-        options = await with_spans(options, body.spans, body.inputs, prepared)
+    body.check_long_texts(options, inference.sentence)
+    tokenizing, chunks = within_limits(body.options, options.head), None
+    if alone := body.alone:
+        asked = inference, body.texts, tokenizing, alone, caller, body.backend
+        chunks = await SeparateChunks.prepare(*asked)
+        prepared, texts = chunks.prepared, chunks.texts
+        options = replace(options, spans=chunks.chunks)
+    else:
+        prepared = await inference.prepare(body.inputs, tokenizing, caller, "encode", body.backend)
+        options, texts = await body.with_spans(options, prepared), prepared.texts
     as_base64 = body.encoding_format == "base64"
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     features = inference.vectors.kept(options.pooling, options.dimensions)
-    size = float_bytes * floats(options, prepared.texts, inference.config.hidden_size, features)
-    size += vector_bytes(options.head, prepared.texts, float_bytes)
+    size = float_bytes * floats(options, texts, inference.config.hidden_size, features)
+    size += vector_bytes(options.head, texts, float_bytes)
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
-    predicted = size + text_bytes(prepared.texts)
+    predicted = size + text_bytes(texts)
     held = predicted + working_bytes(prepared, inference.config, options)
     with reserve(request, predicted, held=held, advice=None) as reply:
-        encodings = body.with_windows(await inference.encode(prepared, options))
+        if chunks:
+            encodings: Sequence[TextEncoding] = await chunks.encode(inference, options)
+        else:
+            encodings = body.with_windows(await inference.encode(prepared, options))
         layers = {"layers": [*options.layers]} if options.layers else {}
         header = Header(model.name, prepared.engine, layers, prepared.timings.warnings)
         parts: Sequence[Part | Unwritten]
         if binary:
-            write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
+            write = functools.partial(encode_safetensors, header, texts, encodings)
             parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
-            parts = [encode_json(header, prepared.texts, encodings, as_base64=as_base64)]
+            parts = [encode_json(header, texts, encodings, as_base64=as_base64)]
         return reply.response(parts, SAFETENSORS if binary else JSON, prepared.timings)
 
 
@@ -192,7 +200,8 @@ def encode_options(
     if request.dimensions is not None and request.dimensions > size:
         raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
     ablated = ablated_heads(request.ablate, "encoder", config, "")
-    default = request.spans is None or "outputs" in request.model_fields_set
+    plain = request.spans is None and request.chunk is None
+    default = plain or "outputs" in request.model_fields_set
     outputs = request.outputs if default else ()
     options = EncodeOptions(
         layer=request.layer % states,
@@ -206,7 +215,7 @@ def encode_options(
         patches=head_patches(request.patch, len(request.inputs), config, ablated),
         parts=tuple(request.include or ()),
     )
-    if request.vector_type != "float32" and not (options.pooled or request.spans):
+    if request.vector_type != "float32" and plain and not options.pooled:
         raise Unprocessable(
             f"vector_type {request.vector_type} is a type of pooled vectors: add `pooled` to "
             "`outputs`"

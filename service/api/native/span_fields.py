@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -15,10 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from model.artifact.sentence import SentenceConfig
 from service.errors import Unprocessable
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.text_spans import MOST_SPANS, check_pooling, spans_of
+from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.text_spans import MOST_SPANS, check_pooling
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.request_tokenizer import INLINE_CHARACTERS
 from service.inference.tokenization.truncation import Offset
 
 
@@ -70,31 +67,23 @@ def check_spans(
     """
     if len(spans) != len(inputs):
         raise Unprocessable(f"spans has {len(spans)} lists for {len(inputs)} inputs: send one each")
-    for index, given in enumerate(inputs):
-        if not isinstance(given, str):
-            raise Unprocessable(
-                f"inputs[{index}] is a pair; spans are of one text: send its texts as two inputs"
-            )
+    check_texts(inputs)
     check_pooling(options.pooling or sentence.pooling)
 
 
-async def with_spans(
-    options: EncodeOptions,
-    spans: Sequence[Sequence[Offset]],
-    inputs: Sequence[Input],
-    prepared: PreparedTexts,
-) -> EncodeOptions:
-    """Return the options with the token ranges of the spans, found in a thread for long texts.
+def check_texts(inputs: Sequence[Input]) -> None:
+    """Raise if an input is a pair.
 
     Raises:
-        Unprocessable: as for `spans_of`.
+        Unprocessable: the message names the input.
 
     """
-    texts = [given for given in inputs if isinstance(given, str)]
-    asked = texts, spans, prepared.texts
-    inline = prepared.characters <= INLINE_CHARACTERS
-    found = spans_of(*asked) if inline else await asyncio.to_thread(spans_of, *asked)
-    return replace(options, spans=found)
+    for index, given in enumerate(inputs):
+        if not isinstance(given, str):
+            raise Unprocessable(
+                f"inputs[{index}] is a pair; spans and chunks are of one text: send its texts as "
+                "two inputs"
+            )
 
 
 def span_tensors(encodings: Sequence[TextEncoding]) -> dict[str, NDArray[np.generic]]:

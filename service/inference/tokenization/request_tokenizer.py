@@ -253,6 +253,11 @@ class RequestTokenizer:
         """Maximum number of tokens of an input beside its own."""
         return SPECIAL_TOKENS + self.tokenizer.template_tokens
 
+    @property
+    def max_inputs(self) -> int:
+        """Maximum number of inputs of a request."""
+        return self._limits.max_inputs
+
     def limit(self, options: Options) -> int:
         """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.tokenizer.limits.max_tokens

@@ -1,0 +1,127 @@
+"""Cutting of a text into chunks of its tokens, at sentences, paragraphs or words.
+
+A chunk ends at the last boundary that leaves it within its size: the end of a paragraph, else of a
+sentence, else of a word, else of a token. Kinds of boundaries above the requested kind are unused.
+
+Notation: n own tokens of a text, without special tokens.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from service.errors import Unprocessable
+from service.inference.sentences import paragraph_starts, sentence_starts
+from service.inference.text_spans import MOST_SPANS, OwnTokens, TextSpans
+from service.inference.tokenization.tokenized import TokenizedText
+
+ChunkKind = Literal["tokens", "sentences", "paragraphs"]
+Boundaries = Sequence[int]
+"""Indices of the own tokens before which a chunk may end, ascending; the last one is n."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOptions:
+    """Options of the chunks of a text."""
+
+    by: ChunkKind = "tokens"
+    size: int = 256
+    """Maximum number of own tokens of a chunk."""
+    overlap: int = 32
+    """Maximum number of tokens that a chunk repeats of the chunk before it; at most size / 2."""
+
+
+def chunks_of(
+    texts: Sequence[str], tokenized: Sequence[TokenizedText], options: ChunkOptions
+) -> list[TextSpans]:
+    """Return the chunks of each text; none of a text without own tokens.
+
+    Args:
+        texts: texts as the caller sent them.
+        tokenized: their tokens.
+        options: kind and sizes of the chunks.
+
+    Raises:
+        Unprocessable: there are too many chunks.
+
+    """
+    chunks = [_chunks(*text, options) for text in zip(texts, tokenized, strict=True)]
+    if (count := sum(len(own.ranges) for own in chunks)) > MOST_SPANS:
+        raise Unprocessable(
+            f"chunk: the inputs give {count} chunks; at most {MOST_SPANS} are taken: set a larger "
+            "`size`, or send the inputs in parts"
+        )
+    return chunks
+
+
+def _chunks(text: str, tokenized: TokenizedText, options: ChunkOptions) -> TextSpans:
+    """Return the chunks of one text."""
+    own = OwnTokens.of(text, tokenized)
+    if not len(own.places):
+        return TextSpans(own.places, own.places.astype(np.int64))
+    kinds = _boundaries(text, own, options.by)
+    ranges = np.array([*_cut(kinds, options)], np.int64)
+    starts, ends = own.places[ranges[:, 0], 0], own.places[ranges[:, 1] - 1, 1]
+    return TextSpans(np.stack([starts, ends], axis=1), ranges + own.first)
+
+
+def _boundaries(text: str, own: OwnTokens, by: ChunkKind) -> list[Boundaries]:
+    """Return the boundaries of each kind, from the requested kind down to single tokens."""
+    starts, ends = own.places.T
+    count = len(starts)
+    kinds: list[Sequence[int]] = [(1 + np.flatnonzero(starts[1:] > ends[:-1])).tolist()]
+    if by != "tokens":
+        kinds.insert(0, _tokens_from(sentence_starts(text), own))
+    if by == "paragraphs":
+        kinds.insert(0, _tokens_from(paragraph_starts(text), own))
+    return [*([*kind, count] for kind in kinds), range(1, count + 1)]
+
+
+def _tokens_from(characters: Sequence[int], own: OwnTokens) -> list[int]:
+    """Return the first token at or after each character, for tokens 1 … n − 1."""
+    tokens = np.unique(np.searchsorted(np.maximum.accumulate(own.places[:, 0]), characters))
+    inner: list[int] = tokens[(tokens > 0) & (tokens < len(own.places))].tolist()
+    return inner
+
+
+def _cut(kinds: Sequence[Boundaries], options: ChunkOptions) -> Iterator[tuple[int, int]]:
+    """Yield first token and token after the last of each chunk."""
+    start = end = 0
+    while end < len(kinds[-1]):
+        if end:
+            start = _start(kinds, options, max(start + 1, end - options.overlap), end)
+        _, last = _end(kinds, start, end, options.size)
+        yield start, last
+        end = last
+
+
+def _start(kinds: Sequence[Boundaries], options: ChunkOptions, earliest: int, end: int) -> int:
+    """Return the start of the next chunk, which is `end` without an overlap.
+
+    Chunks of tokens repeat words, and others whole sentences: as many as leave room for the next
+    whole part, if it fits into a chunk at all.
+    """
+    if options.by == "tokens":
+        firsts = (kind[bisect.bisect_left(kind, earliest)] for kind in kinds)
+        return next((first for first in firsts if first < end), end)
+    sentences = kinds[-3]
+    best, _ = _end(kinds, end, end, options.size)
+    between = bisect.bisect_left(sentences, earliest), bisect.bisect_left(sentences, end)
+    for start in sentences[slice(*between)]:
+        if _end(kinds, start, end, options.size)[0] <= best:
+            return start
+    return end
+
+
+def _end(kinds: Sequence[Boundaries], start: int, end: int, size: int) -> tuple[int, int]:
+    """Return the first kind with a boundary after `end` within the size, and the last of these."""
+    for number, kind in enumerate(kinds):
+        place = bisect.bisect_right(kind, start + size) - 1
+        if place >= 0 and kind[place] > end:
+            return number, kind[place]
+    raise AssertionError("a chunk has room for one more token than its overlap")

@@ -1,0 +1,120 @@
+"""Chunks of texts that are encoded alone, each as an input of its own.
+
+Notation: n chunks of a text, D features of a vector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from model.numerics.quantization import Quantization
+from service.errors import Unprocessable
+from service.inference.chunks import ChunkOptions, chunks_of
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.text_spans import TextSpans
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
+from service.inference.vector_types import quantized
+from service.scheduler.submission import Caller
+
+
+@dataclass(frozen=True)
+class SeparateChunks:
+    """Chunks of a request's texts, tokenised as inputs of their own."""
+
+    texts: list[TokenizedText]
+    """Whole texts, which were cut by their tokens."""
+    chunks: list[TextSpans]
+    prepared: PreparedTexts
+    """Chunks of all texts, text by text."""
+
+    @classmethod
+    async def prepare(
+        cls,
+        inference: Inference,
+        inputs: Sequence[str],
+        options: Options,
+        chunk: ChunkOptions,
+        caller: Caller,
+        engine: str | None,
+    ) -> SeparateChunks:
+        """Cut texts into chunks, and tokenise the chunks.
+
+        Args:
+            inference: the model.
+            inputs: texts of the request.
+            options: options of tokenisation; texts may have any length.
+            chunk: kind and sizes of the chunks.
+            caller: client and deadline.
+            engine: name of the engine; the service's own if None.
+
+        Raises:
+            Unprocessable: too many inputs, characters or chunks, no chunk at all, or a chunk is
+                too long for the model.
+            Overloaded: there is not enough memory or time.
+
+        """
+        began, tokenizer = time.monotonic(), inference.request_tokenizer
+        texts = await tokenizer.tokenize(inputs, replace(options, windows=True), caller)
+        chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk)
+        _check(texts, chunks, tokenizer.limit(options), tokenizer.max_inputs)
+        parts = [
+            text[start:end]
+            for text, own in zip(inputs, chunks, strict=True)
+            for start, end in own.places.tolist()
+        ]
+        named = replace(options, naming="chunk {} of all inputs")
+        prepared = await inference.prepare(parts, named, caller, "encode", engine)
+        prepared.timings.began = began
+        prepared.timings.tokenization_seconds = time.monotonic() - began
+        return cls(texts, chunks, prepared)
+
+    async def encode(self, inference: Inference, options: EncodeOptions) -> list[TextEncoding]:
+        """Return the chunks' vectors of each text, `[n, D]` or `[layers, n, D]` with `layers`.
+
+        Raises:
+            Unprocessable: a feature exceeds the requested type.
+            Overloaded: the queue is full, or the deadline cannot be met.
+            ServiceError: the engine failed.
+
+        """
+        plain = Quantization("float32")
+        pooled = replace(options, tokens=False, pooled=True, spans=(), quantization=plain)
+        found = await inference.encode(self.prepared, pooled)
+        vectors = np.stack([own.pooled for own in found if own.pooled is not None], axis=-2)
+        bounds = itertools.accumulate([len(own.ranges) for own in self.chunks], initial=0)
+        encodings = [
+            TextEncoding(None, None, spans=vectors[..., first:last, :], places=own.places)
+            for own, (first, last) in zip(self.chunks, itertools.pairwise(bounds), strict=True)
+        ]
+        return await quantized(encodings, options.quantization)
+
+
+def _check(
+    texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int, max_inputs: int
+) -> None:
+    """Raise if there are no chunks or too many, or a chunk is too long for the model."""
+    count = sum(len(own.ranges) for own in chunks)
+    if not count:
+        raise Unprocessable("chunk: no input has a token: send texts")
+    if count > max_inputs:
+        raise Unprocessable(
+            f"chunk: {count} chunks would be encoded alone; at most {max_inputs} are taken: "
+            "set a larger `size`, `late` to true, or send the inputs in parts"
+        )
+    for index, (text, own) in enumerate(zip(texts, chunks, strict=True)):
+        around = sum(text.special_tokens_mask)
+        longest = max((own.ranges[:, 1] - own.ranges[:, 0]).tolist(), default=0)
+        if longest + around > limit:
+            raise Unprocessable(
+                f"chunk: inputs[{index}] has a chunk of {longest} tokens, which with {around} "
+                f"special and prompt tokens exceed the model's {limit}: set `size` to at most "
+                f"{limit - around}, or `late` to true"
+            )
