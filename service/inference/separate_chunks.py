@@ -100,7 +100,7 @@ class SeparateChunks:
 def _check(
     texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int, max_inputs: int
 ) -> None:
-    """Raise if there are no chunks or too many, or a chunk is too long for the model."""
+    """Raise if the number of chunks or the length of a chunk is out of bounds."""
     count = sum(len(own.ranges) for own in chunks)
     if not count:
         raise Unprocessable("chunk: no input has a token: send texts")
