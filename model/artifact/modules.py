@@ -11,6 +11,7 @@ from typing import Any
 from model.errors import ConfigError
 
 MODULES = "modules.json"
+STATIC_EMBEDDING = "StaticEmbedding"
 _TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
@@ -39,12 +40,24 @@ def listed_modules(folder: Path) -> list[ModuleEntry] | None:
     modules = []
     for entry in entries:
         name, kind = str(entry.get("path") or ""), str(entry.get("type") or "")
+        name = "" if name == "." else name  # as model2vec writes it
         if Path(name).name != name.rstrip("/") or Path(name).name == "..":
             raise ConfigError(f"{path} names {name}, which is not a folder beside it")
         # releases of sentence-transformers have moved classes between packages
         kind = re.sub(r"^sentence_transformers\.(.*\.)?", "", kind)
         modules.append(ModuleEntry(kind, folder / name))
     return modules
+
+
+def is_static(folder: Path) -> bool:
+    """Return whether a checkpoint is a static embedding: a table of one vector a token.
+
+    Raises:
+        ConfigError: `modules.json` cannot be read.
+
+    """
+    modules = listed_modules(folder) or []
+    return [module.kind for module in modules[:1]] == [STATIC_EMBEDDING]
 
 
 def transformer_folder(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.artifact.modules import STATIC_EMBEDDING
 from model.errors import ConfigError
 from model.numerics.pooling import PoolingName
 
@@ -28,7 +29,7 @@ _KINDS = {
     "TokenPooling": _LATE,
     "CLIPModel": "it encodes images",
     **dict.fromkeys(
-        ("BoW", "CNN", "LSTM", "StaticEmbedding", "WordEmbeddings", "WordWeights"), _NO_ENCODER
+        ("BoW", "CNN", "LSTM", STATIC_EMBEDDING, "WordEmbeddings", "WordWeights"), _NO_ENCODER
     ),
     "WeightedLayerPooling": "it mixes the hidden states of several layers",
     "Router": "it has an encoder for each kind of input",

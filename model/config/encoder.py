@@ -236,6 +236,10 @@ class EncoderConfig(BaseModel):
         return not self.segments or segment < self.segments
 
 
+STATIC = "static_embedding"
+"""`model_type` of a table of one vector a token, which has no layers."""
+
+
 class UnknownEncoder(EncoderConfig):
     """Config of a foreign graph of an unknown family; unknown values are 0 or None.
 

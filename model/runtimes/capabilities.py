@@ -19,6 +19,7 @@ from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.config.decoder import DecoderConfig
+from model.config.encoder import STATIC
 from model.errors import ModelError
 from model.numerics.batch import Batch, Ids
 from model.numerics.task_head import TaskConfig
@@ -268,6 +269,11 @@ def lacking_weights(manifest: Manifest, needing: str = "PyTorch") -> str | None:
 
 
 def _not_in_graph(manifest: Manifest, what: str) -> str:
+    if manifest.config.model_type == STATIC:
+        return (
+            "this model is a static embedding, a table without layers and heads, which gives one "
+            f"vector a token alone, not {what}: serve a transformer encoder"
+        )
     maps = " and attention weights" if manifest.gives_maps else ""
     return (
         f"this model is a foreign ONNX graph, which gives the last hidden state{maps} alone, not "

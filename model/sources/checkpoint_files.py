@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from model.artifact.modules import STATIC_EMBEDDING, is_static
 from model.artifact.weight_files import FORMATS, INDEX, PICKLE_INDEX, WEIGHTS
 
 CONFIG = "config.json"
@@ -52,7 +53,9 @@ DESCRIPTIONS = frozenset(
     }
 )
 """Names of the small files that describe a checkpoint, in its folder or in a module's."""
-_WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer"}
+_ENCODERS = ("Transformer", STATIC_EMBEDDING)
+"""Endings of the kinds of modules that read tokens."""
+_WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer", STATIC_EMBEDDING}
 """Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
 
 
@@ -85,7 +88,7 @@ def place(module: dict[str, object]) -> str:
 
 def encoder_place(folder: Path) -> str:
     """Return the folder of the encoder's config and weights, as `place` does."""
-    return next((place(item) for item in modules(folder) if kind(item).endswith("Transformer")), "")
+    return next((place(item) for item in modules(folder) if kind(item).endswith(_ENCODERS)), "")
 
 
 def deciding(folder: Path) -> list[str]:
@@ -144,7 +147,7 @@ def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
 
     """
     encoder = encoder_place(folder)
-    wanted, with_tensors = [encoder + CONFIG], [encoder]
+    wanted, with_tensors = [] if is_static(folder) else [encoder + CONFIG], [encoder]
     if not any((folder / at / name).is_file() for at in {"", encoder} for name in TOKENIZERS):
         wanted.append(encoder + TOKENIZERS[0])
     for item in modules(folder):

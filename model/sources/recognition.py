@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from model.artifact.modules import is_static
 from model.artifact.sentence import SentenceConfig
 from model.artifact.weight_files import (
     FORMATS,
@@ -98,6 +99,9 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
         return
     names = list(_listing(folder))
     _check_pulled(folder, filter(_holds_files, names))
+    if is_static(folder):
+        check_described(folder, names, str(folder), pickles=pickles)
+        return
     graph = find_graph(folder, pickles=pickles)
     if _check_graph(graph):
         if graph and not pickles:
@@ -158,6 +162,11 @@ def check_described(
 
     """
     encoder = encoder_place(folder)
+    if is_static(folder):
+        for name in (TOKENIZERS[0], WEIGHTS):
+            if encoder + name not in names:
+                raise CheckpointError(f"{source}: StaticEmbedding has no {encoder}{name}")
+        return
     if {_ADAPTER, encoder + _ADAPTER} & set(names):
         raise CheckpointError(
             f"{source} is a LoRA or other PEFT adapter ({_ADAPTER}), which changes another model: "

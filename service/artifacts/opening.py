@@ -9,7 +9,9 @@ from typing import Literal
 from model.artifact.cache import cache_key
 from model.artifact.files import share_files
 from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.modules import is_static
 from model.artifact.recorded import passed_uses
+from model.config.encoder import STATIC
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
@@ -75,7 +77,9 @@ def open_artifact(
 def report_limits(artifact: Artifact, progress: Progress) -> Artifact:
     """Report the limits of a foreign graph, or a failed use, and return the artifact."""
     manifest = artifact.manifest
-    if manifest.foreign:
+    if manifest.config.model_type == STATIC:
+        progress("this is a static embedding: a table of vectors without layers and attention")
+    elif manifest.foreign:
         progress(FOREIGN_WITH_MAPS if manifest.gives_maps else FOREIGN)
     elif manifest.verification.passed and manifest.verification.failed:
         (use,) = passed_uses(manifest)
@@ -160,6 +164,8 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
 
     """
     checkpoint, name = locate_checkpoint(settings, progress), checkpoint_of(settings)
+    if is_static(checkpoint):
+        return _static(settings, checkpoint, settings.precision)
     if settings.pooling is None:
         if may_be_dense_or_sparse(checkpoint):
             progress(
@@ -193,6 +199,8 @@ def find_foreign(
     """
     model = checkpoint_of(settings)
     place = local(model)
+    if place is not None and is_static(place):
+        return find_graph(_static(settings, locate_checkpoint(settings, progress), precision))
     if place is None or find_graph(place, pickles=settings.pickle) is None:
         return None
     graph = find_graph(locate_checkpoint(settings, progress), pickles=settings.pickle)
@@ -203,6 +211,26 @@ def find_foreign(
     check_device("foreign", settings.device)
     require(f"reading {model}", "onnx", "transformers")
     return graph
+
+
+def _static(settings: Settings, checkpoint: Path, precision: Precision | Literal["auto"]) -> Path:
+    """Return the folder with the ONNX graph of a static embedding.
+
+    Raises:
+        ModelError: the checkpoint cannot be read.
+        ValueError: a precision or pooling is set, or a package is not installed.
+
+    """
+    model = checkpoint_of(settings)
+    if settings.pooling is not None:
+        raise ValueError(f"{model} is a static embedding, whose pooling is the mean")
+    if precision != "fp32":
+        raise ValueError(f"{model} is a static embedding, which is served in fp32")
+    check_device("foreign", settings.device)
+    require(f"reading {model}", "onnx", "transformers")
+    from model.export.static_embedding import static_export  # noqa: PLC0415 - imports onnx
+
+    return static_export(checkpoint, settings.cache_folder / "static")
 
 
 def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
@@ -233,6 +261,8 @@ def export_once(
         ModelError: the checkpoint is not usable, or the cached artifact is damaged.
 
     """
+    if (graph := find_graph(checkpoint, pickles=settings.pickle)) is not None:
+        return _cached_foreign(settings, graph, progress)
     name = display_name(checkpoint_of(settings))
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = _folder(settings, key)

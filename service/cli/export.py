@@ -10,7 +10,7 @@ import click
 
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
-from model.sources.foreign_exports import ForeignGraph
+from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.locate import display_name
 from service.artifacts.opening import (
     find_checkpoint,
@@ -72,6 +72,8 @@ def _export(
     if out is None:
         return open_artifact(settings, say).folder, True
     checkpoint = find_checkpoint(settings, say)
+    if (graph := find_graph(checkpoint)) is not None:  # a static embedding of the hub
+        return _export_foreign(graph, settings, out, say)
     name = display_name(checkpoint_of(settings))
     from model.export import exporter
 

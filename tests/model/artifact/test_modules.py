@@ -48,7 +48,7 @@ def test_another_first_module_says_nothing_of_the_transformer(tmp_path: Path) ->
     assert transformer_folder(write(tmp_path)) == tmp_path
 
 
-@pytest.mark.parametrize("path", ["../a", "a/b", "/etc", "..", "../", "a/../a", "."])
+@pytest.mark.parametrize("path", ["../a", "a/b", "/etc", "..", "../", "a/../a"])
 def test_folders_elsewhere_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigError, match="is not a folder beside it"):
         transformer_folder(write(tmp_path, entry("Transformer", path)))

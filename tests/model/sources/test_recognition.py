@@ -309,10 +309,10 @@ def test_graphs_of_the_hub_are_not_fetched(folder: Path) -> None:
 
 
 def test_modules_without_a_transformer(tmp_path: Path) -> None:
-    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
+    modules = [{"type": "sentence_transformers.models.WordEmbeddings", "path": ""}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     message = refusal(tmp_path, ConfigError)
-    assert message.startswith("begins with the module StaticEmbedding (modules.json)")
+    assert message.startswith("begins with the module WordEmbeddings (modules.json)")
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -1,0 +1,74 @@
+"""Static embeddings from their files to replies, against sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from service.artifacts.opening import find_checkpoint, open_artifact
+from service.settings import Settings
+from tests.model.static_checkpoints import write_model2vec, write_static
+from tests.service.harness import serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
+TEXTS = ["the cat . x", "a", "y z the the zzz", "q " * 300]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio."""
+    return "asyncio"
+
+
+@pytest.mark.parametrize("write", [write_static, write_model2vec])
+async def test_its_vectors_are_sentence_transformers(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    """Token vectors are rows of the table; routes of attention say why there is none."""
+    folder = write(tmp_path / "a")
+    reference = SentenceTransformer(str(folder), device="cpu")
+    expected, table = reference.encode(TEXTS), reference[0].embedding.weight.detach().numpy()
+    said: list[str] = []
+    settings = Settings(model=str(folder), cache_folder=tmp_path / "cache")
+    artifact = open_artifact(settings, said.append)
+    assert said[-1] == "this is a static embedding: a table of vectors without layers and attention"
+    pair: dict[str, Any] = {"inputs": [TEXTS[:2]]}
+    async with serving(artifact) as client:
+        reply = (await client.post("/encode", json={"inputs": TEXTS})).json()
+        for result, vector in zip(reply["results"], expected, strict=True):
+            np.testing.assert_allclose(result["pooled"], vector, atol=1e-6)
+            np.testing.assert_array_equal(
+                np.array(result["embeddings"], np.float32), table[result["token_ids"]]
+            )
+        body = {"input": TEXTS, "model": "any"}
+        data = (await client.post("/v1/embeddings", json=body)).json()["data"]
+        np.testing.assert_allclose([one["embedding"] for one in data], expected, atol=1e-6)
+        for path, body in (
+            ("/attention", pair),
+            ("/attention/scores", {"inputs": TEXTS, "layer": 0, "head": 0}),
+            ("/explain", pair | {"include": ["heads"]}),
+            ("/encode", {"inputs": TEXTS, "backend": "torch"}),
+        ):
+            refused = await client.post(path, json=body)
+            assert refused.status_code == 501, path
+            assert "a static embedding, a table without layers and heads" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"precision": "int8"}, "a static embedding, which is served in fp32"),
+        ({"pooling": "cls"}, "a static embedding, whose pooling is the mean"),
+    ],
+)
+def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    folder = write_static(tmp_path / "a")
+    settings = Settings(model=str(folder), cache_folder=tmp_path / "cache", **changes)
+    for opens in (open_artifact, find_checkpoint):
+        with pytest.raises(ValueError, match=says):
+            opens(settings, print)
