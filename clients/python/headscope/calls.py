@@ -101,9 +101,14 @@ def _encoded(
     """
 
     def weigh(tokens: int, info: Info) -> int:
-        outputs = fields.get("outputs", ("tokens",))
+        parts, chunk = fields.get("spans"), fields.get("chunk")
+        outputs = fields.get("outputs", () if parts or chunk else ("tokens",))
         rows = tokens * len({"tokens", "multivector", "sparse"}.intersection(outputs)) or 1
         rows += tokens * len(fields.get("include") or ())
+        if parts:
+            rows += max(map(len, parts))
+        elif chunk:  # overlaps are at most half of the chunks
+            rows += 2 * tokens // chunk.get("size", 256) + 1
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
     def join(parts: Sequence[Sequence[Encoding | Refused]]) -> object:
@@ -121,7 +126,7 @@ def _encoded(
         BINARY,
         weigh=weigh,
         on_error=on_error,
-        whole=bool(fields.get("patch")),
+        whole=bool(fields.get("patch") or fields.get("spans")),
     )
 
 

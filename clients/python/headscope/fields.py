@@ -43,9 +43,21 @@ class TextFields(TruncationFields, total=False):
     backend: Literal["onnx", "torch"] | None
 
 
+class Chunk(TypedDict):
+    """Chunks into which each text is cut."""
+
+    by: Literal["tokens", "sentences", "paragraphs"]
+    size: NotRequired[int]
+    overlap: NotRequired[int | None]
+    late: NotRequired[bool]
+
+
 class EncodeFields(TextFields, total=False):
     """Fields of `POST /encode`."""
 
+    overflow: Literal["error", "truncate", "windows"] | None
+    spans: Sequence[Sequence[Sequence[int]]] | None
+    chunk: Chunk | None
     outputs: Sequence[Literal["tokens", "pooled", "sparse", "multivector"]]
     layer: int
     layers: Sequence[int] | None

@@ -50,7 +50,15 @@ def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
         for name in RAGGED.keys() & tensors.keys():
             start, end = tensors[RAGGED[name]][i : i + 2]
             own[name] = tensors[name][start:end]
-        encodings.append(Encoding(**text_fields, tensors=own, layers=layers))
+        spans = None
+        if "spans" in tensors:
+            start, end = tensors["span_cu_seqlens"][i : i + 2]
+            own["span_vectors"] = tensors["span_vectors"][..., start:end, :]
+            spans = [(first, last) for first, last in tensors["spans"][start:end].tolist()]
+        windows = int(tensors["windows"][i]) if "windows" in tensors else None
+        encodings.append(
+            Encoding(**text_fields, tensors=own, layers=layers, spans=spans, windows=windows)
+        )
     return encodings
 
 

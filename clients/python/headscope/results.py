@@ -90,6 +90,15 @@ class Encoding(TokenizedText):
     """Tensors `embeddings`, `pooled` and others, as far as they were requested."""
     layers: list[int] = field(default_factory=list)
     """Indices of the hidden states, if several were requested."""
+    spans: list[Offset] | None = None
+    """Code points of each span or chunk in the text; None if none were requested."""
+    windows: int | None = None
+    """Number of windows in which the text was encoded, with `overflow` "windows"."""
+
+    @property
+    def span_vectors(self) -> NDArray[Any]:
+        """Vector of each span or chunk, `[n, D]`; for several layers `[layers, n, D]`."""
+        return self._tensor("span_vectors", "`spans` or `chunk`")
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
@@ -157,6 +166,12 @@ class Encodings(Shown, tuple[Encoding, ...]):
         """Vectors of all texts, `[B, D]` or `[layers, B, D]`; `[0, 0]` without texts."""
         vectors = [encoding.pooled for encoding in self]
         return np.stack(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
+
+    @property
+    def span_vectors(self) -> NDArray[Any]:
+        """Vectors of the spans or chunks of all texts, `[K, D]` or `[layers, K, D]`."""
+        vectors = [encoding.span_vectors for encoding in self]
+        return np.concatenate(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
 
     def to_pandas(self) -> DataFrame:
         """Return a table with a row per text's vector; for several layers, indexed by layer.

@@ -107,6 +107,27 @@ async def test_types_of_vectors(both, name):
     np.testing.assert_array_equal(found, np.array([one["pooled"] for one in expected], found.dtype))
 
 
+async def test_chunks_and_spans_of_texts_in_windows(both):
+    client, plain = both
+    texts = ["The cat sat. The dog ran. " * 100, "a cat"]
+    asked = {"overflow": "windows", "pooling": "mean", "layers": [0, 2]}
+    found = await client.encode(
+        texts, **asked, chunk={"by": "sentences", "size": 60, "overlap": 20}, outputs=["pooled"]
+    )
+    spans = [one.spans for one in found]
+    expected = (await posted(plain, "/encode", inputs=texts, spans=spans, **asked))["results"]
+    by_spans = await client.encode(texts, spans=spans, **asked)
+    for one, other, result in zip(found, by_spans, expected, strict=True):
+        assert one.spans == [tuple(span) for span in result["spans"]]
+        assert one.windows == result["windows"]
+        assert one.pooled.shape == (2, 128)
+        np.testing.assert_array_equal(one.span_vectors, other.span_vectors)
+        wanted = np.array(result["span_vectors"], np.float32).reshape(2, -1, 128)
+        np.testing.assert_allclose(one.span_vectors, wanted, rtol=1e-6)
+    assert found[0].windows > 1
+    assert found.span_vectors.shape == (2, sum(map(len, spans)), 128)
+
+
 async def test_patched_heads_and_parts_of_layers(both):
     """Both texts are in one request, because a patch refers to them by index."""
     client, plain = both
