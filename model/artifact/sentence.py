@@ -122,11 +122,13 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         files = read_late_files(folder)
         limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
         return _of_late_interaction(files), [*files.limits, limit]
-    scores = task is not None
+    scores = task not in (None, "hybrid")
     read_logit_score(folder)
     if entries is not None:  # without modules.json, the library ignores its other files
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
+    elif task == "hybrid":
+        fields |= {"pooling": "cls", "normalize": True}
     elif not scores:
         fields["pooling"] = check_architecture(inside, config)
     if not fields.get("matryoshka_dims"):

@@ -13,6 +13,7 @@ from typing import Any
 from model.artifact.late_files import is_late_interaction
 from model.artifact.logit_score import is_logit_score
 from model.artifact.modules import ModuleEntry, listed_modules, read_object, transformer_folder
+from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import ConfigError
 from model.numerics.task_head import TaskKind
 
@@ -29,7 +30,8 @@ _TRANSFORMER_TASKS: dict[str, TaskKind] = {
 def task_kind(folder: Path) -> TaskKind | None:
     """Return the kind of task head to serve; None if the checkpoint only gives vectors.
 
-    A `modules.json` takes precedence: a classifier or a masked language model that
+    bge-m3 is recognised by its linear maps, which `modules.json` does not list. Otherwise a
+    `modules.json` takes precedence: a classifier or a masked language model that
     sentence-transformers pools to vectors only gives vectors.
 
     Raises:
@@ -38,6 +40,8 @@ def task_kind(folder: Path) -> TaskKind | None:
     """
     if is_late_interaction(folder):
         return "late_interaction"
+    if any((folder / name).is_file() for name in HYBRID_HEADS):
+        return "hybrid"
     modules = listed_modules(folder)
     if modules is not None:
         return _by_modules(folder, modules)

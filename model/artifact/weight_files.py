@@ -16,6 +16,9 @@ PICKLE_INDEX = "pytorch_model.bin.index.json"
 FORMATS = ((WEIGHTS, INDEX), (PICKLE, PICKLE_INDEX))
 """Names of the only file and of the shards' index, in the order of preference."""
 
+HYBRID_HEADS = ("colbert_linear.pt", "sparse_linear.pt")
+"""Files beside bge-m3's encoder with the linear maps of its token vectors and token weights."""
+
 
 def weight_files(folder: Path, *, pickles: bool = True) -> list[Path]:
     """Return the files with the tensors of a folder: one, or the shards named by its index.
@@ -75,6 +78,8 @@ def pickled_files(checkpoint: Path, *, modules_only: bool = False) -> list[Path]
     for folder in folders - {encoder} if modules_only else folders:
         if any((folder / name).is_file() for pair in FORMATS for name in pair):
             files |= {path for path in weight_files(folder) if is_pickle(path)}
+    if not modules_only:
+        files |= {path for name in HYBRID_HEADS if (path := checkpoint / name).is_file()}
     return sorted(files)
 
 

@@ -15,6 +15,7 @@ from model.config.encoder import EncoderConfig
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
+from model.export.hybrid import load_hybrid
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import TaskModule
@@ -45,7 +46,11 @@ def load_modules(
 
     """
     inside = transformer_folder(checkpoint)
-    if task_kind(checkpoint) != "late_interaction":
+    kind = task_kind(checkpoint)
+    if kind == "hybrid":
+        encoder = load_checkpoint(inside, config)
+        return Modules(encoder, load_hybrid(checkpoint, tokenizer, encoder.config), None)
+    if kind != "late_interaction":
         encoder = load_checkpoint(inside, config)
         head = load_task_head(checkpoint, encoder)
         return Modules(encoder, head, load_decoder(inside, encoder.config))

@@ -296,4 +296,4 @@ def keyed_maps(kind: Kind, maps: Iterable[Floats]) -> dict[Key, Floats]:
 
 def task_key(task: TaskConfig) -> Key:
     """Return the key of a task head's outputs."""
-    return Key("token_vectors" if task.kind == "late_interaction" else "task")
+    return Key("token_vectors" if "multivector" in task.vectors else "task")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.artifact.modules import STATIC_EMBEDDING, is_static
-from model.artifact.weight_files import FORMATS, INDEX, PICKLE_INDEX, WEIGHTS
+from model.artifact.weight_files import FORMATS, HYBRID_HEADS, INDEX, PICKLE_INDEX, WEIGHTS
 
 CONFIG = "config.json"
 MODULES = "modules.json"
@@ -116,9 +116,9 @@ def weights(names: Collection[str], folder: Path, *, pickles: bool = True) -> li
 
     """
     places = {encoder_place(folder), *filter(None, map(place, modules(folder)))}
-    return sorted(
-        {name for at in places for name in _weights(names, folder, at, pickles)} & set(names)
-    )
+    heads = HYBRID_HEADS if pickles else ()
+    found = {name for at in places for name in _weights(names, folder, at, pickles)}
+    return sorted({*found, *heads} & set(names))
 
 
 def _weights(names: Collection[str], folder: Path, at: str, pickles: bool) -> list[str]:

@@ -15,6 +15,7 @@ from model.artifact.modules import is_static
 from model.artifact.sentence import SentenceConfig
 from model.artifact.weight_files import (
     FORMATS,
+    HYBRID_HEADS,
     PICKLE,
     WEIGHTS,
     is_pickle,
@@ -183,6 +184,8 @@ def check_described(
         raise CheckpointError(f"{source} {_without_weights(names)}")
     if not pickles:
         _check_modules(folder, names, source)
+        if heads := [name for name in HYBRID_HEADS if name in names]:
+            raise CheckpointError(f"{source} has {_said_of_pickles(heads[0])}")
     size, longest = encoder_config.hidden_size, encoder_config.max_position_embeddings
     SentenceConfig.from_checkpoint(folder, longest, size)
 

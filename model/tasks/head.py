@@ -125,6 +125,21 @@ class TokenVectors(TaskModule):
         return vectors
 
 
+class HybridHead(TokenVectors):
+    """Task head with a vector and a weight per token (bge-m3: Chen et al. 2024, section 3.1).
+
+    https://arxiv.org/abs/2402.03216: normalised W_mul h, and relu(W_lex h).
+    """
+
+    def __init__(self, config: TaskConfig, hidden_size: int) -> None:
+        super().__init__(config)
+        self.weight = nn.Linear(hidden_size, 1)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return vectors, each followed by its weight, `[n, D + 1]`, of rows `[n, H]`."""
+        return torch.cat([super().forward(rows), torch.relu(self.weight(rows))], dim=-1)
+
+
 def _step(module: TokenModule) -> nn.Module:
     return TokenDense(module) if isinstance(module, Dense) else UnitLength()
 
@@ -133,6 +148,8 @@ def task_head(config: TaskConfig, hidden_size: int) -> TaskModule:
     """Return a task head of the config's kind."""
     if config.kind == "late_interaction":
         return TokenVectors(config)
+    if config.kind == "hybrid":
+        return HybridHead(config, hidden_size)
     kind = SparseHead if config.kind == "sparse" else TaskHead
     return kind(config, hidden_size)
 

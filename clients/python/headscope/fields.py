@@ -122,10 +122,19 @@ class PredictFields(TruncationFields, total=False):
     aggregation: Literal["none", "simple", "first", "average", "max"] | None
 
 
+class ScoreWeights(TypedDict, total=False):
+    """Weights of the scores of bge-m3's three vectors; a missing weight is 0."""
+
+    dense: float
+    sparse: float
+    multivector: float
+
+
 class RerankFields(TruncationFields, total=False):
     """Fields of `POST /rerank`."""
 
     raw_scores: bool
+    weights: ScoreWeights | None
 
 
 class SparseFields(TruncationFields, total=False):

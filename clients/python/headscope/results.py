@@ -118,7 +118,7 @@ class Encoding(TokenizedText):
 
     @property
     def multivector(self) -> NDArray[np.float32]:
-        """Vectors of late interaction, `[n, D]`: of all tokens but those that the model skips."""
+        """Vectors of late interaction, `[n, D]`, without the vectors of skipped tokens."""
         return self._tensor("multivector", 'outputs "multivector"')
 
     @property

@@ -1,26 +1,69 @@
-"""Relevance scores of texts to a query, in every dialect, by a cross-encoder or MaxSim."""
+"""Relevance scores of texts to a query, in every dialect: cross-encoders, MaxSim, hybrid scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.wire.reserved import hold
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
-from service.errors import NoTaskHead
+from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
+from service.inference.tasks.hybrid import HybridWeights, hybrid_scores, vector_bytes
 from service.inference.tasks.late_interaction import prepare_ranking, rank
 from service.inference.tasks.task_heads import probabilities, required_task, task_scores
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
 
-_KINDS: tuple[TaskKind, ...] = ("sequence_classification", "late_interaction")
+MAX_WEIGHT = 1e6
+"""Maximum weight of a score."""
+_KINDS: tuple[TaskKind, ...] = ("sequence_classification", "late_interaction", "hybrid")
 _RANKER = "a cross-encoder (…ForSequenceClassification with one label) or a late-interaction model"
+
+
+class ScoreWeights(BaseModel):
+    """Weights of the scores of bge-m3's three vectors; a missing weight is 0."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    dense: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+    sparse: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+    multivector: float = Field(0.0, ge=0, le=MAX_WEIGHT)
+
+    @model_validator(mode="after")
+    def _not_all_zero(self) -> ScoreWeights:
+        if not (self.dense or self.sparse or self.multivector):
+            raise PydanticCustomError("weights", "one of the weights has to be above 0")
+        return self
+
+    @property
+    def hybrid(self) -> HybridWeights:
+        """Weights of the scores."""
+        return HybridWeights(self.dense, self.sparse, self.multivector)
+
+
+def weighted_task(inference: Inference) -> TaskConfig:
+    """Return the task head whose scores a request weighs.
+
+    Raises:
+        Unprocessable: the model has no hybrid score.
+
+    """
+    task = inference.manifest.task
+    if task is None or task.kind != "hybrid":
+        raise Unprocessable(
+            f"weights: {inference.manifest.model} has no dense, sparse and multi-vector scores, as "
+            "bge-m3 has: leave it out"
+        )
+    return task
 
 
 @dataclass(frozen=True)
@@ -73,6 +116,7 @@ async def ranked(
     texts: Sequence[str],
     options: Options,
     cut: Sequence[bool] = (),
+    weights: ScoreWeights | None = None,
 ) -> Ranking:
     """Score texts by their relevance to a query.
 
@@ -85,17 +129,25 @@ async def ranked(
         texts: documents, at least one.
         options: tokenisation options.
         cut: whether each text was already truncated; empty if none was.
+        weights: weights of the scores of bge-m3's three vectors; all 1 when None.
 
     Raises:
         NoTaskHead: the model is not a reranker.
-        Unprocessable: there are too many texts, or a text does not fit the model.
+        Unprocessable: there are too many texts, a text does not fit the model, or the model has no
+            scores to weigh.
         ReplyTooLarge: the token vectors would exceed the limit of a reply.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
 
     """
     inference, caller = model_of(request).inference, caller_of(request)
-    task = ranker(inference)
+    task = ranker(inference) if weights is None else weighted_task(inference)
+    if task.kind == "hybrid":
+        prepared = await _query_and_texts(request, query, texts, options, cut)
+        with hold(request, vector_bytes(inference, prepared, task)):
+            chosen = weights.hybrid if weights else HybridWeights()
+            scores = await hybrid_scores(inference, prepared, task, chosen)
+        return Ranking(scores, logits=False, timings=prepared.timings)
     if task.late is None:
         pairs = [(query, text) for text in texts]
         prepared = await inference.prepare(pairs, options, caller, "encode")
@@ -108,3 +160,17 @@ async def ranked(
     timings = ranking.timings
     with hold(request, ranking.vector_bytes):
         return Ranking(await rank(ranking, timings), logits=False, timings=timings)
+
+
+async def _query_and_texts(
+    request: Request, query: str, texts: Sequence[str], options: Options, cut: Sequence[bool]
+) -> PreparedTexts:
+    """Tokenise a query and texts, which are encoded together."""
+    inference, caller = model_of(request).inference, caller_of(request)
+    of_query, of_texts = (replace(options, naming=naming) for naming in ("the query", "texts[{}]"))
+    first = await inference.prepare([query], of_query, caller, "encode")
+    others = await inference.prepare(texts, of_texts, caller, "encode")
+    if any(cut):
+        others.mark_truncated(cut)
+    timings = first.timings + others.timings
+    return replace(others, texts=[*first.texts, *others.texts], timings=timings)

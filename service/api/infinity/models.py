@@ -64,6 +64,8 @@ def capabilities(task: TaskConfig | None) -> list[str]:
     """Return the capabilities of a model with this task head: `embed`, `rerank`, `classify`."""
     if task is None:
         return ["embed"]
+    if task.kind == "hybrid":
+        return ["embed", "rerank"]
     if task.kind == "late_interaction":
         return ["rerank"]
     if task.kind != "sequence_classification":

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import TextsOrIds, check_given
-from service.api.native.vector_outputs import WEIGHT_BYTES
+from service.api.native.vector_outputs import WEIGHT_BYTES, vector_bytes
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
@@ -27,6 +28,7 @@ from service.scheduler.outputs import requested
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 VALUE_BYTES = 40
 """Predicted bytes of an index and its value in JSON."""
+SPARSE_KINDS: tuple[TaskKind, ...] = ("sparse", "hybrid")
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
 Vectors = tuple[list[SparseVector], Timings]
 
@@ -52,7 +54,7 @@ class EmbedSparseRequest(TeiRequest):
 
         """
         if self.method is None:
-            required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
+            required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
         else:
             check_word_pieces(inference)
 
@@ -85,16 +87,16 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
     reserved.
     """
     inference = model_of(request).inference
-    task = required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
+    task = required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
-    weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
+    head = HeadVectors(task, ("sparse",))
     wanted = EncodeOptions(
         inference.config.num_hidden_layers,
         tokens=False,
         pooled=False,
-        head=HeadVectors(task, ("sparse",)),
+        head=head,
     )
-    with hold(request, weights):
+    with hold(request, vector_bytes(head, prepared.texts, WEIGHT_BYTES)):
         encodings = await inference.encode(prepared, wanted)
     return [requested(encoding.sparse) for encoding in encodings], prepared.timings
 

@@ -1,6 +1,6 @@
 """`POST /rerank` with `texts`: rank texts by relevance to a query, in TEI's format.
 
-Scores come from a cross-encoder, or from the MaxSim of a late-interaction model.
+Scores come from a cross-encoder, the MaxSim of a late-interaction model, or bge-m3's hybrid score.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import check_given
-from service.api.drop_in.ranking import Ranking, ranked, ranker
+from service.api.drop_in.ranking import Ranking, ScoreWeights, ranked, ranker
 from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import model_of
@@ -33,6 +33,9 @@ class RerankRequest(TeiRequest):
     texts: list[str] = Field(description="Texts to rank.")
     raw_scores: bool = Field(
         False, description="Logits without a sigmoid; MaxSim scores never get one."
+    )
+    weights: ScoreWeights | None = Field(
+        None, description="Weights of the scores of bge-m3's three vectors; all 1 by default."
     )
     return_text: bool = Field(False, description="Whether each result includes its text.")
 
@@ -66,7 +69,9 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     check_given(pairs, "texts")
     size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
     with reserve(request, size) as reply:
-        ranking = await ranked(request, body.query, body.texts, body.options(request))
+        ranking = await ranked(
+            request, body.query, body.texts, body.options(request), weights=body.weights
+        )
         response = await reply.json(
             lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
         )

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from model.numerics.pooling import l2_normalize
 from service.api.drop_in.embedding import Embedding, check_embedder, check_given, prepare_embedding
+from service.api.drop_in.ranking import ScoreWeights, weighted_task
 from service.api.native.texts import LenientRequest
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, add_compute_headers
@@ -19,6 +20,7 @@ from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
+from service.inference.tasks.hybrid import hybrid_scores, vector_bytes
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 FLOAT_BYTES = 4
@@ -47,6 +49,11 @@ class SimilarityParameters(TeiRequest):
         None, description="Name of a prompt in the checkpoint's configuration."
     )
 
+    weights: ScoreWeights | None = Field(
+        None,
+        description="Weights of the scores of bge-m3's three vectors, in place of the cosine.",
+    )
+
 
 class SimilarityRequest(LenientRequest):
     """Request body of `POST /similarity`."""
@@ -66,7 +73,7 @@ class SimilarityRequest(LenientRequest):
 
 @router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
-    """Return the cosine of each of `sentences` with `source_sentence`, in order."""
+    """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
     body.check_model(model_of(request).inference)
     texts, parameters = body.inputs.texts, body.parameters or SimilarityParameters()
     check_given([body.inputs.source_sentence], "inputs.source_sentence")
@@ -74,8 +81,15 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
     options = parameters.options(request, parameters.prompt_name, _NAMING)
     prepared = await prepare_embedding(request, Embedding(texts, options, normalize=False))
     size = FLOAT_BYTES * prepared.floats + SCORE_BYTES * len(texts)
+    if parameters.weights is not None:
+        task = weighted_task(prepared.inference)
+        size += vector_bytes(prepared.inference, prepared.texts, task)
     with reserve(request, size) as reply:
-        scores = await asyncio.to_thread(cosines, await prepared.vectors())
+        if parameters.weights is not None:
+            wanted = prepared.texts, task, parameters.weights.hybrid
+            scores = np.concatenate(await hybrid_scores(prepared.inference, *wanted))
+        else:
+            scores = await asyncio.to_thread(cosines, await prepared.vectors())
         response = await reply.json(lambda: scores, prepared.timings)
     return add_compute_headers(response, request, texts)
 

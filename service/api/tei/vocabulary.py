@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from service.api.tei.embed_sparse import SPARSE_KINDS
 from service.api.tei.errors import ERRORS
 from service.api.wire.etag import is_known
 from service.api.wire.expected_model import check_expected
@@ -80,7 +81,7 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
 
 
 def _check_sparse(inference: Inference) -> None:
-    required_task(inference.manifest, {"sparse"}, "a sparse encoder (SPLADE)")
+    required_task(inference.manifest, SPARSE_KINDS, "a sparse encoder (SPLADE)")
 
 
 def _known(asked: Sequence[int], size: int) -> Sequence[int]:

@@ -35,6 +35,7 @@ from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.head_vectors import HeadVectors
 from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
 
@@ -47,6 +48,7 @@ TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
     "sequence_classification": ("classify",),
     "token_classification": ("token_classify",),
     "late_interaction": ("token_embed",),
+    "hybrid": ("embed", "token_embed"),
 }
 """Task head → pooling tasks that the model supports, the default first."""
 
@@ -80,9 +82,11 @@ class PoolingRequest(VllmRequest):
             raise NoTaskHead(
                 f"{inference.manifest.model} has no task {self.task}; it has {', '.join(known)}"
             )
-        if kind == "late_interaction" and self.use_activation is False:
+        wanted = self.task or known[0]
+        multivector = task is not None and "multivector" in task.vectors
+        if multivector and wanted == "token_embed" and self.use_activation is False:
             raise Unprocessable("use_activation: this model's token vectors are unit vectors")
-        return self.task or known[0]
+        return wanted
 
 
 class PoolingItem(BaseModel):
@@ -129,8 +133,10 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
 def _features(inference: Inference, task: PoolingTask) -> int:
     """Return the number of features in a row: D, H or C."""
     head = inference.manifest.task
-    if head is not None:
+    if head is not None and head.kind != "hybrid":
         return head.outputs
+    if head is not None and task == "token_embed":
+        return head.outputs - 1
     return inference.vectors.kept() if task == "embed" else inference.config.hidden_size
 
 
@@ -148,18 +154,22 @@ async def _arrays(
 
     """
     head = inference.manifest.task
-    if head is not None:
+    if head is not None and head.kind != "hybrid":
         outputs = await task_scores(prepared, head)
         if activation is False or head.kind == "late_interaction":
             return outputs
         return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])
     tokens, last = task == "token_embed", inference.config.num_hidden_layers
     options = EncodeOptions(last, tokens=tokens, pooled=not tokens, normalize=activation)
+    if head is not None and tokens:
+        options = replace(options, tokens=False, head=HeadVectors(head, ("multivector",)))
     encodings = await inference.encode(prepared, options)
-    vectors = [text.tokens if tokens else text.pooled for text in encodings]
+    vectors = [
+        (text.multivector if head else text.tokens) if tokens else text.pooled for text in encodings
+    ]
     arrays = [np.ascontiguousarray(array) for array in vectors if array is not None]
     unit = inference.sentence.normalize if activation is None else activation
-    if not (tokens and unit):
+    if head is not None or not (tokens and unit):
         return arrays
     return await asyncio.to_thread(lambda: [_unit_rows(array) for array in arrays])
 

@@ -54,7 +54,8 @@ def scorer(inference: Inference) -> TaskConfig | None:
         NoTaskHead: the model has another task head.
 
     """
-    return None if inference.manifest.task is None else ranker(inference)
+    task = inference.manifest.task
+    return None if task is None or task.kind == "hybrid" else ranker(inference)
 
 
 async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
