@@ -18,6 +18,7 @@ from service.api.native.align import AlignRequest
 from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode import EncodeRequest
 from service.api.native.explain import ExplainRequest
+from service.api.native.rank import RankRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
@@ -85,7 +86,7 @@ def test_fields_of_task_heads(schema):
     assert {f"`{name}`" for name in schema.model_fields} <= set(re.findall(r"`[a-z_0-9]+`", text))
 
 
-@pytest.mark.parametrize("schema", [EncodeRequest, AttentionRequest, ExplainRequest])
+@pytest.mark.parametrize("schema", [EncodeRequest, AttentionRequest, ExplainRequest, RankRequest])
 def test_fields(schema):
     text = read("docs/api.md").split("## The binary form")[0]
     assert {f"`{name}`" for name in schema.model_fields} <= set(re.findall(r"`[a-z_]+`", text))

@@ -26,6 +26,7 @@ WITHOUT_TESTS = {
     "service/files/rows.py": "declarations; the tests of each source hold them",
     "service/request_context.py": "declarations; the tests of exchange and routes hold them",
     "service/telemetry/buckets.py": "numbers; the tests of http_metrics hold what they are for",
+    "service/inference/ranking/scorer.py": "declarations; the tests of each scorer hold them",
     "service/errors.py": "names of errors; the tests of problems hold their form",
 }
 """Modules without anything to test, and the reasons."""

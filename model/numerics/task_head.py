@@ -87,7 +87,7 @@ class TaskConfig(_Part):
 
 
 def rows_of(
-    task: TaskConfig, texts: Sequence[int], last: int
+    task: TaskConfig, texts: Sequence[int], last: int, unseen: Sequence[tuple[int, ...]] = ()
 ) -> tuple[list[tuple[int, int]], list[TextPooling]]:
     """Return the hidden states or the poolings, one per text, that a task head reads.
 
@@ -95,17 +95,24 @@ def rows_of(
         task: the task head's config.
         texts: indices of the texts in a batch.
         last: index of the last hidden state.
+        unseen: indices of each text's tokens that are masked as keys, which a mean leaves out.
 
     """
     match task.pooling:
-        case "cls" | "mean" | "last" as mode:
+        case "cls" | "last" as mode:
             return [], [TextPooling(text, last, mode) for text in texts]
+        case "mean" as mode:
+            pairs = zip(texts, unseen or [()] * len(texts), strict=True)
+            return [], [TextPooling(text, last, mode, left_out=hidden) for text, hidden in pairs]
         case _:
             return [(text, last) for text in texts], []
 
 
 def text_scores(
-    task: TaskConfig, rows: Sequence[Floats], score: Callable[[Floats], Floats]
+    task: TaskConfig,
+    rows: Sequence[Floats],
+    score: Callable[[Floats], Floats],
+    unseen: Sequence[tuple[int, ...]] = (),
 ) -> list[Floats]:
     """Return the outputs for texts, each of shape `TaskConfig.shape`.
 
@@ -113,6 +120,8 @@ def text_scores(
         task: the task head's config.
         rows: rows of each text, `[H]` or `[S, H]`; see `rows_of`.
         score: the task head as a function, `[n, H]` → `[n, C]` or `[1, V]`.
+        unseen: indices of each text's tokens that are masked as keys, which a sparse vector leaves
+            out.
 
     """
     if task.kind == "sequence_classification":
@@ -121,8 +130,12 @@ def text_scores(
         cuts = np.cumsum([len(of_text) for of_text in rows])[:-1]
         return np.split(score(np.concatenate(rows)), cuts)
     join = np.maximum if task.pooling == "max" else np.add
+    seen = [
+        np.delete(of_text, hidden, axis=0) if hidden else of_text
+        for of_text, hidden in zip(rows, unseen or [()] * len(rows), strict=True)
+    ]
     return [
-        functools.reduce(join, [score(part)[0] for part in _slices(of_text)]) for of_text in rows
+        functools.reduce(join, [score(part)[0] for part in _slices(of_text)]) for of_text in seen
     ]
 
 

@@ -98,7 +98,8 @@ class RuntimeEngine(Engine):
         scored = [text for text, task in enumerate(tasks) if task.scores]
         head = find(runtime, TaskHead) if scored else None
         last = runtime.config.num_hidden_layers
-        rows = rows_of(head.config, scored, last) if head else ([], [])
+        unseen = [tasks[text].unseen for text in scored]
+        rows = rows_of(head.config, scored, last, unseen) if head else ([], [])
         states, vectors = runtime.encode(
             pack(
                 [(task.input_ids, task.segment_ids) for task in tasks],
@@ -128,7 +129,7 @@ class RuntimeEngine(Engine):
             encoded = [next(hidden) for _ in targeted]
             self._decode([tasks[n] for n in targeted], encoded, [outputs[n] for n in targeted])
         if head:
-            answers = text_scores(head.config, [*hidden, *pooled], head.score)
+            answers = text_scores(head.config, [*hidden, *pooled], head.score, unseen)
             for text, scores in zip(scored, answers, strict=True):
                 outputs[text].scores = scores
         return outputs

@@ -29,6 +29,7 @@ def answered(shape: Shape) -> Iterator[Request]:
     yield from both_forms("encode", "/encode", encode_bodies(shape))
     yield from both_forms("attention", "/attention", attention_bodies(shape))
     yield from both_forms("explain", "/explain", explain_bodies())
+    yield from rankings()
     yield from alignments()
     yield from head_scores()
     yield from half_precision(shape)
@@ -146,6 +147,19 @@ def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "no text", {"inputs": [["", "Hello"]], "include": ["pairs", "occlusion"]}
     yield "another pooling", {"inputs": some, "pooling": "cls", "include": ["occlusion"]}
     yield "pairs of another pooling", {"inputs": some, "pooling": "cls"}
+
+
+def rankings() -> Iterator[Request]:
+    """Yield requests for every explanation of /rank."""
+    bodies: dict[str, dict[str, Any]] = {
+        "scores": {},
+        "the best": {"top_n": 1},
+        "tokens": {"explain": "tokens"},
+        "contrast": {"explain": "contrast", "compare": [2, 0], "top_words": 2},
+    }
+    for name, body in bodies.items():
+        content = post("/rank", {"query": FOX, "documents": [*PAIR, "Hello, world!"], **body})
+        yield Request("rank", f"/rank {name}", content, exact=False)
 
 
 def alignments() -> Iterator[Request]:

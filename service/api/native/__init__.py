@@ -1,11 +1,12 @@
-"""Native dialect of Headscope: /encode, /attention and its scores, /explain, /align and /verify."""
+"""Native dialect: /encode, /attention and its scores, /explain, /rank, /align and /verify."""
 
-from service.api.native import align, attention, encode, explain, verify
+from service.api.native import align, attention, encode, explain, rank, verify
 
 ROUTERS = (
     encode.router,
     *attention.ROUTERS,
     explain.router,
+    rank.router,
     align.router,
     verify.router,
 )

@@ -92,19 +92,41 @@ def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, second
 
     """
     work = costs.work(sides)
+
+    def advice() -> str:
+        fits = fitting_pair(
+            sides,
+            costs.options,
+            lambda pair: scheduler.seconds_alone("attention", costs.work(pair).least) <= seconds,
+        )
+        return f"{fits}; {_less(costs.options)}"
+
+    check_least(scheduler, work, seconds, advice)
+    return work
+
+
+def check_least(
+    scheduler: Scheduler, work: Work, seconds: float, advice: Callable[[], str]
+) -> None:
+    """Raise if an idle service could not compute the smallest useful part before the deadline.
+
+    Args:
+        scheduler: the scheduler of the engine that would compute it.
+        work: the work of the request.
+        seconds: time until the deadline.
+        advice: function that returns how to reduce the work, for the message.
+
+    Raises:
+        Unprocessable: the message has both times.
+
+    """
     alone = scheduler.seconds_alone("attention", work.least)
-    if alone <= seconds:
-        return work
-    fits = fitting_pair(
-        sides,
-        costs.options,
-        lambda pair: scheduler.seconds_alone("attention", costs.work(pair).least) <= seconds,
-    )
-    raise Unprocessable(
-        f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
-        f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
-        f"less by the header x-request-timeout-ms): {fits}; {_less(costs.options)}"
-    )
+    if alone > seconds:
+        raise Unprocessable(
+            f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
+            f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
+            f"less by the header x-request-timeout-ms): {advice()}"
+        )
 
 
 def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:

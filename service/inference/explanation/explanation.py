@@ -9,9 +9,7 @@ Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's
 from __future__ import annotations
 
 import asyncio
-import math
-import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -23,6 +21,7 @@ from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.cost import Costs, Side, check_time, needed_tokens
+from service.inference.explanation.deadline import run_until, writing_seconds
 from service.inference.explanation.decomposition import (
     DecomposedText,
     TextDecomposition,
@@ -40,11 +39,6 @@ from service.inference.explanation.spans import spans_of
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
-
-WRITING_SHARE, MOST_WRITING_SECONDS = 0.1, 1.0
-"""Fraction of a request's time that is reserved for writing the reply, and its maximum."""
-WRITTEN_BYTES = 50_000_000
-"""Bytes of a reply that are written per second: time added to the reserve above."""
 
 
 @dataclass
@@ -106,8 +100,7 @@ class Explainer:
         began, finish_by = prepared.timings.began, prepared.caller.finish_by
         cost = await self._part_cost()
         seconds = finish_by - began
-        writing = min(WRITING_SHARE * seconds, MOST_WRITING_SECONDS)
-        writing += reply_bytes / WRITTEN_BYTES
+        writing = writing_seconds(seconds, reply_bytes)
         costs = Costs(self.options, self.inference.config, cost)
         work = check_time(prepared.scheduler, self.sides, costs, seconds - writing)
         needed = needed_tokens(prepared.scheduler, work, seconds - writing)
@@ -116,7 +109,7 @@ class Explainer:
         self.prepared = replace(prepared, caller=caller)
         try:
             await self._encode()
-            await self._until(finish_by - writing, [self._decompose(cost), self._occlude()])
+            await run_until(finish_by - writing, [self._decompose(cost), self._occlude()])
         finally:
             promise.end()
         return await asyncio.to_thread(lambda: [work.explanation() for work in self.works])
@@ -176,21 +169,6 @@ class Explainer:
                 poolings = self._pooling_of(work.texts[0]), self._pooling_of(work.texts[1])
                 without = np.full(shape, np.nan, np.float32)
                 work.heads = HeadOcclusion(work.texts, poolings, self._finish, without)
-
-    async def _until(self, due: float, works: Sequence[Coroutine[None, None, None]]) -> None:
-        """Run coroutines concurrently, and cancel the unfinished ones when the time is up."""
-        running = [asyncio.create_task(work) for work in works]
-        seconds = None if due == math.inf else max(0.0, due - time.monotonic())
-        try:
-            done, _ = await asyncio.wait(
-                running, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
-            )
-            for task in done:
-                task.result()
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
 
     async def _occlude(self) -> None:
         """Occlude spans and heads: the first of each text, then the second of each, and so on."""

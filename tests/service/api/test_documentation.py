@@ -40,6 +40,7 @@ async def test_the_documents(client: httpx.AsyncClient) -> None:
             "401",
             "404",
             "408",
+            "409",
             "413",
             "415",
             "421",
@@ -127,6 +128,7 @@ async def test_models_that_cannot_answer_are_in_the_document(
     lenient = {"inputs": "a", "input": ["a"], "texts": ["a"], "query": "a", "documents": ["a"]}
     bodies: dict[str, Any] = {
         "/explain": {"inputs": [["a", "b"]]},
+        "/rank": {"query": "a", "documents": ["b"]},
         "/align": {"inputs": [["a", "b"]]},
         "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
         "/score": {"text_1": "a", "text_2": "b"},

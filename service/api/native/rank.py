@@ -1,0 +1,164 @@
+"""`POST /rank`: documents ranked by their scores with a query, and why one is above another.
+
+Notation: D tokens of a document, W distinct words of two documents.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import AfterValidator, Field
+from starlette.responses import Response
+
+from service.api.drop_in.prompts import prompt_for
+from service.api.native.rank_replies import RankReply, rank_content
+from service.api.native.texts import (
+    TEXT_BYTES,
+    TOKEN_BYTES,
+    BackendName,
+    Header,
+    StrictRequest,
+    no_duplicates,
+)
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.reserved import check_size, reserve
+from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of, service_of
+from service.errors import NoTaskHead, Unprocessable
+from service.inference.core import Inference
+from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable
+from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions
+from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Direction
+
+MOST_DOCUMENTS, MOST_WORDS = 512, 64
+"""Maximum number of documents, and of words without which a rank is computed."""
+SCORE_BYTES, SHARE_BYTES, WORD_BYTES, WITHOUT_BYTES = 48, 24, 192, 128
+"""Predicted bytes of a score, of a token's share, of a word, and of a rank without a word."""
+FEWER = "send fewer or shorter documents, or a smaller top_n"
+_NO_RANKER = PROBLEMS[404] | {"description": "The model is a classifier and ranks no texts"}
+
+router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+class RankRequest(ModelRequest, StrictRequest):
+    """Request body of `POST /rank`."""
+
+    query: str = Field(description="Text that the documents are scored against.")
+    documents: Annotated[list[str], Field(min_length=1, max_length=MOST_DOCUMENTS)] = Field(
+        description="Texts to rank."
+    )
+    top_n: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Number of documents in the reply, the best first; all by default."
+    )
+    query_prompt_name: str | None = Field(
+        None,
+        description="Name of a prompt in the checkpoint's configuration. By default the prompt "
+        "that it has for queries, or else its default prompt; an empty name disables both.",
+    )
+    document_prompt_name: str | None = Field(
+        None, description="The same for the documents, with the prompt for documents."
+    )
+    explain: ExplainKind = Field(
+        "none",
+        description="`tokens`: share of each token in the score of its document; `contrast`: "
+        "difference of two documents' scores word by word, and their ranks without single words.",
+    )
+    compare: (
+        Annotated[
+            list[Annotated[int, Field(ge=0)]],
+            Field(min_length=2, max_length=2),
+            AfterValidator(no_duplicates),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Indices of the two documents of a contrast; those with the highest scores by "
+        "default.",
+    )
+    top_words: Annotated[int, Field(ge=1, le=MOST_WORDS)] | None = Field(
+        None,
+        description="Number of words of each document of a contrast without which its rank is "
+        "computed, those with the largest shares; 5 by default.",
+    )
+    truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
+    truncation_direction: Direction = Field("right", description="Side to cut.")
+    backend: BackendName | None = Field(
+        None, description="Engine that computes the reply; there is no fallback."
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model ranks texts.
+
+        Raises:
+            NoTaskHead: the model is a classifier.
+
+        """
+        check_rankable(inference)
+
+    @property
+    def options(self) -> RankOptions:
+        """Requested explanations.
+
+        Raises:
+            Unprocessable: a contrast of a single document, a document that does not exist, or
+                options of a contrast without one.
+
+        """
+        count = len(self.documents)
+        if self.explain != "contrast" and (self.compare, self.top_words) != (None, None):
+            raise Unprocessable('compare and top_words apply to explain "contrast": set it')
+        if self.explain == "contrast" and count < 2:
+            raise Unprocessable('documents: explain "contrast" needs at least 2, and there is 1')
+        for place, number in enumerate(self.compare or ()):
+            if number >= count:
+                raise Unprocessable(f"compare[{place}]: {number} is not in 0 … {count - 1}")
+        compare = (self.compare[0], self.compare[1]) if self.compare else None
+        words = self.top_words or RankOptions.top_words
+        return RankOptions(self.explain, self.top_n, compare, words)
+
+    def texts(self, inference: Inference) -> RankTexts:
+        """Return the texts with their prompts."""
+        given = self.query_prompt_name, self.document_prompt_name
+        sides = zip(given, ("query", "document"), strict=True)
+        query, document = (
+            prompt_for(inference, side, "") if name is None else name for name, side in sides
+        )
+        options = Options(self.truncate, self.truncation_direction)
+        return RankTexts(self.query, self.documents, options, given, (query, document))
+
+
+@router.post(
+    "/rank",
+    response_model=None,
+    responses={200: {"model": RankReply}, **PROBLEMS, NoTaskHead.status: _NO_RANKER},
+)
+async def rank(body: RankRequest, request: Request) -> Response:
+    """Rank documents by their scores with a query, and explain why one is above another."""
+    model, caller, options = model_of(request), caller_of(request), body.options
+    factory = ScorerFactory(
+        *(model.inference, model.artifact, caller, body.backend), options.explain != "none"
+    )
+    scorer = await factory.scorer(body.texts(model.inference))
+    ranker = Ranker(scorer, body.documents, options)
+    size = reply_bytes(ranker)
+    check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=True)
+    with reserve(request, size, advice=None) as reply:
+        ranking = await ranker.rank(size)
+        timings = scorer.timings
+        header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
+        return await reply.json(lambda: rank_content(header, ranker, ranking), timings)
+
+
+def reply_bytes(ranker: Ranker) -> int:
+    """Return the largest possible size of a reply, whichever documents are the first ones."""
+    options, scorer = ranker.options, ranker.scorer
+    lengths = [len(scorer.own_tokens(number)) for number in range(len(ranker.inputs))]
+    size = 2 * TEXT_BYTES + SCORE_BYTES * ranker.shown
+    if options.explain == "tokens":
+        largest = heapq.nlargest(ranker.shown, lengths)
+        size += sum(TEXT_BYTES + (TOKEN_BYTES + SHARE_BYTES) * tokens for tokens in largest)
+    if options.explain == "contrast":
+        size += WORD_BYTES * sum(heapq.nlargest(2, lengths)) + 2 * WITHOUT_BYTES * options.top_words
+    return size

@@ -1,0 +1,177 @@
+"""Reply of `POST /rank`: its content, and pydantic models for the OpenAPI document.
+
+Notation: D tokens of a document, W distinct words of two documents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from service.api.native.replies import Usage
+from service.api.native.texts import Header
+from service.api.wire.text_warnings import WarnedReply
+from service.inference.ranking.contrast import (
+    ComparedDocument,
+    WordDifference,
+    completeness_error,
+    differences,
+    rank_with,
+)
+from service.inference.ranking.ranker import Ranker, Ranking
+from service.inference.ranking.scorer import Method, Scoring
+from service.inference.ranking.words import Word
+
+
+class RankedDocument(BaseModel):
+    """Document and its score; with `explain` "tokens" also its tokens and their shares."""
+
+    index: int = Field(description="Index of the document in the request.")
+    score: float
+    tokens: list[str] | None = None
+    token_ids: list[int] | None = None
+    offsets: list[tuple[int, int]] | None = None
+    truncated: bool | None = None
+    shares: list[float | None] | None = Field(
+        None,
+        description="`[D]`: share of each token in the score. Null for special tokens that are not "
+        "left out, and for shares that were not computed before the deadline.",
+    )
+    completeness_error: float | None = Field(
+        None, description="|sum of the shares − score|; null if shares are missing."
+    )
+    partial: bool | None = Field(
+        None, description="Whether the deadline passed before all shares were computed."
+    )
+    computed: int | None = Field(None, description="Number of computed shares.")
+
+
+class ContrastWord(BaseModel):
+    """Word of either document, without regard to case, and its part in the difference."""
+
+    word: str
+    shares: tuple[float | None, float | None] = Field(
+        description="Share of the word in each score; 0 in a document without it."
+    )
+    difference: float | None = Field(description="First share minus second share.")
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = Field(
+        description="Occurrences in each document, in code points."
+    )
+
+
+class WithoutWord(BaseModel):
+    """Score and rank that a document would have without a word."""
+
+    word: str
+    score: float | None
+    rank: int | None = Field(description="From 1; null if not computed before the deadline.")
+
+
+class Contrast(BaseModel):
+    """Comparison of two documents."""
+
+    documents: tuple[int, int] = Field(description="Indices of the documents in the request.")
+    ranks: tuple[int, int]
+    difference: float = Field(description="First score minus second score.")
+    words: list[ContrastWord] = Field(description="By falling size of the difference.")
+    other: tuple[float, float] = Field(
+        description="Sum of the shares of all tokens of no word, such as special tokens."
+    )
+    completeness_error: float | None = Field(
+        description="|sum of all differences − difference of the scores|; null if shares are "
+        "missing."
+    )
+    without: tuple[list[WithoutWord], list[WithoutWord]] = Field(
+        description="Ranks without each of the words with the largest shares, the largest first."
+    )
+    partial: bool
+    computed: tuple[int, int] = Field(description="Number of computed scores without a word.")
+
+
+class RankReply(WarnedReply):
+    """JSON reply of `POST /rank`."""
+
+    model: str
+    backend: str
+    scoring: Scoring = Field(description="Name of the score, which the kind of model determines.")
+    method: Method | None = Field(None, description="Origin of the shares; absent without them.")
+    results: list[RankedDocument] = Field(description="The first `top_n` documents.")
+    contrast: Contrast | None = None
+    usage: Usage
+
+
+def rank_content(header: Header, ranker: Ranker, ranking: Ranking) -> dict[str, object]:
+    """Return the JSON reply; fields that were not requested are absent."""
+    scorer = ranker.scorer
+    content: dict[str, object] = {**header.names, "scoring": scorer.scoring}
+    if ranker.explains:
+        content["method"] = scorer.method
+    shown = ranking.order[: ranker.shown]
+    content["results"] = [_result(ranker, ranking, number) for number in shown]
+    if ranking.contrast:
+        content["contrast"] = _contrast(ranking.scores, *ranking.contrast)
+    tokens = scorer.timings.tokens
+    return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
+
+
+def _result(ranker: Ranker, ranking: Ranking, number: int) -> dict[str, object]:
+    score = ranking.scores[number]
+    fields: dict[str, object] = {"index": number, "score": score}
+    explained = ranking.tokens.get(number)
+    if explained is not None:
+        text = ranker.scorer.document(number)
+        fields |= {
+            "tokens": text.tokens,
+            "token_ids": text.input_ids.tolist(),
+            "offsets": text.offsets,
+            "truncated": text.truncated,
+            "shares": explained.shares.tolist(),
+            "completeness_error": explained.error(score),
+            "partial": explained.computed < explained.wanted,
+            "computed": explained.computed,
+        }
+    return fields
+
+
+def _contrast(
+    scores: Sequence[float], first: ComparedDocument, other: ComparedDocument
+) -> dict[str, object]:
+    sides = first, other
+    return {
+        "documents": [side.number for side in sides],
+        "ranks": [rank_with(scores, side.number, side.score) for side in sides],
+        "difference": first.score - other.score,
+        "words": [_word(row) for row in differences(first, other)],
+        "other": [side.rest for side in sides],
+        "completeness_error": completeness_error(first, other),
+        "without": [_without(scores, side) for side in sides],
+        "partial": any(side.computed < side.wanted for side in sides),
+        "computed": [side.computed for side in sides],
+    }
+
+
+def _word(row: WordDifference) -> dict[str, object]:
+    return {
+        "word": row.text,
+        "shares": row.shares,
+        "difference": row.difference,
+        "spans": [_spans(row.first), _spans(row.other)],
+    }
+
+
+def _spans(word: Word | None) -> Sequence[tuple[int, int]]:
+    return word.spans if word else ()
+
+
+def _without(scores: Sequence[float], side: ComparedDocument) -> list[dict[str, object]]:
+    """Return the score and rank without each of the strongest words."""
+    return [
+        {
+            "word": side.words[place].text,
+            "score": score,
+            "rank": None if math.isnan(score) else rank_with(scores, side.number, score),
+        }
+        for place, score in zip(side.strongest, side.without, strict=True)
+    ]

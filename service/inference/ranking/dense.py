@@ -1,0 +1,133 @@
+"""Scores of text vectors by the checkpoint's similarity function.
+
+Notation: S tokens of one text, H hidden size, D features of a text's vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.artifact.sentence import SimilarityName
+from service.engines.contract import Floats, Output, Pooling, TextTask
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
+from service.inference.explanation.occlusion import cosine
+from service.inference.ranking.scorer import Method, Scorer, Scoring
+from service.inference.timings import Timings
+from service.inference.tokenization.tokenized import TokenizedText
+from service.scheduler.outputs import requested
+
+
+@dataclass
+class DenseScorer(Scorer):
+    """Scores of a model with one vector for each text."""
+
+    query: PreparedTexts
+    inference: Inference
+    _query: Floats = field(init=False)
+    """`[D]`."""
+
+    @property
+    def timings(self) -> Timings:
+        """Timings of both tokenisations and of the computed passes."""
+        return self.query.timings + self.documents.timings
+
+    @property
+    def scoring(self) -> Scoring:
+        """Name of the checkpoint's similarity function."""
+        name = self.inference.sentence.similarity_fn_name
+        return "cosine" if name in ("maxsim", "meanmaxsim") else name
+
+    @property
+    def method(self) -> Method:
+        """Row sums of pairs for means of tokens and products of vectors, else occlusion."""
+        return "pairs" if sums_pairs(self.inference) else "occlusion"
+
+    @property
+    def empty_score(self) -> float:
+        """Score of a zero vector."""
+        return self._similarity(np.zeros_like(self._query))
+
+    def query_tasks(self) -> list[TextTask]:
+        """Return the forward pass of the query."""
+        (text,) = self.query.texts
+        return [TextTask(text.input_ids, text.segment_ids, pooling=self._pooling(text))]
+
+    def take_query(self, output: Output) -> None:
+        """Keep the query's vector."""
+        self._query = self._vector(output)
+
+    def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
+        """Return the forward pass of a document."""
+        text = self.documents.texts[number]
+        pooling = self._pooling(text, unseen)
+        layers = (pooling.layer,) if shares else ()
+        return TextTask(text.input_ids, text.segment_ids, layers, pooling, unseen=unseen)
+
+    def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
+        """Return the similarity of a document's vector and the query's."""
+        del number, unseen
+        return self._similarity(self._vector(output))
+
+    def shares(self, number: int, output: Output) -> Floats:
+        """Return the share of each token, `[S]`: the row sums of the pairs of `POST /explain`.
+
+        A vector p that pooling, linear modules and truncation make of the tokens is the sum of
+        their images pⱼ, and the score is q · p, up to a factor c: the share of a token is c q · pⱼ.
+        """
+        text, vectors = self.documents.texts[number], self.inference.vectors
+        first = self._pooling(text).first_token
+        rows = output.hidden[0][first:]
+        products = vectors.shares(rows / np.float32(len(rows))).astype(np.float64) @ self._query
+        (whole,) = vectors.finish([requested(output.pooled)], normalize=False)
+        total = float(whole.astype(np.float64) @ self._query)
+        score = self._similarity(self._vector(output))
+        factor = score / total if total else 0.0
+        return np.pad((factor * products).astype(np.float32), (first, 0))
+
+    def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
+        """Return whether no pooled token is beside those left out."""
+        text = self.documents.texts[number]
+        pooling = self._pooling(text, unseen)
+        return len(pooling.left_out) == len(text.input_ids) - pooling.first_token
+
+    def _pooling(self, text: TokenizedText, unseen: tuple[int, ...] = ()) -> Pooling:
+        sentence = self.inference.sentence
+        first = text.first_pooled(sentence)
+        left_out = tuple(token for token in unseen if token >= first)
+        layer = self.inference.config.num_hidden_layers
+        return Pooling(layer, sentence.pooling, first, left_out)
+
+    def _vector(self, output: Output) -> Floats:
+        return self.inference.vectors.finish([requested(output.pooled)])[0]
+
+    def _similarity(self, vector: Floats) -> float:
+        return similarity(self.inference.sentence.similarity_fn_name, self._query, vector)
+
+
+def sums_pairs(inference: Inference) -> bool:
+    """Return whether a score is a sum over pairs of tokens, of which tokens have shares."""
+    products = inference.sentence.similarity_fn_name in ("cosine", "dot")
+    return products and inference.sentence.pooling == "mean" and inference.vectors.additive()
+
+
+def similarity(name: SimilarityName, one: Floats, other: Floats) -> float:
+    """Return the similarity of two vectors, as sentence-transformers' `similarity_fn_name`.
+
+    Args:
+        name: a product, or a distance, whose negative is the similarity.
+        one: `[D]`.
+        other: `[D]`.
+
+    """
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    match name:
+        case "dot":
+            return float(a @ b)
+        case "euclidean":
+            return -float(np.linalg.norm(a - b))
+        case "manhattan":
+            return -float(np.abs(a - b).sum())
+    return cosine(one, other)

@@ -1,0 +1,88 @@
+"""MaxSim scores of a late-interaction model, and the share of each document token.
+
+Notation: Q vectors of the query, S tokens of one document, D features of a token's vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.numerics.late_interaction import max_sim
+from service.engines.contract import Floats, Ids, Output, TextTask
+from service.inference.explanation.token_matches import max_sim_matches
+from service.inference.ranking.scorer import Method, Scorer, Scoring
+from service.inference.tasks.late_interaction import PreparedRanking
+from service.inference.timings import Timings
+from service.scheduler.outputs import requested
+
+
+@dataclass
+class LateScorer(Scorer):
+    """Scores of a model with a vector for each token."""
+
+    ranking: PreparedRanking
+    _query: Floats = field(init=False)
+    """`[Q, D]`."""
+
+    @property
+    def timings(self) -> Timings:
+        """Timings of both tokenisations and of the computed passes."""
+        return self.ranking.timings
+
+    @property
+    def method(self) -> Method:
+        """Matches of the query's tokens."""
+        return "matches"
+
+    @property
+    def scoring(self) -> Scoring:
+        """Name of the score."""
+        return "meanmaxsim" if self.ranking.mean else "maxsim"
+
+    def query_tasks(self) -> list[TextTask]:
+        """Return the forward pass of the query."""
+        return self.ranking.tasks()[:1]
+
+    def take_query(self, output: Output) -> None:
+        """Keep the query's vectors."""
+        ranking = self.ranking
+        self._query = ranking.late.kept(requested(output.scores), ranking.query_ids, "query")
+
+    def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
+        """Return the forward pass of a document."""
+        del shares
+        text = self.documents.texts[number]
+        shape = len(text.input_ids), self.ranking.features
+        return TextTask(text.input_ids, text.segment_ids, scores=shape, unseen=unseen)
+
+    def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
+        """Return MaxSim, or its mean over the query's vectors.
+
+        A document whose last vector is left out has score 0, the sum of no match.
+        """
+        kept = np.setdiff1d(self._kept(number), unseen)
+        if unseen and not len(kept):
+            return 0.0
+        return max_sim(self._query, requested(output.scores)[kept]) / self._divisor
+
+    def shares(self, number: int, output: Output) -> Floats:
+        """Return the sum of each token's matches, `[S]`; see `max_sim_matches`."""
+        vectors, kept = requested(output.scores), self._kept(number)
+        queries = np.arange(len(self._query))
+        matches = max_sim_matches(self._query, vectors, (queries, kept))
+        shares = np.zeros(len(vectors), np.float64)
+        places = [match.document for match in matches]
+        np.add.at(shares, places, [match.score / self._divisor for match in matches])
+        return shares.astype(np.float32)
+
+    @property
+    def _divisor(self) -> int:
+        return max(1, len(self._query)) if self.ranking.mean else 1
+
+    def _kept(self, number: int) -> Ids:
+        """Return the indices of a document's tokens that have a vector."""
+        ids = self.documents.texts[number].input_ids
+        numbers = np.arange(len(ids), dtype=np.float32)[:, None]
+        return self.ranking.late.kept(numbers, ids, "document")[:, 0].astype(np.int64)

@@ -1,0 +1,114 @@
+"""Interface of the scores of documents with a query: one class for each kind of model.
+
+Notation: S tokens that the model reads for a document, D of them tokens of the document itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from model.artifact.sentence import SimilarityName
+from service.engines.contract import Floats, Output, TextTask
+from service.inference.encoding import PreparedTexts
+from service.inference.timings import Timings
+from service.inference.tokenization.tokenized import TokenizedText
+
+Scoring = SimilarityName | Literal["sparse", "logit"]
+Method = Literal["pairs", "matches", "weights", "occlusion"]
+"""Origin of tokens' shares: row sums of token pairs; MaxSim matches; weights of words; or the loss
+of score without the token. Only the loss does not sum to the score."""
+
+
+@dataclass
+class Scorer(ABC):
+    """Scores of the documents of one request."""
+
+    documents: PreparedTexts
+    """Texts that the model reads, one for each document."""
+
+    @property
+    @abstractmethod
+    def method(self) -> Method:
+        """Origin of the tokens' shares."""
+
+    @property
+    @abstractmethod
+    def scoring(self) -> Scoring:
+        """Name of the score."""
+
+    @property
+    def timings(self) -> Timings:
+        """Timings of the tokenisation and of the computed passes."""
+        return self.documents.timings
+
+    @property
+    def additive(self) -> bool:
+        """Whether the tokens' shares come with the score, and sum to it."""
+        return self.method != "occlusion"
+
+    def query_tasks(self) -> Sequence[TextTask]:
+        """Return the forward pass of the query; none if each document is read with its query."""
+        return ()
+
+    def take_query(self, output: Output) -> None:
+        """Keep the output of the query's forward pass, if there is one."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
+        """Return the forward pass of a document.
+
+        Args:
+            number: index of the document.
+            unseen: indices of tokens to leave out: neither attended to nor pooled.
+            shares: whether `shares` will be computed from the output.
+
+        """
+
+    @abstractmethod
+    def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
+        """Return the score of a document from the output of `task`."""
+
+    def shares(self, number: int, output: Output) -> Floats:
+        """Return the share of each token of a document in its score, `[D]`; see `additive`."""
+        raise NotImplementedError
+
+    @property
+    def empty_score(self) -> float:
+        """Score of a document without any token."""
+        return 0.0
+
+    def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
+        """Return whether a document has no tokens, or no pooled ones, beside those left out."""
+        return len(unseen) == len(self.documents.texts[number].input_ids)
+
+    def own_tokens(self, number: int) -> range:
+        """Return the indices of a document's tokens in the text that the model reads."""
+        return range(len(self.documents.texts[number].input_ids))
+
+    def document(self, number: int) -> TokenizedText:
+        """Return the tokens of a document alone."""
+        text, own = self.documents.texts[number], self.own_tokens(number)
+        if len(own) == len(text.input_ids):
+            return text
+        part = slice(own.start, own.stop)
+        return replace(
+            text,
+            tokens=text.tokens[part],
+            input_ids=text.input_ids[part],
+            segment_ids=text.segment_ids[part],
+            places=text.places[part],
+            special_tokens_mask=text.special_tokens_mask[part],
+            unknown=text.unknown[part],
+        )
+
+    def removable(self, number: int) -> list[int]:
+        """Return the indices, among the document's own tokens, that occlusion leaves out.
+
+        Special tokens and tokens of a prompt stay.
+        """
+        mask = self.document(number).special_tokens_mask
+        return [token for token, special in enumerate(mask) if not special]
