@@ -20,6 +20,7 @@ EXAMPLES = """
 headscope encode reviews.csv --column body --out reviews.parquet
 headscope encode 'texts/*.txt' --out vectors.npy --model BAAI/bge-small-en-v1.5
 headscope encode rows.jsonl --out rows.safetensors --outputs tokens --truncate
+headscope encode books.parquet --out chunks.parquet --outputs chunks --overflow windows
 headscope encode rows.parquet --out out.parquet --url http://localhost:8000 --on-error skip
 zcat texts.gz | headscope encode - --out vectors.npz
 """
@@ -93,7 +94,7 @@ class _Option(click.Option):
         self.group = group
 
 
-FILES, VECTORS, SERVICE = "Files", "Vectors", "Service"
+FILES, VECTORS, CHUNKS, SERVICE = "Files", "Vectors", "Chunks", "Service"
 command = Command(
     "encode",
     callback=encode,
@@ -124,11 +125,11 @@ command = Command(
         _Option(
             VECTORS,
             "--outputs",
-            type=Choice(("pooled", "tokens", "sparse", "stats", "importance")),
+            type=Choice(("pooled", "chunks", "tokens", "sparse", "stats", "importance")),
             default="pooled",
             show_default=True,
-            help="A vector for each text, vectors of tokens, weights of words, statistics of each "
-            "head, or the change of a text's vector without each head.",
+            help="A vector for each text or for each of its chunks, vectors of tokens, weights of "
+            "words, statistics of each head, or the change of a text's vector without each head.",
         ),
         _Option(
             VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."
@@ -164,6 +165,41 @@ command = Command(
             "the artifact's by default.",
         ),
         _Option(VECTORS, "--truncate", is_flag=True, help="Truncate long texts."),
+        _Option(
+            VECTORS,
+            "--overflow",
+            type=Choice(("error", "truncate", "windows")),
+            help="Action at a text that is too long; windows, for chunks, encode all of it.",
+        ),
+        _Option(
+            CHUNKS,
+            "--chunk-by",
+            type=Choice(("tokens", "sentences", "paragraphs")),
+            default="sentences",
+            show_default=True,
+            help="Where chunks end if they can.",
+        ),
+        _Option(
+            CHUNKS,
+            "--chunk-size",
+            type=click.IntRange(1),
+            default=256,
+            show_default=True,
+            help="Maximum tokens of a chunk.",
+        ),
+        _Option(
+            CHUNKS,
+            "--chunk-overlap",
+            type=click.IntRange(0),
+            help="Maximum tokens that a chunk repeats; an eighth of the size by default.",
+        ),
+        _Option(
+            CHUNKS,
+            "--late/--no-late",
+            default=True,
+            show_default=True,
+            help="Pool chunks from one pass over the whole text, or encode each alone.",
+        ),
         _Option(
             VECTORS,
             "--truncation-direction",

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 import orjson
 
-from service.files.fields import FIELDS, LENGTHS, ROWS, Array, Field
+from service.files.fields import LENGTHS, ROW, ROWS, Array, Field, columns_of
 from service.files.inputs import Place
 from service.files.options import Kind
 from service.files.parts import Part
@@ -27,6 +27,7 @@ def with_rows(parts: Sequence[Part], places: Iterable[Place]) -> Iterator[Rows]:
         rows = [next(remaining) for _ in range(part.start, part.end)]
         if part.specs:
             arrays = {name: part.array(name) for name in part.specs}
+            arrays[ROW] = arrays[ROWS]
             kept = (arrays[ROWS] - part.start).tolist()
             yield [rows[place] for place in kept], arrays
 
@@ -39,7 +40,7 @@ def of_texts(field: Field, arrays: dict[str, Array]) -> Sequence[Array]:
 
 def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], places: Iterable[Place]) -> None:
     """Write a JSON object for each text, with the input's columns followed by the kind's fields."""
-    fields = FIELDS[kind]
+    fields = columns_of(kind)
     for rows, arrays in with_rows(parts, places):
         columns = [of_texts(field, arrays) for field in fields]
         for place, *values in zip(rows, *columns, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
@@ -21,11 +22,13 @@ from model.runtimes.capabilities import (
 )
 from service.engines.contract import Engine, Output, Task
 from service.errors import InputTooLong, NotExported, Unprocessable
+from service.files.chunks import ChunksPlan
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.options import Encoding, UsageError
-from service.files.text_arrays import Plan, plan_of
+from service.files.text_arrays import Plan, PooledPlan, plan_of
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
+from service.inference.text_spans import check_pooling
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
@@ -77,6 +80,9 @@ class LocalEncoder:
         vectors = TextVectors.of(artifact)
         self._plan: Plan = plan_of(manifest, vectors, encoding, self._tokenizer.separator_ids)
         batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
+        if encoding.kind == "chunks" and isinstance(self._plan, PooledPlan):
+            alone = replace(self._options, windows=False)
+            self._plan = ChunksPlan.of(self._plan, self._tokenizer, alone, batch_tokens)
         self._batch_tokens = min(batch_tokens, self._plan.batch_tokens)
         self._engine.warm_up(self._batch_tokens, limits.max_tokens)
         self._threads = ThreadPoolExecutor(self._engine.concurrency, "files", lower_priority)
@@ -146,7 +152,8 @@ class LocalEncoder:
             if len(texts) == 1:
                 return [Refused.of(error)]
             return [outcome for text in texts for outcome in self._tokenize([text])]
-        return [self._plan.refusal(text) or text for text in tokenized]
+        pairs = zip(texts, tokenized, strict=True)
+        return [self._plan.prepare(given, text) for given, text in pairs]
 
 
 def start_engine(settings: Settings, artifact: Artifact) -> Engine:
@@ -170,7 +177,11 @@ def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
 
     """
     options = Options(
-        encoding.truncate, encoding.truncation_direction, encoding.prompt_name, naming="the text"
+        encoding.cuts,
+        encoding.truncation_direction,
+        encoding.prompt_name,
+        naming="the text",
+        windows=encoding.overflow == "windows" or not encoding.late,
     )
     try:
         tokenizer.tokenize([], options)
@@ -194,6 +205,11 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
     size = TextVectors.of(artifact).size(encoding.pooling)
     if encoding.dimensions is not None and not 1 <= encoding.dimensions <= size:
         raise UsageError(f"--dimensions {encoding.dimensions} is not in 1 … {size}")
+    if encoding.kind == "chunks" and encoding.late:
+        try:
+            check_pooling(encoding.pooling or manifest.sentence.pooling)
+        except Unprocessable as error:
+            raise UsageError(f"{error}; or pass --no-late") from None
     layer = encoding.layer % states
     if encoding.kind == "stats":
         message = lacking(manifest, HeadMaps, GraphMaps)

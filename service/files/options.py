@@ -8,9 +8,10 @@ from typing import Literal
 
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
+from service.inference.chunks import ChunkKind, ChunkOptions
 from service.inference.tokenization.truncation import Direction
 
-Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]
+Kind = Literal["pooled", "chunks", "tokens", "sparse", "stats", "importance"]
 ONE_ARRAY: tuple[Kind, ...] = ("pooled", "importance")
 """Kinds of output that consist of one array of fixed shape."""
 COLUMNAR = (".parquet", ".jsonl")
@@ -38,6 +39,50 @@ class Encoding:
     vector_type: VectorType = "float32"
     vector_ranges: tuple[tuple[float, ...], ...] | None = None
     """Lowest, then highest values of all features; the artifact's when None."""
+    overflow: Literal["error", "truncate", "windows"] | None = None
+    chunk_by: ChunkKind = "sentences"
+    chunk_size: int = 256
+    chunk_overlap: int | None = None
+    late: bool = True
+
+    @property
+    def cuts(self) -> bool:
+        """Whether long texts are truncated."""
+        return self.truncate or self.overflow == "truncate"
+
+    @property
+    def chunk(self) -> ChunkOptions:
+        """Kind and sizes of the chunks."""
+        size, overlap = self.chunk_size, self.chunk_overlap
+        return ChunkOptions(self.chunk_by, size, size // 8 if overlap is None else overlap)
+
+    def check(self) -> None:
+        """Check the options of long texts against each other.
+
+        Raises:
+            UsageError: an option does not fit the kind of output, or another option.
+
+        """
+        if self.kind != "chunks":
+            plain = Encoding()
+            names = ("chunk_by", "chunk_size", "chunk_overlap", "late")
+            if given := [name for name in names if getattr(self, name) != getattr(plain, name)]:
+                name = "no-late" if given[0] == "late" else given[0].replace("_", "-")
+                raise UsageError(f"--{name} is of chunks: add --outputs chunks")
+            if self.overflow == "windows":
+                raise UsageError("--overflow windows is of chunks: add --outputs chunks")
+        if self.truncate and self.overflow not in (None, "truncate"):
+            raise UsageError(f"--truncate and --overflow {self.overflow} exclude each other")
+        if 2 * self.chunk.overlap > self.chunk_size:
+            raise UsageError(
+                f"--chunk-overlap {self.chunk_overlap} is more than half of --chunk-size "
+                f"{self.chunk_size}"
+            )
+        if not self.late and (self.truncate or self.overflow):
+            raise UsageError(
+                "--truncate and --overflow are of a whole text, and with --no-late each chunk is "
+                "encoded alone: leave them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,7 +118,8 @@ class FileOptions:
             raise UsageError(
                 f"a .npy file cannot hold {kind}: write .npz, .safetensors, .parquet or .jsonl"
             )
-        if self.encoding.vector_type != "float32" and kind != "pooled":
+        self.encoding.check()
+        if self.encoding.vector_type != "float32" and kind not in ("pooled", "chunks"):
             raise UsageError(f"--vector-type is a type of pooled vectors, not of {kind}")
         if self.url and not self.url.startswith(("http://", "https://")):
             raise UsageError(f"--url {self.url} is not an address of http or https")

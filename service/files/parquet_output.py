@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.files.columns import with_rows
-from service.files.fields import FIELDS, LENGTHS, NO_METADATA, Array, Field
+from service.files.fields import LENGTHS, NO_METADATA, Array, Field, columns_of
 from service.files.inputs import Place
 from service.files.options import Kind
 from service.files.parquet import Schema
@@ -33,7 +33,7 @@ def write_parquet(
     metadata: Mapping[str, str] = NO_METADATA,
 ) -> None:
     """Write a row for each text; neighbouring parts share a row group."""
-    fields = FIELDS[kind]
+    fields = columns_of(kind)
     writer: pq.ParquetWriter | None = None
     group: list[pa.Table] = []
     try:

@@ -148,7 +148,7 @@ class RemoteEncoder:
         wanted = self._encoding
         body = {
             "inputs": list(texts),
-            "truncate": wanted.truncate,
+            "truncate": wanted.cuts,
             "truncation_direction": wanted.truncation_direction,
             "prompt_name": wanted.prompt_name,
         }
@@ -175,7 +175,17 @@ class RemoteEncoder:
         }
         if wanted.vector_type != "float32":
             options["vector_type"] = wanted.vector_type
-        body = self._tokenizing(texts) | {"outputs": [output]}
+        body = self._tokenizing(texts)
+        if wanted.kind == "chunks":
+            cut = wanted.chunk
+            own = {"by": cut.by, "size": cut.size, "overlap": cut.overlap, "late": wanted.late}
+            body["chunk"] = own
+            if not wanted.cuts:
+                body.pop("truncate")
+            if wanted.overflow == "windows":
+                body["overflow"] = "windows"
+        else:
+            body["outputs"] = [output]
         body |= {name: value for name, value in options.items() if value is not None}
         repeated = bool(fields)
         reply = self._connection.post("/encode", body | fields, SAFETENSORS, repeated=repeated)
@@ -186,6 +196,10 @@ class RemoteEncoder:
         tensors = self._encoded(texts, self._encoding.kind)
         if self._encoding.kind == "pooled":
             return [(vector,) for vector in tensors["pooled"]]
+        if self._encoding.kind == "chunks":
+            ends = tensors["span_cu_seqlens"][1:-1]
+            places, vectors = (np.split(tensors[name], ends) for name in ("spans", "span_vectors"))
+            return [(*own.T, rows) for own, rows in zip(places, vectors, strict=True)]
         ends = tensors["cu_seqlens"][1:-1]
         ids, states = (np.split(tensors[name], ends) for name in ("token_ids", "embeddings"))
         return list(zip(ids, states, strict=True))
@@ -206,7 +220,8 @@ class RemoteEncoder:
 def _shapes_of(kind: Kind, arrays: TextArrays) -> list[list[int]]:
     """Return the shape of each array of a text, without the axis of its tokens."""
     fields = zip(FIELDS[kind], arrays, strict=True)
-    return [[*array.shape[int(field.ragged) :]] for field, array in fields]
+    several = kind == "chunks"
+    return [[*array.shape[int(field.ragged or several) :]] for field, array in fields]
 
 
 class SparseValue(TypedDict):

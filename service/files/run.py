@@ -12,14 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
 from service.files.arrays import write_npz, write_safetensors, write_vectors
 from service.files.columns import write_jsonl
 from service.files.encoder import Encoder, Outcome, Pending, Refused
-from service.files.fields import FIELDS, FINGERPRINT, ROWS, joined
+from service.files.fields import FIELDS, FINGERPRINT, joined
 from service.files.importance import importance_table
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
@@ -161,9 +159,7 @@ def _finish(
     skipped.sort()
     _report(options, skipped, progress.say)
     progress.advance(len(window.places) - len(with_text))
-    content = joined(options.encoding.kind, arrays) if arrays else {}
-    if arrays:
-        content[ROWS] = np.array(rows, np.int64)
+    content = joined(options.encoding.kind, rows, arrays) if arrays else {}
     write_part(work.folder, window.start, window.end, content, skipped)
 
 

@@ -18,7 +18,7 @@ from model.runtimes.capabilities import GraphMaps, declared
 from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
 from service.errors import EngineFailed, NoTaskHead, Unprocessable
 from service.files.encoder import Refused
-from service.files.fields import TextArrays
+from service.files.fields import Array, TextArrays
 from service.files.options import Encoding, UsageError
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
@@ -51,6 +51,17 @@ class Plan(ABC):
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
         """Compute the arrays of each text of a batch, in the order of the kind's fields."""
 
+    def prepare(self, given: str, text: TokenizedText) -> TokenizedText | Refused:
+        """Return a text as it is computed, or its rejection.
+
+        Args:
+            given: the text of the row.
+            text: its tokens.
+
+        """
+        del given
+        return self.refusal(text) or text
+
     def refusal(self, text: TokenizedText) -> Refused | None:
         """Return the rejection of a text that cannot be computed, else None."""
         del text
@@ -68,9 +79,17 @@ class PooledPlan(Plan):
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
         """Compute `[D]` for each text, in the requested type."""
-        pooled = self.pooled(texts, run)
+        return [(vector,) for vector in self.typed(self.pooled(texts, run))]
+
+    def typed(self, vectors: Sequence[Floats]) -> Array:
+        """Return vectors as an array of the requested type.
+
+        Raises:
+            UsageError: a feature exceeds the type.
+
+        """
         try:
-            return [(vector,) for vector in self.quantization(np.stack(pooled))]
+            return self.quantization(np.stack(vectors))
         except OverflowError as error:
             raise UsageError(f"--vector-type {self.encoding.vector_type}: {error}") from None
 
@@ -210,7 +229,7 @@ def plan_of(
     """
     layer = encoding.layer % (manifest.config.num_hidden_layers + 1)
     match encoding.kind:
-        case "pooled":
+        case "pooled" | "chunks":
             quantization = _quantization(manifest, vectors, encoding, layer)
             return PooledPlan(
                 manifest,

@@ -79,6 +79,19 @@ def windows_of(text: TokenizedText, limit: int, name: str) -> list[Window]:
     return windows
 
 
+def store(window: Window, hidden: Floats, state: Floats) -> None:
+    """Copy the token vectors that a text takes from a window.
+
+    Args:
+        window: window of the text.
+        hidden: token vectors of the window.
+        state: token vectors `[S, H]` of the text, of which some are written.
+
+    """
+    kept, first = window.kept, window.first
+    state[kept] = hidden[first : first + kept.stop - kept.start]
+
+
 @dataclass(frozen=True, slots=True)
 class _Keep:
     """Function that stores the token vectors that a text takes from a window."""
@@ -89,9 +102,8 @@ class _Keep:
 
     def __call__(self, output: Output) -> None:
         """Store the vectors, in the thread that computed them."""
-        kept, first = self.window.kept, self.window.first
         for state, hidden in zip(self.states, output.hidden, strict=True):
-            state[kept] = hidden[first : first + kept.stop - kept.start]
+            store(self.window, hidden, state)
 
 
 async def encode_windows(

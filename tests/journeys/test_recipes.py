@@ -88,6 +88,23 @@ def test_a_text_that_is_too_long(server, minilm_checkpoint, capsys):
     assert best > mean
 
 
+def test_a_book_in_an_index(server, minilm_checkpoint, capsys):
+    """The chunks cover the books, and the best one is the nearest by a matrix product."""
+    names = names_after(code_of("recipes", "A book in an index, by late chunks"), server)
+    books, found = names["books"], names["found"]
+    assert all(own.windows > 1 for own in found)
+    for book, own in zip(books, found, strict=True):
+        assert (own.spans[0][0], own.spans[-1][1]) == (0, len(book))
+        assert all(b[0] - a[1] == 1 for a, b in itertools.pairwise(own.spans))
+    theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")
+    query = theirs.encode("Which river flows through the capital of Germany?")
+    nearest = int(np.argmax(found.span_vectors @ query))
+    shown = capsys.readouterr().out.splitlines()
+    book, (start, end) = names["places"][nearest]
+    assert shown[0].endswith(f" book {book}: {books[book][start:end]}")
+    assert len(shown) == 3
+
+
 def test_a_list_with_some_texts_that_are_too_long(server, capsys):
     with pytest.warns(TextWarning, match="1 text was cut"):
         names_after(code_of("recipes", "A list with some texts that are too long"), server)

@@ -22,6 +22,25 @@ def test_what_is_refused(out: str, kind: str, url: str | None, problem: str) -> 
         FileOptions(("a.txt",), Path(out), encoding=Encoding(kind), url=url)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (Encoding(chunk_size=9), "--chunk-size is of chunks: add --outputs chunks"),
+        (Encoding(late=False), "--no-late is of chunks"),
+        (Encoding("tokens", overflow="windows"), "--overflow windows is of chunks"),
+        (Encoding(truncate=True, overflow="error"), "--truncate and --overflow error exclude"),
+        (
+            Encoding("chunks", chunk_size=9, chunk_overlap=5),
+            "5 is more than half of --chunk-size 9",
+        ),
+        (Encoding("chunks", late=False, truncate=True), "with --no-late each chunk is encoded"),
+    ],
+)
+def test_options_of_long_texts_exclude_each_other(wanted: Encoding, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        FileOptions(("a.txt",), Path("a.npz"), encoding=wanted)
+
+
 def test_what_the_content_follows_from() -> None:
     """Handling of bad rows and the key of a service do not affect the content."""
     one = FileOptions(("a",), Path("a.npy"))
