@@ -99,8 +99,13 @@ class PreparedEmbedding:
         """Total number of floats in all vectors."""
         if self.options.tokens:
             return self.timings.tokens * self.inference.config.hidden_size
-        features = self.inference.vectors.kept(None, self.options.dimensions)
-        return len(self.texts.texts) * features
+        return self.count * self.inference.vectors.kept(None, self.options.dimensions)
+
+    @property
+    def count(self) -> int:
+        """Number of items in the reply: spans of the only text, or texts."""
+        spans = self.options.spans
+        return len(spans[0].ranges) if spans else len(self.texts.texts)
 
     @property
     def timings(self) -> Timings:
@@ -108,7 +113,7 @@ class PreparedEmbedding:
         return self.texts.timings
 
     async def vectors(self) -> list[Floats]:
-        """Compute the vectors: `[D]` for each text, or `[S, H]` if hidden states are requested.
+        """Compute the vectors: `[D]` for each text or span, or `[S, H]` for each text's tokens.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
@@ -116,6 +121,8 @@ class PreparedEmbedding:
 
         """
         encodings = await self.inference.encode(self.texts, self.options)
+        if self.options.spans:
+            return [vector for text in encodings if text.spans is not None for vector in text.spans]
         arrays = [text.tokens if self.options.tokens else text.pooled for text in encodings]
         return [np.ascontiguousarray(array) for array in arrays if array is not None]
 
@@ -225,7 +232,7 @@ async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) 
 
     """
     size = round(form.float_bytes * prepared.floats)
-    size += form.item_bytes * len(prepared.texts.texts)
+    size += form.item_bytes * prepared.count
     with reserve(request, size) as reply:
         vectors = await prepared.vectors()
         timings = prepared.timings

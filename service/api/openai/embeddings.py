@@ -20,6 +20,7 @@ from service.api.drop_in.embedding import (
     check_given,
     prepare_embedding,
 )
+from service.api.drop_in.late_chunking import prepare_late_chunks
 from service.api.openai.errors import ERRORS
 from service.api.openai.request import EmbeddingsRequest
 from service.api.openai.token_ids import read_token_ids
@@ -83,7 +84,9 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     inputs = await read_token_ids(body.input, state.settings.token_ids, state.cl100k)
     kept = body.features(inference.vectors.kept())
     wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
-    prepared = await prepare_embedding(request, wanted)
+    body.check_late_chunking()
+    prepare = prepare_late_chunks if body.late_chunking else prepare_embedding
+    prepared = await prepare(request, wanted)
     await body.cut(prepared.texts)
     return await answer(request, prepared, list_form(request, model.name, body.vector_form))
 

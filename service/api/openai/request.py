@@ -43,6 +43,10 @@ class EmbeddingsRequest(VllmRequest):
     )
     normalized: bool = Field(True, description="Jina's field: return unit vectors.")
     truncate: bool = Field(False, description="Jina's field: truncate long texts.")
+    late_chunking: bool = Field(
+        False,
+        description="Jina's field: encode all inputs as one text, and pool the tokens of each.",
+    )
     input_type: Literal["query", "document"] | None = Field(
         None, description="Voyage's field: selects a prompt, like `task`."
     )
@@ -60,6 +64,16 @@ class EmbeddingsRequest(VllmRequest):
 
         """
         check_embedder(inference)
+
+    def check_late_chunking(self) -> None:
+        """Check that no field cuts the text of all inputs after its spans are found.
+
+        Raises:
+            Unprocessable: `truncate_prompt_tokens` is set too.
+
+        """
+        if self.late_chunking and self.truncate_prompt_tokens is not None:
+            raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
 
     @property
     def unit(self) -> bool:

@@ -119,7 +119,7 @@ async def test_the_number_of_features_by_voyages_name(client: httpx.AsyncClient)
         ({"task": "poetry"}, "task"),
         ({"task": "retrieval.query", "input_type": "query"}, "task"),
         ({"input_type": "search_query"}, "input_type"),
-        ({"late_chunking": True}, "late_chunking"),
+        ({"late_chunking": True, "truncate_prompt_tokens": 5}, "late_chunking"),
         ({"embedding_type": "int8"}, "embedding_type"),
         ({"embedding_type": "binary", "output_dtype": "binary"}, "embedding_type"),
         ({"embedding_type": "binary", "encoding_format": "base64"}, "embedding_type"),

@@ -172,6 +172,7 @@ OWN: dict[str, Any] = {
     "InferRequest": {"inputs": [TENSOR]},
     "RequestedOutput": {"name": "pooled"},
     "Patch": {"from": 0},
+    "Chunk": {"by": "tokens"},
 }
 
 
