@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from service.api.drop_in.prompts import prompt_for
+from service.api.drop_in.ranking import ScoreWeights, weighted_task
 from service.api.native.rank_replies import RankReply, rank_content
 from service.api.native.texts import (
     TEXT_BYTES,
@@ -29,6 +30,7 @@ from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable
 from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions
+from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
@@ -81,6 +83,9 @@ class RankRequest(ModelRequest, StrictRequest):
         None,
         description="Number of words of each document of a contrast without which its rank is "
         "computed, those with the largest shares; 5 by default.",
+    )
+    weights: ScoreWeights | None = Field(
+        None, description="Weights of the scores of bge-m3's three vectors; 1 each by default."
     )
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
     truncation_direction: Direction = Field("right", description="Side to cut.")
@@ -137,8 +142,13 @@ class RankRequest(ModelRequest, StrictRequest):
 async def rank(body: RankRequest, request: Request) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
     model, caller, options = model_of(request), caller_of(request), body.options
+    if body.weights is not None:
+        weighted_task(model.inference)
+    weights = body.weights.hybrid if body.weights else HybridWeights()
     factory = ScorerFactory(
-        *(model.inference, model.artifact, caller, body.backend), options.explain != "none"
+        *(model.inference, model.artifact, caller, body.backend),
+        explains=options.explain != "none",
+        weights=weights,
     )
     scorer = await factory.scorer(body.texts(model.inference))
     ranker = Ranker(scorer, body.documents, options)

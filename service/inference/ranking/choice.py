@@ -14,9 +14,11 @@ from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.ranking.cross import CrossScorer
 from service.inference.ranking.dense import DenseScorer, sums_pairs
+from service.inference.ranking.hybrid import HybridScorer
 from service.inference.ranking.late import LateScorer
 from service.inference.ranking.scorer import Scorer
 from service.inference.ranking.sparse import SparseScorer
+from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.lanes import LaneName
@@ -71,6 +73,8 @@ class ScorerFactory:
     """Name of the engine; the service's own if None."""
     explains: bool
     """Whether shares of tokens are requested."""
+    weights: HybridWeights
+    """Weights of a hybrid model's scores."""
 
     async def scorer(self, texts: RankTexts) -> Scorer:
         """Tokenise the texts, and return their scorer.
@@ -92,6 +96,9 @@ class ScorerFactory:
             return await self._dense(texts)
         if task.kind == "sparse":
             return await self._sparse(texts, task)
+        if task.kind == "hybrid":
+            query, documents = await self._prepared(texts)
+            return HybridScorer(documents, query, self.inference, task, self.weights)
         if task.late is not None:
             _check_unnamed(texts.named, "marks queries and documents itself")
             return await self._late(texts, task.late)

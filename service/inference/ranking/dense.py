@@ -53,7 +53,9 @@ class DenseScorer(Scorer):
     def query_tasks(self) -> list[TextTask]:
         """Return the forward pass of the query."""
         (text,) = self.query.texts
-        return [TextTask(text.input_ids, text.segment_ids, pooling=self._pooling(text))]
+        return [
+            TextTask(text.input_ids, text.segment_ids, pooling=pooling_of(self.inference, text))
+        ]
 
     def take_query(self, output: Output) -> None:
         """Keep the query's vector."""
@@ -62,7 +64,7 @@ class DenseScorer(Scorer):
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
         """Return the forward pass of a document."""
         text = self.documents.texts[number]
-        pooling = self._pooling(text, unseen)
+        pooling = pooling_of(self.inference, text, unseen)
         layers = (pooling.layer,) if shares else ()
         return TextTask(text.input_ids, text.segment_ids, layers, pooling, unseen=unseen)
 
@@ -78,7 +80,7 @@ class DenseScorer(Scorer):
         their images pⱼ, and the score is q · p, up to a factor c: the share of a token is c q · pⱼ.
         """
         text, vectors = self.documents.texts[number], self.inference.vectors
-        first = self._pooling(text).first_token
+        first = pooling_of(self.inference, text).first_token
         rows = output.hidden[0][first:]
         products = vectors.shares(rows / np.float32(len(rows))).astype(np.float64) @ self._query
         (whole,) = vectors.finish([requested(output.pooled)], normalize=False)
@@ -90,21 +92,22 @@ class DenseScorer(Scorer):
     def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
         """Return whether no pooled token is beside those left out."""
         text = self.documents.texts[number]
-        pooling = self._pooling(text, unseen)
+        pooling = pooling_of(self.inference, text, unseen)
         return len(pooling.left_out) == len(text.input_ids) - pooling.first_token
-
-    def _pooling(self, text: TokenizedText, unseen: tuple[int, ...] = ()) -> Pooling:
-        sentence = self.inference.sentence
-        first = text.first_pooled(sentence)
-        left_out = tuple(token for token in unseen if token >= first)
-        layer = self.inference.config.num_hidden_layers
-        return Pooling(layer, sentence.pooling, first, left_out)
 
     def _vector(self, output: Output) -> Floats:
         return self.inference.vectors.finish([requested(output.pooled)])[0]
 
     def _similarity(self, vector: Floats) -> float:
         return similarity(self.inference.sentence.similarity_fn_name, self._query, vector)
+
+
+def pooling_of(inference: Inference, text: TokenizedText, unseen: tuple[int, ...] = ()) -> Pooling:
+    """Return the checkpoint's pooling of a text without the tokens that are left out."""
+    first = text.first_pooled(inference.sentence)
+    left_out = tuple(token for token in unseen if token >= first)
+    layer = inference.config.num_hidden_layers
+    return Pooling(layer, inference.sentence.pooling, first, left_out)
 
 
 def sums_pairs(inference: Inference) -> bool:

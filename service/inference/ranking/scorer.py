@@ -16,7 +16,7 @@ from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
 
-Scoring = SimilarityName | Literal["sparse", "logit"]
+Scoring = SimilarityName | Literal["sparse", "hybrid", "logit"]
 Method = Literal["pairs", "matches", "weights", "occlusion"]
 """Origin of tokens' shares: row sums of token pairs; MaxSim matches; weights of words; or the loss
 of score without the token. Only the loss does not sum to the score."""

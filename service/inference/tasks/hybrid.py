@@ -68,10 +68,12 @@ async def hybrid_scores(
 
 def _scores(encodings: Sequence[TextEncoding], weights: HybridWeights) -> list[Floats]:
     query, *documents = encodings
-    return [np.array([_score(query, document, weights)], np.float32) for document in documents]
+    return [
+        np.array([hybrid_score(query, document, weights)], np.float32) for document in documents
+    ]
 
 
-def _score(query: TextEncoding, document: TextEncoding, weights: HybridWeights) -> float:
+def hybrid_score(query: TextEncoding, document: TextEncoding, weights: HybridWeights) -> float:
     """Return Σ w s / Σ w over the products of the vectors and the mean over the query of MaxSim."""
     vectors = requested(query.multivector)
     total = weights.dense * float(np.dot(requested(query.pooled), requested(document.pooled)))
