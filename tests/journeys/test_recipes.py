@@ -124,6 +124,23 @@ def test_why_two_texts_are_alike(server, minilm_checkpoint, capsys):
     np.testing.assert_allclose(names["found"].pairs.sum(), one @ other, atol=1e-5)
 
 
+def test_why_one_document_is_above_another(server, minilm_checkpoint, capsys):
+    names = names_after(code_of("recipes", "Why is A above B?"), server)
+    contrast = names["contrast"]
+    theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")
+    texts = ["We refund orders within five days.", "Refunds are a topic of many letters.",
+             "We ship to Norway and Sweden."]  # fmt: skip
+    query, *documents = theirs.encode(["How long do refunds take?", *texts])
+    scores = np.array(documents) @ query
+    assert contrast.documents == tuple(np.argsort(-scores)[:2])
+    assert contrast.difference == pytest.approx(np.ptp(np.sort(scores)[1:]), abs=1e-5)
+    total = sum(row.difference for row in contrast.words) + contrast.other[0] - contrast.other[1]
+    assert total == pytest.approx(contrast.difference, abs=1e-6)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 3 + 2
+    assert lines[-1].startswith("without ")
+
+
 def test_sentence_transformers_vectors(server, minilm_checkpoint):
     names = names_after(code_of("coming-from", "sentence-transformers"), server)
     expected = SentenceTransformer(str(minilm_checkpoint), device="cpu").encode(names["texts"])

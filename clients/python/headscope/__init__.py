@@ -18,6 +18,7 @@ from headscope.explanation import Explanation, OccludedSpan, TokenMatch, WordPai
 from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
+from headscope.ranking import Contrast, RankedDocument, Ranking, WithoutWord, WordDifference
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
 from headscope.sending import Retries
@@ -31,6 +32,7 @@ __all__ = [
     "Alignment",
     "AsyncClient",
     "Client",
+    "Contrast",
     "DeadlineExceeded",
     "Difference",
     "Encoding",
@@ -49,6 +51,8 @@ __all__ = [
     "OccludedSpan",
     "Overloaded",
     "Rank",
+    "RankedDocument",
+    "Ranking",
     "Refused",
     "Reply",
     "Retries",
@@ -64,7 +68,9 @@ __all__ = [
     "Unavailable",
     "Verification",
     "Warnings",
+    "WithoutWord",
     "Word",
+    "WordDifference",
     "WordPair",
     "attention",
     "attentions",

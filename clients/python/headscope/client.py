@@ -20,6 +20,7 @@ from headscope import (
     calls,
     explanation,
     head_scores,
+    ranking,
     scoring,
     service_calls,
     task_calls,
@@ -69,6 +70,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     predict = method(task_calls.predict)
     rerank = method(task_calls.rerank)
     rank = method(scoring.rank)
+    explain_ranking = method(ranking.explain_ranking)
     score = method(scoring.score)
     embed_sparse = method(task_calls.embed_sparse)
     vocabulary = method(task_calls.vocabulary)

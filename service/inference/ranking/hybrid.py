@@ -72,7 +72,7 @@ class HybridScorer(Scorer):
     def _vectors(
         self, text: TokenizedText, output: Output, unseen: tuple[int, ...] = ()
     ) -> TextEncoding:
-        """Return the vectors of a text, without those of tokens that are left out."""
+        """Return the vectors of the tokens of a text that are not left out."""
         ids, scores = text.input_ids, requested(output.scores)
         if unseen:
             ids, scores = np.delete(ids, unseen), np.delete(scores, unseen, axis=0)

@@ -1,0 +1,226 @@
+"""Rankings of documents and their explanations: the call of `POST /rank`, and its result.
+
+Notation: D tokens of a document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.call import Call, CallFor
+from headscope.display import Shown, short
+from headscope.fields import ScoreWeights, TruncationFields
+from headscope.inputs import only_texts
+from headscope.joining import only
+from headscope.results import TokenizedText
+
+JSON_BYTES = 96
+"""Estimated bytes of a token with its share in JSON."""
+
+
+class RankingFields(TruncationFields, total=False):
+    """Fields of `POST /rank`."""
+
+    top_n: int | None
+    query_prompt_name: str | None
+    document_prompt_name: str | None
+    explain: Literal["none", "tokens", "contrast"]
+    compare: Sequence[int] | None
+    top_words: int | None
+    weights: ScoreWeights | None
+    backend: Literal["onnx", "torch"] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankedDocument(Shown):
+    """Document and its score; fields of shares are None unless `explain` is "tokens"."""
+
+    index: int
+    """Index of the document in the call."""
+    score: float
+    text: str
+    tokenized: TokenizedText | None = None
+    """Tokens of the document."""
+    shares: NDArray[np.float32] | None = None
+    """`[D]`, share of each token in the score; NaN for special tokens that stay, and for shares
+    that were not computed before the deadline."""
+    completeness_error: float | None = None
+    """|sum of the shares − score|; None if shares are missing."""
+    partial: bool = False
+    """Whether the deadline passed before all shares were computed."""
+    computed: int | None = None
+    """Number of computed shares."""
+
+    def _facts(self) -> list[str]:
+        return [f"index={self.index}", f"score={self.score:.4f}", short(self.text)]
+
+
+@dataclass(frozen=True)
+class WordDifference:
+    """Word of either of two documents, without regard to case."""
+
+    word: str
+    shares: tuple[float | None, float | None]
+    """Share of the word in each score; None if not computed."""
+    difference: float | None
+    """First share minus second share."""
+    spans: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+    """Occurrences in each document, in code points."""
+
+
+@dataclass(frozen=True)
+class WithoutWord:
+    """Score and rank that a document would have without a word; None if not computed."""
+
+    word: str
+    score: float | None
+    rank: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class Contrast(Shown):
+    """Difference of the scores of two documents, word by word."""
+
+    documents: tuple[int, int]
+    """Indices of the documents in the call."""
+    ranks: tuple[int, int]
+    difference: float
+    """First score minus second score."""
+    words: tuple[WordDifference, ...]
+    """Words by falling size of their difference."""
+    other: tuple[float, float]
+    """Sum of the shares of all tokens of no word."""
+    completeness_error: float | None
+    without: tuple[tuple[WithoutWord, ...], tuple[WithoutWord, ...]]
+    """Ranks of each document without each of its words with the largest shares."""
+    partial: bool
+    computed: tuple[int, int]
+    """Number of computed scores without a word."""
+
+    def _facts(self) -> list[str]:
+        words = [f"{row.word}={row.difference:+.3f}" for row in self.words[:3] if row.difference]
+        return [f"documents={self.documents}", f"difference={self.difference:+.4f}", *words]
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking(Shown):
+    """Documents in the order of their scores with a query."""
+
+    model: str
+    backend: str
+    scoring: str
+    """Name of the score, such as "cosine"."""
+    method: str | None
+    """Origin of the shares; None without an explanation."""
+    documents: tuple[RankedDocument, ...]
+    """The first `top_n` documents, the best first."""
+    contrast: Contrast | None
+
+    def _facts(self) -> list[str]:
+        return [f"scoring={self.scoring}", *map(repr, self.documents[:3])]
+
+
+def explain_ranking(
+    query: str, documents: Sequence[str], **fields: Unpack[RankingFields]
+) -> CallFor[Ranking]:
+    """Rank documents by the score of any model, and explain the ranking.
+
+    All documents go into one request, because ranks refer to all of them.
+
+    Args:
+        query: the query.
+        documents: 1 to 512 texts.
+        fields: further fields of `POST /rank`, such as `explain`.
+
+    Raises:
+        ValueError: there is no document.
+
+    """
+    checked = only_texts(documents)
+    if not checked:
+        raise ValueError("documents is empty: at least one document is needed")
+    return Call(
+        "/rank",
+        checked,
+        {**fields, "query": query},
+        read_ranking,
+        only,
+        name="documents",
+        shared=query,
+        weigh=lambda tokens, _: JSON_BYTES * tokens,
+        whole=True,
+    )
+
+
+def read_ranking(content: bytes, documents: Sequence[str]) -> Ranking:
+    """Parse the JSON reply of /rank."""
+    reply = json.loads(content)
+    model, backend = reply["model"], reply["backend"]
+    contrast = reply.get("contrast")
+    return Ranking(
+        model,
+        backend,
+        reply["scoring"],
+        reply.get("method"),
+        tuple(
+            _document(result, documents[result["index"]], model, backend)
+            for result in reply["results"]
+        ),
+        None if contrast is None else _contrast(contrast),
+    )
+
+
+def _document(result: dict[str, Any], text: str, model: str, backend: str) -> RankedDocument:
+    index, score = result["index"], float(result["score"])
+    if "shares" not in result:
+        return RankedDocument(index, score, text)
+    tokenized = TokenizedText(
+        model=model,
+        backend=backend,
+        texts=(text,),
+        tokens=result["tokens"],
+        token_ids=result["token_ids"],
+        segment_ids=[0] * len(result["tokens"]),
+        offsets=[(start, end) for start, end in result["offsets"]],
+        truncated=result["truncated"],
+    )
+    return RankedDocument(
+        *(index, score, text, tokenized, np.array(result["shares"], np.float32)),
+        *(result["completeness_error"], result["partial"], result["computed"]),
+    )
+
+
+def _contrast(fields: dict[str, Any]) -> Contrast:
+    (first, other), (one, two) = fields["without"], fields["other"]
+    return Contrast(
+        documents=_pair(fields["documents"]),
+        ranks=_pair(fields["ranks"]),
+        difference=fields["difference"],
+        words=tuple(_word(row) for row in fields["words"]),
+        other=(one, two),
+        completeness_error=fields["completeness_error"],
+        without=(_without(first), _without(other)),
+        partial=fields["partial"],
+        computed=_pair(fields["computed"]),
+    )
+
+
+def _word(row: dict[str, Any]) -> WordDifference:
+    (a, b), (first, other) = row["shares"], row["spans"]
+    spans = tuple(map(_pair, first)), tuple(map(_pair, other))
+    return WordDifference(row["word"], (a, b), row["difference"], spans)
+
+
+def _without(rows: Sequence[dict[str, Any]]) -> tuple[WithoutWord, ...]:
+    return tuple(WithoutWord(row["word"], row["score"], row["rank"]) for row in rows)
+
+
+def _pair(values: Sequence[int]) -> tuple[int, int]:
+    first, other = values
+    return first, other
