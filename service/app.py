@@ -16,9 +16,9 @@ from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.http import middleware
 from service.models.banner import banner
-from service.models.served import Models
 from service.models.start import build_state
 from service.models.state import ServiceState
+from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
@@ -71,9 +71,7 @@ def application(state: ServiceState) -> FastAPI:
         async with contextlib.AsyncExitStack() as stack:
             for observer in observers:
                 stack.callback(observer.close)
-            for model in state.models:
-                model.live_verification.open()
-                await stack.enter_async_context(model.watch.watching())
+            await stack.enter_async_context(state.control.running())
             await stack.enter_async_context(
                 releasing((state.bodies, state.replies), state.models.release_memory)
             )
@@ -81,13 +79,11 @@ def application(state: ServiceState) -> FastAPI:
                 answers: Answers = {
                     "ready": state.readiness.answer,
                     "refresh": state.refresh_metrics,
+                    "prepare": state.control.workers.answer_prepare,
                 }
                 await stack.enter_async_context(peers.answering(answers))
             yield
-            for model in state.models:
-                await model.live_verification.close()
-        finished = [model.inference.close() for model in state.models]
-        state.hangs = not all(finished)
+        state.hangs = not state.control.loader.close()
 
     app = middleware.Application(
         title="Headscope",

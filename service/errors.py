@@ -4,16 +4,19 @@
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
     ├── EmptyInputs              400     Empty        a list without a text
     ├── Unauthorized             401     Validation   with WWW-Authenticate
+    ├── Forbidden                403     Validation   the key may not change the served models
     ├── UnknownModel             404     Validation   none of several models has the name
     ├── RequestTimeout           408     Validation   the client sends too slowly
     ├── AnotherModel             409     Validation   another fingerprint than the expected one
+    ├── ModelBusy                409     Validation   another load or unload of the model runs
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── RequestTooLarge          413     Validation   its work would take too much memory
     ├── UnsupportedMediaType     415     Validation
     ├── MisdirectedRequest       421     Validation   for another host than the service's
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
-    │   └── InputTooLong         422     Tokenizer
+    │   ├── InputTooLong         422     Tokenizer
+    │   └── ModelNotLoadable     422     Backend      the model to load is damaged or invalid
     ├── NoTaskHead               424     Backend      the model lacks the required task head
     │   └── NoEmbeddings         424     Backend      the model does not compute vectors of texts
     ├── HeaderFieldsTooLarge     431     Validation
@@ -25,8 +28,10 @@
     │   └── NotVerified          501     Backend      this use of the artifact failed verification
     │       └── HeadsNotVerified 501     Backend      the failed use is `heads`
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
-    │   └── EngineOutOfMemory    503     Backend
-    └── EngineTimeout            504     Backend
+    │   ├── EngineOutOfMemory    503     Backend
+    │   └── ModelNotLoaded       503     Unhealthy    the model is being loaded, or cannot be
+    ├── EngineTimeout            504     Backend
+    └── InsufficientMemory       507     Backend      the model exceeds the memory budget
 
 The dialect of the route determines their form on the wire: see `service.api.dialects`.
 """
@@ -92,6 +97,12 @@ class Unauthorized(ServiceError):
         self.prompts = prompts
 
 
+class Forbidden(ServiceError):
+    """The request's key does not allow the operation."""
+
+    status, title, slug, error_type = 403, "Forbidden", "forbidden", "Validation"
+
+
 class UnknownModel(ServiceError):
     """The request names a model that is not served."""
 
@@ -109,6 +120,13 @@ class AnotherModel(ServiceError):
     """The model has another fingerprint than the request expects."""
 
     status, title, slug, error_type = 409, "Another model", "another-model", "Validation"
+
+
+class ModelBusy(ServiceError):
+    """Another load or unload of the same model is running."""
+
+    status, title, slug, error_type = 409, "Model busy", "model-busy", "Validation"
+    retryable = True
 
 
 class BodyTooLarge(ServiceError):
@@ -156,6 +174,12 @@ class InputTooLong(Unprocessable):
     """A text has more tokens or characters than the limit."""
 
     title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
+
+
+class ModelNotLoadable(Unprocessable):
+    """The model to load cannot be opened or started, or failed its golden texts."""
+
+    title, slug, error_type = "Model not loadable", "model-not-loadable", "Backend"
 
 
 class NoTaskHead(ServiceError):
@@ -230,8 +254,38 @@ class EngineOutOfMemory(EngineUnavailable):
     title, slug, error_type = "Out of memory", "out-of-memory", "Backend"
 
 
+class ModelNotLoaded(EngineUnavailable):
+    """The requested model is not loaded now."""
+
+    title, slug = "Model not loaded", "model-not-loaded"
+
+    def __init__(
+        self,
+        model: str,
+        why: str = "is not loaded",
+        *,
+        retry_after_seconds: int = 1,
+    ) -> None:
+        """Initialise with the model.
+
+        Args:
+            model: name of the model, or NAME@VERSION.
+            why: state of the model, which follows its name in the message.
+            retry_after_seconds: seconds after which the client should retry.
+
+        """
+        super().__init__(f"{model} {why}", retry_after_seconds=retry_after_seconds)
+        self.model = model
+
+
 class EngineTimeout(ServiceError):
     """The engine did not answer in time."""
 
     status, title, slug, error_type = 504, "Engine timed out", "engine-timeout", "Backend"
     retryable = True
+
+
+class InsufficientMemory(ServiceError):
+    """The model to load does not fit into the memory budget."""
+
+    status, title, slug, error_type = 507, "Insufficient memory", "insufficient-memory", "Backend"

@@ -76,7 +76,7 @@ def test_routes():
         for method in route.methods - {"HEAD"}
     }
     pages = read("docs/api.md") + read("docs/dialects.md")
-    named = set(re.findall(r"((?:GET|POST) /[a-z0-9/._{}]*)", pages))
+    named = set(re.findall(r"((?:GET|POST|PUT|DELETE) /[a-z0-9/._{}]*)", pages))
     assert named == served | {"GET /docs", "GET /openapi.json"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -25,7 +27,8 @@ from model.sources.pooling import (
     with_pooling,
 )
 from model.sources.recognition import check_recognised
-from service.settings import Settings
+from service.artifacts.repository import Source
+from service.settings import Settings, export_environment
 from service.settings.served import artifact_of, checkpoint_of
 from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
@@ -72,6 +75,51 @@ def open_artifact(
     checkpoint = find_checkpoint(settings, progress)
     artifact = export_once(settings, checkpoint, precision, progress)
     return report_limits(check_verified(artifact, settings), progress)
+
+
+def open_source(
+    settings: Settings,
+    source: Source,
+    progress: Progress = lambda _: None,
+    *,
+    in_child: bool = False,
+) -> Artifact:
+    """Open a version of a model repository; a checkpoint's export comes from the cache.
+
+    Args:
+        settings: settings of the exports.
+        source: version to open.
+        progress: function called with a line at each step of an export.
+        in_child: whether a process of its own exports a checkpoint that the cache does not have, so
+            that neither PyTorch nor its memory comes into a service.
+
+    Raises:
+        ModelError, ValueError: as for `open_artifact`; or the export's process failed.
+
+    """
+    chosen: dict[str, tuple[object, ...]] = {"model": (), "artifact": (source.folder,)}
+    if source.kind == "checkpoint":
+        chosen = {"model": (str(source.folder),), "artifact": ()}
+    single = settings.model_copy(update=chosen)
+    if source.kind == "checkpoint" and in_child:
+        export_in_child(single)
+    return open_artifact(single, progress)
+
+
+def export_in_child(settings: Settings) -> None:
+    """Export a checkpoint into the cache in a process of its own, unless the cache has it.
+
+    Raises:
+        ArtifactError: the export failed; the message is its last line.
+
+    """
+    command = [sys.executable, "-P", "-m", "service", "export", "--model", checkpoint_of(settings)]
+    command += ["--precision", settings.precision]
+    done = subprocess.run(  # noqa: S603 - our own command
+        command, env=export_environment(settings), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ArtifactError((done.stderr.strip() or "the export failed").splitlines()[-1])
 
 
 def report_limits(artifact: Artifact, progress: Progress) -> Artifact:

@@ -24,6 +24,8 @@ PATIENT = Retries(
     incomplete=True,
 )
 """Retries of a run that lasts for hours, whose service may restart, also behind a proxy."""
+ONCE = Retries(count=0)
+"""Retries of a command of a person, who sees its error at once."""
 REQUEST_SECONDS = 24 * 3600.0
 """Timeout of a request; its retries end much earlier."""
 SAFETENSORS = "application/vnd.safetensors"

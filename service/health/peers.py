@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-Question = Literal["ready", "refresh"]
-Answers = Mapping[Question, Callable[[], Awaitable[str]]]
+Question = Literal["ready", "refresh", "prepare"]
+Answers = Mapping[Question, Callable[[str], Awaitable[str]]]
+"""Functions that answer the text of a question in one line."""
 SILENT = "it does not answer"
 
 
@@ -32,20 +33,23 @@ class Peers:
         """Answer the queries of other workers while the block runs."""
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            question = (await reader.readline()).decode().strip()
+            line = (await reader.readline()).decode().rstrip("\n")
+            question, _, text = line.partition(" ")
             for name, answer_of in answers.items():
                 if name == question:
-                    writer.write((await answer_of()).encode() + b"\n")
+                    answered = " ".join((await answer_of(text)).splitlines())
+                    writer.write(answered.encode() + b"\n")
             writer.close()
 
         self._own.unlink(missing_ok=True)  # left by a killed worker
         async with await asyncio.start_unix_server(answer, self._own):
             yield
 
-    async def ask(self, question: Question, seconds: float) -> dict[int, str]:
+    async def ask(self, question: Question, seconds: float, text: str = "") -> dict[int, str]:
         """Return the answer of every other running worker by index; `SILENT` after a timeout."""
+        line = f"{question} {text}\n".encode()
         answers = await asyncio.gather(
-            *(self._ask(path, question, seconds) for path in self._others.values())
+            *(self._ask(path, line, seconds) for path in self._others.values())
         )
         by_index = zip(self._others, answers, strict=True)
         return {index: answer for index, answer in by_index if answer is not None}
@@ -54,12 +58,12 @@ class Peers:
         return self.folder / f"worker-{index}.sock"
 
     @staticmethod
-    async def _ask(path: Path, question: Question, seconds: float) -> str | None:
+    async def _ask(path: Path, line: bytes, seconds: float) -> str | None:
         try:
             async with asyncio.timeout(seconds):
                 reader, writer = await asyncio.open_unix_connection(path)
                 try:
-                    writer.write(f"{question}\n".encode())
+                    writer.write(line)
                     answer = await reader.readline()
                 finally:
                     writer.close()

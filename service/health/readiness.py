@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -90,11 +90,13 @@ class ModelReadiness:
 class Readiness:
     """Readiness of all models, in this process and in all workers of a service."""
 
-    def __init__(self, models: Mapping[str, ModelReadiness], peers: Peers | None) -> None:
+    def __init__(
+        self, models: Callable[[], Mapping[str, ModelReadiness]], peers: Peers | None
+    ) -> None:
         """Set up the check.
 
         Args:
-            models: readiness of each model, by name.
+            models: function that returns the readiness of each loaded model, by name.
             peers: other workers of the service, if any.
 
         """
@@ -108,7 +110,7 @@ class Readiness:
         """Reason for which this process is not ready, as known without a probe; or empty."""
         if self.draining:
             return "the service is stopping"
-        failures = (model.known_failure for model in self._models.values())
+        failures = (model.known_failure for model in self._models().values())
         return next(filter(None, failures), "")
 
     async def check(self) -> str:
@@ -128,7 +130,7 @@ class Readiness:
                     raise EngineUnavailable(f"worker {index}: {answer}", retry_after_seconds=5)
         return degraded
 
-    async def answer(self) -> str:
+    async def answer(self, _: str = "") -> str:
         """Return this worker's answer to the others: empty, the stand-in's reason, or a failure."""
         try:
             degraded = await self.check_process()
@@ -140,11 +142,11 @@ class Readiness:
         """Check this process alone, as `check` does; messages name each of several models."""
         if self.draining:
             raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
-        first, *others = self._models.values()
-        if not others:
-            return await first.check()
-        results = await asyncio.gather(*map(_result, self._models.values()))
-        named = list(zip(self._models, results, strict=True))
+        models = self._models()
+        if len(models) == 1:
+            return await next(iter(models.values())).check()
+        results = await asyncio.gather(*map(_result, models.values()))
+        named = list(zip(models, results, strict=True))
         if failed := [f"{name}: {failure}" for name, (failure, _) in named if failure]:
             raise EngineUnavailable("; ".join(failed), retry_after_seconds=5)
         return "; ".join(f"{name}: {degraded}" for name, (_, degraded) in named if degraded)

@@ -43,7 +43,8 @@ class Admission:
         if self._metrics_port and scope["server"][1] == self._metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")
-        elif self._keys:
+            return
+        if self._keys:
             context.client = context.key = self._keys.check(scope)
-        elif scope.get("client"):
+        if not context.key and scope.get("client"):
             context.client = str(scope["client"][0])

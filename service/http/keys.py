@@ -11,6 +11,8 @@ from service.errors import Unauthorized
 from service.http.key_file import KeyFile, digest_of
 from service.telemetry.probe_paths import PROBE_PATHS
 
+ADMIN = "admin key"
+"""Start of the names of keys that may change the served models."""
 PAGE_FOLDER = "/dashboard/"
 MAX_HEADER_BYTES = 4096
 """Maximum bytes of an Authorization header; a longer one has no key."""
@@ -19,28 +21,31 @@ MAX_HEADER_BYTES = 4096
 class ApiKeys:
     """Valid keys, stored as digests."""
 
-    def __init__(self, keys: str | None, file: KeyFile | None = None) -> None:
+    def __init__(
+        self, keys: str | None, file: KeyFile | None = None, admin: str | None = None
+    ) -> None:
         """Store a digest of each key.
 
         Args:
             keys: keys, separated by commas, with the names `key 0`, `key 1` and so on.
             file: file of further keys, which have names.
+            admin: keys that may change the served models, named `admin key 0` and so on. They
+                alone do not make other requests need a key.
 
         """
-        given = [] if keys is None else keys.split(",")
-        digests = [digest_of(key.strip().encode()) for key in given]
-        self._given = {digest: f"key {n}" for n, digest in reversed([*enumerate(digests)])}
+        self._given = {**_named("key", keys), **_named(ADMIN, admin)}
         self._file = file
+        self._needed = keys is not None or file is not None
 
     def check(self, scope: Scope) -> str:
-        """Return the name of a request's key; empty for paths that need no key.
+        """Return the name of a request's key; empty without one where none is needed.
 
         Raises:
             Unauthorized: the path needs a key, and the request has no known key.
 
         """
         name = self._name(scope)
-        if not name and scope["path"] not in PROBE_PATHS and not _is_page(scope):
+        if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
             scripted = any(header == b"x-requested-with" for header, _ in scope["headers"])
             raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=not scripted)
         return name
@@ -53,6 +58,13 @@ class ApiKeys:
         digest = digest_of(_key(values[0]))
         named = self._file.names if self._file else {}
         return self._given.get(digest) or named.get(digest, "")
+
+
+def _named(kind: str, keys: str | None) -> dict[bytes, str]:
+    """Return the name of each key by its digest."""
+    given = [] if keys is None else keys.split(",")
+    digests = [digest_of(key.strip().encode()) for key in given]
+    return {digest: f"{kind} {n}" for n, digest in reversed([*enumerate(digests)])}
 
 
 def _is_page(scope: Scope) -> bool:

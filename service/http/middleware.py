@@ -86,7 +86,8 @@ def install(
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     hosts = allowed_hosts(settings.allowed_hosts, settings.host)
     file = KeyFile(settings.keys_file) if settings.keys_file else None
-    keys = ApiKeys(settings.api_keys, file) if settings.api_keys or file else None
+    given = settings.api_keys, file, settings.admin_keys
+    keys = ApiKeys(*given) if any(given) else None
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
@@ -78,6 +78,8 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
+        self.sample: Callable[[Input, Options, Caller], None] | None = None
+        """Function called with the first text of each request; see `service.models.shadow`."""
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
         self._allow_unverified = allow_unverified
@@ -114,6 +116,8 @@ class Inference:
         """
         if lane == "attention":
             self.require(HeadMaps, GraphMaps)
+        if self.sample:
+            self.sample(inputs[0], options, caller)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         demand = self.request_tokenizer.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)

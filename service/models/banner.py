@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.models.served import Models
+from service.models.table import Models
 from service.settings import Settings
 from service.system.distribution import version
 

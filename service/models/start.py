@@ -6,17 +6,21 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from model.runtimes.capabilities import HeadMaps, declared
 from service.artifacts.footprint import footprint, report, shortage, torch_footprint
+from service.artifacts.opening import open_source
 from service.artifacts.precision import precision_note
+from service.artifacts.repository import FIRST_VERSION, Repository, Source, Target
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
+from service.errors import UnknownModel
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.peers import Peers
@@ -28,10 +32,15 @@ from service.inference.tokenization.cl100k import Cl100k
 from service.inference.tokenization.request_tokenizer import CHARACTERS_PER_TOKEN, RequestLimits
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from service.measuring.batches import maps_of, measured_batches, measured_cost, texts_of
+from service.models.control import ModelControl
+from service.models.loading import ModelLoader, Steps
+from service.models.memory import MemoryBudget
 from service.models.names import aliases_of, names_of
-from service.models.served import Models, ServedModel
+from service.models.served import ServedModel
 from service.models.state import ServiceState
+from service.models.table import Models
 from service.models.twins import twins_of
+from service.models.workers import Workers
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
 from service.system import machine
@@ -61,12 +70,12 @@ class Shared:
 
 
 def start_model(
-    name: str, artifact: Artifact, shared: Shared, engine: Engine | None = None
+    source: Source, artifact: Artifact, shared: Shared, engine: Engine | None = None
 ) -> ServedModel:
     """Start the engine of a model, and return the model.
 
     Args:
-        name: name of the model.
+        source: name and version of the model.
         artifact: artifact of the model.
         shared: dependencies that all models share.
         engine: engine that computes; the engine of the settings if None.
@@ -78,7 +87,8 @@ def start_model(
         ValueError: `--max-length` exceeds the model's positions.
 
     """
-    settings, metrics, manifest = shared.settings, shared.metrics.of_model(name), artifact.manifest
+    settings, name, manifest = shared.settings, source.name, artifact.manifest
+    metrics = shared.metrics.of_model(name)
     if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
         check_installed(artifact)
     label = f"{name}: " if shared.several else ""
@@ -106,6 +116,7 @@ def start_model(
     readiness = ModelReadiness(engines, live_verification, manifest.state_layers[0])
     return ServedModel(
         name=name,
+        version=source.version,
         artifact=artifact,
         inference=Inference(
             artifact,
@@ -238,8 +249,8 @@ def build_state(
     count = len(artifacts) - len(settings.heads_from)
     names = names_of(artifacts[:count], settings.served_model_name)
     aliases = aliases_of(settings.alias, names)
-    models = dict(zip(names, artifacts[:count], strict=True))
-    twins = twins_of(models, artifacts[count:], settings)
+    named = dict(zip(names, artifacts[:count], strict=True))
+    twins = twins_of(named, artifacts[count:], settings)
     names += twins.names
     for artifact in artifacts:
         token_limits(settings, artifact)  # before anything is loaded
@@ -250,19 +261,45 @@ def build_state(
     metrics.service.limited(settings)
 
     failures: list[str] = []
-    several, hosts = len(names) > 1, torch_hosts(settings)
+    several, hosts = len(names) > 1 or settings.models is not None, torch_hosts(settings)
     shared = Shared(settings, metrics, failures.append, several, hosts, idle)
+    fixed = [
+        Source(name, FIRST_VERSION, artifact.folder)
+        for name, artifact in zip(names, artifacts, strict=True)
+    ]
+    repository = Repository(settings.models, tuple(fixed[:count]))
+    pinned = pinned_sources(settings, repository)
+    budget = MemoryBudget(settings.memory_budget, lambda one: footprint(one, settings).total)
     with contextlib.ExitStack() as started:
-        served = []
-        for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):
-            engine = engines[number] if engines else None
-            served.append(start_model(name, artifact, shared, engine))
+        served: list[ServedModel] = []
+
+        def add(source: Source, artifact: Artifact, engine: Engine | None) -> None:
+            budget.to_evict(artifact, served, ())
+            served.append(start_model(source, artifact, shared, engine))
             started.callback(served[-1].inference.close)
+
+        for number, (source, artifact) in enumerate(zip(fixed, artifacts, strict=True)):
+            add(source, artifact, engines[number] if engines else None)
+        for source in pinned:
+            add(source, open_source(settings, source), None)
         started.pop_all()
+    models = Models(served, aliases, twins.of_models)
+    steps = Steps(
+        partial(open_source, settings, in_child=True),
+        lambda source, artifact: start_model(source, artifact, shared),
+    )
     return ServiceState(
         settings=settings,
-        models=Models(served, aliases, twins.of_models),
-        readiness=Readiness({model.name: model.readiness for model in served}, peers),
+        models=models,
+        control=ModelControl(
+            models,
+            repository,
+            ModelLoader(models, steps, budget),
+            Workers(peers),
+            frozenset(source.name for source in [*fixed, *pinned]),
+            on_demand=settings.on_demand,
+        ),
+        readiness=Readiness(models.readiness, peers),
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
         replies=ByteBudget(settings.max_bytes_in_flight),
@@ -270,6 +307,31 @@ def build_state(
         failures=failures,
         cl100k=cl100k,
     )
+
+
+def pinned_sources(settings: Settings, repository: Repository) -> list[Source]:
+    """Return the models of the repository that are loaded at the start.
+
+    Raises:
+        ValueError: the folder cannot be read, or a pinned model is not in it.
+
+    """
+    if settings.models is None:
+        if settings.pinned:
+            raise ValueError("--pinned names models of a repository: give its folder by --models")
+        return []
+    try:
+        sources = repository.sources()
+        pinned = [repository.find(Target.parse(name)) for name in settings.pinned]
+    except (OSError, UnknownModel) as error:
+        wanted = f" and --pinned {', '.join(settings.pinned)}" if settings.pinned else ""
+        raise ValueError(f"--models {settings.models}{wanted}: {error}") from None
+    if not sources:
+        raise ValueError(
+            f"--models {settings.models} holds no model: give a folder with an artifact or a "
+            "checkpoint in NAME or NAME/VERSION"
+        )
+    return pinned
 
 
 def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:

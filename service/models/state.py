@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from service.health.peers import Peers
 from service.health.readiness import Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
-from service.models.served import Models
+from service.models.control import ModelControl
+from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
@@ -25,6 +27,8 @@ class ServiceState:
 
     settings: Settings
     models: Models
+    control: ModelControl
+    """Loading, swapping and unloading of models."""
     readiness: Readiness
     metrics: Metrics
     bodies: ByteBudget
@@ -44,12 +48,15 @@ class ServiceState:
     connections: list[Sized] = field(default_factory=list)
     """Open connections of each server of the application, which adds its own."""
 
-    async def refresh_metrics(self) -> str:
+    async def refresh_metrics(self, _: str = "") -> str:
         """Update the metrics that are sampled instead of counted; return an empty text."""
+        tokens, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for model in self.models:
-            metrics, texts = self.metrics.of_model(model.name), model.queued_texts
-            for lane, tokens in model.queued_tokens.items():
-                metrics.queued(lane, tokens, texts[lane])
+            for lane, count in model.queued_tokens.items():
+                tokens[model.name, lane] += count
+                texts[model.name, lane] += model.queued_texts[lane]
+        for (name, lane), count in tokens.items():
+            self.metrics.of_model(name).queued(lane, count, texts[name, lane])
         service = self.metrics.service
         service.ready.set(not self.readiness.known_failure)
         service.connections.set(sum(map(len, self.connections)))

@@ -1,4 +1,5 @@
 """Settings of an operator, read once and passed on as plain values."""
 
 from service.settings.schema import Settings as Settings
+from service.settings.schema import export_environment as export_environment
 from service.settings.schema import worker_environment as worker_environment

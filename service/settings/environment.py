@@ -24,7 +24,7 @@ SERVICE_LINK = (
 )
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 _SERVED = {"model", "artifact"}
-_LISTED = {*_SERVED, "served_model_name", "alias", "heads_from"}
+_LISTED = {*_SERVED, "served_model_name", "alias", "heads_from", "pinned"}
 
 
 def listed(value: object) -> object:

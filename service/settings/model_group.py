@@ -67,6 +67,27 @@ class ModelSettings(BaseSettings):
         description="An fp32 artifact of a served checkpoint: it answers the requests for heads "
         "that the served precision failed verification for.",
     )
+    models: Annotated[Path | None, Shown(Group.MODEL, "FOLDER", "none")] = Field(
+        None,
+        description="Model repository: a folder of artifacts and checkpoints by name, with "
+        "versions as subfolders. Each is loaded by its first request.",
+    )
+    pinned: Annotated[
+        tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME[@VERSION]", "none")
+    ] = Field(
+        default_factory=tuple,
+        description="Model of the repository to load at the start and to keep; repeat the flag for "
+        "several.",
+    )
+    on_demand: Annotated[bool, Shown(Group.MODEL)] = Field(
+        True, description="Load a model of the repository by its first request."
+    )
+    memory_budget: Annotated[int | None, Shown(Group.MODEL, "BYTES", "no limit")] = Field(
+        None,
+        gt=0,
+        description="Maximum memory of all loaded models of a worker. The least recently used "
+        "model that is not pinned makes room for another.",
+    )
     precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
         "fp32", description="Precision of the export; `auto` measures and chooses the fastest here."
     )

@@ -34,6 +34,16 @@ def worker_environment(metrics_folder: Path) -> dict[str, str]:
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
 
 
+def export_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of an export in a process of its own, with the service's settings."""
+    return {
+        **os.environ,
+        "HEADSCOPE_CACHE_FOLDER": str(settings.cache_folder),
+        "HEADSCOPE_HUB_ENDPOINT": settings.hub_endpoint,
+        "HEADSCOPE_PICKLE": str(settings.pickle),
+    }
+
+
 class Settings(ModelSettings):
     """Settings of an operator."""
 
@@ -85,6 +95,14 @@ class Settings(ModelSettings):
         repr=False,
         description="API keys, separated by commas; every request needs one. Prefer the "
         "environment variable to the flag.",
+    )
+    admin_keys: Annotated[
+        str | None, AfterValidator(keys_to_send), Shown(Group.SECURITY, "KEYS", "none")
+    ] = Field(
+        None,
+        repr=False,
+        description="API keys, separated by commas, with which models are loaded, swapped and "
+        "unloaded; without one, that is off. Prefer the environment variable to the flag.",
     )
     keys_file: Annotated[Path | None, Shown(Group.SECURITY, "FILE", "none")] = Field(
         None,

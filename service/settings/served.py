@@ -10,8 +10,12 @@ from service.settings import Settings
 
 
 def served(settings: Settings) -> tuple[str | Path, ...]:
-    """Return the full names of models, then the folders of artifacts, in order."""
-    return (*map(full_name, settings.model), *settings.artifact) or (DEFAULT_MODEL,)
+    """Return the full names of models, then the folders of artifacts, in order.
+
+    With a model repository and neither of them, it is empty; otherwise the default model.
+    """
+    given: tuple[str | Path, ...] = (*map(full_name, settings.model), *settings.artifact)
+    return given or (() if settings.models else (DEFAULT_MODEL,))
 
 
 def each(settings: Settings) -> list[Settings]:

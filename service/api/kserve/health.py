@@ -14,7 +14,7 @@ from service.api.wire.route import service_of
 from service.errors import EngineUnavailable, ServiceError
 from service.system.distribution import version
 
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "model_repository")
 """Supported extensions of the protocol, by Triton's names."""
 
 router = APIRouter(prefix="/v2", tags=["kserve"])

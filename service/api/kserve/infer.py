@@ -14,7 +14,7 @@ from starlette.responses import Response
 from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
-from service.api.kserve.models import MODEL, VERSION, VERSIONED, model_of_path
+from service.api.kserve.models import MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
     Output,
     OutputName,
@@ -123,7 +123,7 @@ class Answering:
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
-    chosen = model_of_path(request, model)
+    chosen = await model_of_path(request, model)
     asked = await read_request(request, service_of(request).settings.max_client_batch_size)
     engine = asked.request.parameters.backend
     return await answered(request, chosen, model, lambda: _infer(request, asked), engine)
@@ -138,7 +138,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
-    names: dict[str, object] = {"model_name": chosen.name, "model_version": VERSION}
+    names: dict[str, object] = {"model_name": chosen.name, "model_version": chosen.version}
     if body.id is not None:
         names = {"id": body.id, **names}
     if counts := prepared.timings.warnings.counts():

@@ -17,11 +17,13 @@ from service.api.wire.expected_model import check_expected
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import (
     answered_by,
+    chosen_model,
     context_of,
     fingerprint_of,
     name_model,
     service_of,
 )
+from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
 from service.models.served import ServedModel
 
@@ -29,8 +31,6 @@ MODEL = f"/v2/models/{MODEL_PARAMETER}"
 VERSIONED = MODEL + "/versions/{version}"
 """Path with a version. Its decorator comes last, so that it is registered before `MODEL`, which
 matches any path."""
-VERSION = "1"
-"""Only version of every model; another artifact is another model."""
 PLATFORMS = {"openvino": "openvino", "pytorch": "pytorch_libtorch"}
 """Runtime → Triton's name of its platform; other runtimes use ONNX Runtime."""
 NOT_METADATA = {
@@ -66,8 +66,8 @@ class ModelMetadata(BaseModel):
 @router.get(VERSIONED + "/ready", include_in_schema=False)
 async def ready(request: Request, model: str) -> Response:
     """Return 200 if the model computes a real request in this process."""
-    chosen = model_of_path(request, model)
     with not_ready_errors():
+        chosen = loaded_model(request, model)
         if service_of(request).readiness.draining:
             raise EngineUnavailable("the service is stopping")
         await chosen.readiness.check()
@@ -81,23 +81,46 @@ async def metadata(request: Request, model: str) -> Response:
     for ending, status in NOT_METADATA.items():
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
-    chosen = model_of_path(request, model)
+    chosen = loaded_model(request, model)
     return _named(JSONResponse(describe(chosen).model_dump()), request, chosen)
 
 
-def model_of_path(request: Request, name: str) -> ServedModel:
+async def model_of_path(request: Request, name: str) -> ServedModel:
+    """Return the model that a path names, loading it first if it is loaded on demand.
+
+    Raises:
+        InvalidRequest: the path has no name.
+        UnknownModel: the name or the version is unknown.
+        ModelNotLoaded: the model cannot be loaded by the request's deadline.
+
+    """
+    return _noted(request, await chosen_model(request, _asked(request, name)))
+
+
+def loaded_model(request: Request, name: str) -> ServedModel:
     """Return the model that a path names; a single served model answers to every name.
 
     Raises:
         InvalidRequest: the path has no name.
         UnknownModel: the name or the version is unknown.
+        ModelNotLoaded: the model is not loaded now.
 
     """
+    models, request_id = service_of(request).models, context_of(request).request_id
+    return _noted(request, models.named(_asked(request, name), request_id))
+
+
+def _asked(request: Request, name: str) -> str:
     if not name:
         raise InvalidRequest("the path names no model: /v2/models/NAME")
-    if request.path_params.get("version", VERSION) != VERSION:
-        raise UnknownModel(f"unknown version; every model has only version {VERSION}")
-    model = service_of(request).models.named(name)
+    version = request.path_params.get("version")
+    return str(Target(name, version)) if version else name
+
+
+def _noted(request: Request, model: ServedModel) -> ServedModel:
+    version = request.path_params.get("version")
+    if version not in (None, model.version):
+        raise UnknownModel(f"{model.name} is served in version {model.version} only")
     answered_by(request, model)
     return model
 
@@ -113,7 +136,7 @@ def describe(model: ServedModel) -> ModelMetadata:
     ]
     return ModelMetadata(
         name=model.name,
-        versions=[VERSION],
+        versions=[model.version],
         platform=PLATFORMS.get(inference.manifest.runtime, "onnxruntime_onnx"),
         inputs=[TensorMetadata(name=INPUT, datatype="BYTES", shape=[-1])],
         outputs=[

@@ -1,6 +1,6 @@
 """Native dialect: /encode, /attention and its scores, /explain, /rank, /align and /verify."""
 
-from service.api.native import align, attention, encode, explain, rank, verify
+from service.api.native import align, attention, encode, explain, models, rank, verify
 
 ROUTERS = (
     encode.router,
@@ -9,4 +9,5 @@ ROUTERS = (
     rank.router,
     align.router,
     verify.router,
+    models.router,
 )

@@ -17,6 +17,7 @@ from service.api.wire.expected_model import check_expected
 from service.api.wire.reserved import reserve
 from service.api.wire.route import (
     answered_by,
+    chosen_model,
     context_of,
     fingerprint_of,
     name_model,
@@ -61,7 +62,7 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     vocabulary.
     """
     state = service_of(request)
-    model = state.models.supporting(query.model, _check_sparse)
+    model = await chosen_model(request, query.model, _check_sparse)
     answered_by(request, model)
     check_expected(context_of(request).headers, fingerprint_of(request))
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'

@@ -31,12 +31,13 @@ from service.api.wire.expected_model import check_expected
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
-from service.errors import HeadsNotVerified, Unprocessable
+from service.errors import HeadsNotVerified, ModelNotLoaded, Unprocessable
 from service.http.turns import TURN_BYTES, Turns, part_of
 from service.inference.core import Inference
 from service.inference.timings import Timings
-from service.models.served import Models, ServedModel
+from service.models.served import ServedModel
 from service.models.state import ServiceState
+from service.models.table import Models
 from service.request_context import ErrorForm, RequestContext
 from service.scheduler.submission import Caller
 
@@ -105,7 +106,7 @@ class JsonRoute(APIRoute):
             schema = schema_of(content, schemas)
             context.error_form = schema.error_form
             body = validated(schema, content)
-            model = service_of(request).models.supporting(body.model, body.check_model)
+            model = await chosen_model(request, body.model, body.check_model)
             engine: str | None = getattr(body, "backend", None)
             return await answered(
                 *(request, model, body.model),
@@ -171,6 +172,30 @@ async def body_of(request: Request) -> bytes:
     """Return the body of a request, which can be read once: nobody keeps its bytes."""
     body: bytes = (await request.receive())["body"]
     return body
+
+
+async def chosen_model(
+    request: Request, name: str | None, check: Callable[[Inference], object] = lambda _: None
+) -> ServedModel:
+    """Return the model that a request names, loading it first if it is loaded on demand.
+
+    Args:
+        request: HTTP request; an alias with shares chooses by its id.
+        name: name, alias or NAME@VERSION; None is the first model that passes the check.
+        check: raises `NoTaskHead` if a model does not support the request.
+
+    Raises:
+        ModelNotLoaded: the model cannot be loaded by the request's deadline.
+        UnknownModel: there are several models, and none has the name.
+        ServiceError: the model cannot be loaded.
+
+    """
+    state, request_id = service_of(request), context_of(request).request_id
+    while True:
+        try:
+            return state.models.supporting(name, check, request_id)
+        except ModelNotLoaded as missing:
+            await state.control.obtain(missing, deadline_of(request))
 
 
 async def answered(
@@ -259,11 +284,16 @@ def model_of(request: Request) -> ServedModel:
 
 
 def answered_by(request: Request, model: ServedModel, engine: str | None = None) -> None:
-    """Note the model that answers a request; the reply, also an error, has its fingerprint.
+    """Note the model that answers a request, and keep it in memory until the reply is sent.
+
+    The reply, also an error, has the model's fingerprint.
 
     The fingerprint is that of the engine that takes the request's tasks; see `caller_of`.
     """
     context = context_of(request)
+    if context.model is not model:
+        model.uses.begin()
+        context.reservation.on_release(model.uses.end)
     context.model = model
     context.fingerprint = model.fingerprint_header(engine)
 
@@ -281,10 +311,10 @@ def name_model(response: Response, models: Models, asked: str | None, model: Ser
         response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 
 
-def caller_of(request: Request) -> Caller:
-    """Return the client and the deadline by which the reply must begin.
+def deadline_of(request: Request) -> float:
+    """Return the `time.monotonic()` by which the reply must begin.
 
-    The deadline is the setting's, or an earlier one that `x-request-timeout-ms` requests.
+    It is the setting's, or an earlier one that `x-request-timeout-ms` requests.
 
     Raises:
         Unprocessable: the header is not a whole number of milliseconds.
@@ -298,6 +328,17 @@ def caller_of(request: Request) -> Caller:
             name = TIMEOUT_HEADER.decode()
             raise Unprocessable(f"{name} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
+    return context.received + seconds
+
+
+def caller_of(request: Request) -> Caller:
+    """Return the client and the deadline by which the reply must begin.
+
+    Raises:
+        Unprocessable: as for `deadline_of`.
+
+    """
+    context = context_of(request)
 
     def submitted_to(engine: str) -> None:
         context.fingerprint = own = model_of(request).fingerprint_header(engine)
@@ -305,7 +346,7 @@ def caller_of(request: Request) -> Caller:
 
     return Caller(
         context.client,
-        context.received + seconds,
+        deadline_of(request),
         submitted_to=submitted_to,
         reservation=context.reservation,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,3 +103,30 @@ def test_a_limit_is_held_against_each_models_positions(artifact: Artifact) -> No
     short = variant(artifact, "short", 8, config=positions)
     with pytest.raises(ValueError, match=r"--max-length 17 is more than .*'s 16 of short"):
         create_app(Settings(engine="fake", max_length=17), [artifact, short])
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "says"),
+    [
+        ([], {}, "holds no model"),
+        (["a/manifest.json"], {"pinned": ("b",)}, "--pinned b: the repository has no such model"),
+        (["a/manifest.json"], {"pinned": ("a@2",)}, "a has no such version"),
+        (None, {}, "is not a folder"),
+    ],
+)
+def test_a_repository_that_cannot_be_served(
+    tmp_path: Path, files: list[str] | None, settings: dict[str, Any], says: str
+) -> None:
+    root = tmp_path / "models"
+    for name in files or []:
+        (root / name).parent.mkdir(parents=True)
+        (root / name).touch()
+    if files is not None:
+        root.mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        create_app(Settings(engine="fake", models=root, **settings), [])
+
+
+def test_pinned_models_need_a_repository() -> None:
+    with pytest.raises(ValueError, match="give its folder by --models"):
+        create_app(Settings(engine="fake", pinned=("a",)), [])

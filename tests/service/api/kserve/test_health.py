@@ -21,7 +21,7 @@ async def test_probes_and_metadata(artifact: Artifact) -> None:
         refused = await client.get("/v2")
         assert (refused.status_code, refused.json().keys()) == (401, {"error"})
         server = (await client.get("/v2", headers={"authorization": "Bearer k"})).json()
-        extensions = ["binary_tensor_data"]
+        extensions = ["binary_tensor_data", "model_repository"]
         assert server == {"name": "headscope", "version": version(), "extensions": extensions}
         state_of(client.app).readiness.draining = True
         assert (await client.get("/v2/health/live")).status_code == 200

@@ -17,7 +17,7 @@ async def test_every_route_of_a_model_documents_its_headers(client: httpx.AsyncC
     replies = {
         path: operations["post"]["responses"]["200"]
         for path, operations in document["paths"].items()
-        if "requestBody" in operations.get("post", {})
+        if "requestBody" in operations.get("post", {}) and "/repository/" not in path
     }
     assert len(replies) > 20
     for path, reply in replies.items():

@@ -1,0 +1,135 @@
+"""KServe's model repository extension: index, load and unload.
+
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from service.api.kserve.errors import ERRORS, KServeError
+from service.api.native.models import SHADOW_SECONDS, SHADOW_TEXTS
+from service.api.wire.admin import admin_errors, documented_body, read_admin
+from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.route import service_of
+from service.artifacts.repository import Target
+from service.models.listing import State, VersionState, versions
+from service.models.shadow import Shadow
+
+STATES: dict[State, Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]] = {
+    "serving": "READY",
+    "loaded": "READY",
+    "loading": "LOADING",
+    "draining": "UNLOADING",
+    "available": "UNAVAILABLE",
+    "failed": "UNAVAILABLE",
+}
+"""State → state of the protocol."""
+
+router = APIRouter(prefix="/v2/repository", tags=["kserve"])
+
+
+class IndexRequest(BaseModel):
+    """Request body of the index."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ready: bool = Field(False, description="List only versions that serve.")
+
+
+class IndexEntry(BaseModel):
+    """Version of a model."""
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+
+
+class LoadParameters(BaseModel):
+    """Parameters of a load."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: str | None = Field(None, max_length=64)
+    shadow_share: float = Field(0.0, ge=0, le=1)
+
+
+class LoadRequest(BaseModel):
+    """Request body of a load."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    parameters: LoadParameters = LoadParameters()
+
+
+class UnloadParameters(BaseModel):
+    """Parameters of an unload."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: str | None = Field(None, max_length=64)
+    unload_dependents: bool = False
+
+
+class UnloadRequest(BaseModel):
+    """Request body of an unload."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    parameters: UnloadParameters = UnloadParameters()
+
+
+_RESPONSES = admin_errors(ERRORS, KServeError)
+
+
+@router.post("/index", responses=_RESPONSES, openapi_extra=documented_body(IndexRequest))
+async def index(request: Request) -> list[IndexEntry]:
+    """List all versions that the service has or can load; an admin key is needed."""
+    asked = await read_admin(request, IndexRequest)
+    control = service_of(request).control
+    states = versions(control, await control.refresh())
+    entries = [_entry(state) for state in states]
+    return [entry for entry in entries if entry.state == "READY" or not asked.ready]
+
+
+@router.post(
+    f"/models/{MODEL_PARAMETER}/load",
+    response_class=Response,
+    responses=_RESPONSES,
+    openapi_extra=documented_body(LoadRequest),
+)
+async def load(request: Request, model: str) -> Response:
+    """Load a model, or swap its version; an admin key is needed."""
+    wanted = (await read_admin(request, LoadRequest)).parameters
+    shadow = None
+    if wanted.shadow_share:
+        shadow = Shadow(wanted.shadow_share, SHADOW_TEXTS, SHADOW_SECONDS)
+    await service_of(request).control.load(Target(model, wanted.version), shadow)
+    return Response()
+
+
+@router.post(
+    f"/models/{MODEL_PARAMETER}/unload",
+    response_class=Response,
+    responses=_RESPONSES,
+    openapi_extra=documented_body(UnloadRequest),
+)
+async def unload(request: Request, model: str) -> Response:
+    """Unload a model, or one version of it; an admin key is needed."""
+    wanted = (await read_admin(request, UnloadRequest)).parameters
+    service_of(request).control.unload(Target(model, wanted.version))
+    return Response()
+
+
+def _entry(state: VersionState) -> IndexEntry:
+    return IndexEntry(
+        name=state.name,
+        version=state.version,
+        state=STATES[state.state],
+        reason=state.reason or "",
+    )

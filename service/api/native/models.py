@@ -1,0 +1,168 @@
+"""`GET`, `PUT` and `DELETE /models/{name}`: state, load, swap and unload of models, and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.responses import JSONResponse
+
+from service.api.wire.admin import admin_errors, documented_body, read_admin, require_admin
+from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.route import service_of
+from service.artifacts.repository import Target
+from service.errors import UnknownModel, Unprocessable
+from service.models.control import ModelControl
+from service.models.listing import of_name, versions
+from service.models.shadow import Shadow
+
+SHADOW_TEXTS, SHADOW_SECONDS = 100, 60.0
+"""Texts and seconds after which a shadow comparison ends, unless the request says otherwise."""
+MOST_TARGETS = 16
+
+router = APIRouter(tags=["models"])
+
+
+class AliasTarget(BaseModel):
+    """Model of an alias."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(description="Name of a loaded model, or NAME@VERSION.", max_length=512)
+    share: float = Field(1.0, gt=0, le=1, description="Share of the alias's requests.")
+
+
+class ModelUpdate(BaseModel):
+    """Request body of `PUT /models/{name}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: str | None = Field(
+        None, max_length=64, description="Version to load; the newest by default."
+    )
+    current: bool = Field(
+        True,
+        description="Whether requests for the bare name get it; otherwise NAME@VERSION alone.",
+    )
+    shadow_share: float = Field(
+        0.0, ge=0, le=1, description="Share of the live requests to compare before the swap."
+    )
+    shadow_texts: int = Field(SHADOW_TEXTS, gt=0, le=10_000)
+    shadow_seconds: float = Field(SHADOW_SECONDS, gt=0, le=600)
+    targets: Annotated[list[AliasTarget], Field(min_length=1, max_length=MOST_TARGETS)] | None = (
+        Field(None, description="Makes the name an alias of these models, in place of a load.")
+    )
+
+    @model_validator(mode="after")
+    def _an_alias_loads_nothing(self) -> Self:
+        if self.targets is not None and self.model_fields_set != {"targets"}:
+            raise ValueError("`targets` makes an alias, which the other fields do not apply to")
+        return self
+
+
+class ModelVersion(BaseModel):
+    """State of a version; see `service.models.listing`."""
+
+    name: str
+    version: str
+    state: str
+    reason: str | None = None
+    fingerprint: str | None = None
+    requests: int = 0
+    memory_bytes: int | None = None
+    pinned: bool = False
+
+
+class ModelReply(BaseModel):
+    """State of a model or an alias."""
+
+    name: str
+    versions: list[ModelVersion]
+    targets: list[AliasTarget] | None = None
+    loaded: dict[str, Any] | None = None
+
+
+_RESPONSES = admin_errors(PROBLEMS)
+
+
+@router.get(f"/models/{MODEL_PARAMETER}", responses={404: PROBLEMS[404]})
+async def state(request: Request, model: str) -> ModelReply:
+    """Return the state of each version of a model, or the targets of an alias."""
+    control = service_of(request).control
+    states = of_name(versions(control, await control.refresh()), model)
+    targets = control.models.aliases.get(model)
+    if not states and targets is None:
+        raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
+    return ModelReply(
+        name=model,
+        versions=[ModelVersion(**asdict(one)) for one in states],
+        targets=_described(targets) if targets else None,
+    )
+
+
+@router.put(
+    f"/models/{MODEL_PARAMETER}", responses=_RESPONSES, openapi_extra=documented_body(ModelUpdate)
+)
+async def load(request: Request, model: str) -> JSONResponse:
+    """Load a version and give it to new requests, or set an alias; an admin key is needed.
+
+    The version that served before finishes its requests, and is then released.
+    """
+    update = await read_admin(request, ModelUpdate)
+    control = service_of(request).control
+    if update.targets is not None:
+        set_alias(control, model, update.targets)
+        return JSONResponse((await state(request, model)).model_dump(exclude_none=True))
+    shadow = None
+    if update.shadow_share:
+        shadow = Shadow(update.shadow_share, update.shadow_texts, update.shadow_seconds)
+    target = Target(model, update.version)
+    loaded = await control.load(target, shadow, current=update.current)
+    reply = await state(request, model)
+    reply.loaded = {
+        "version": loaded.model.version,
+        "seconds": round(loaded.seconds, 3),
+        "replaced": loaded.replaced,
+        "shadow": asdict(loaded.shadow) if loaded.shadow else None,
+    }
+    return JSONResponse(reply.model_dump(exclude_none=True))
+
+
+@router.delete(f"/models/{MODEL_PARAMETER}", responses=_RESPONSES)
+async def unload(request: Request, model: str, version: str | None = None) -> JSONResponse:
+    """Unload a model or one version of it, or remove an alias; an admin key is needed."""
+    require_admin(request)
+    control = service_of(request).control
+    if model in control.models.aliases and version is None:
+        control.alias(model, ())
+        return JSONResponse({"name": model, "removed": "alias"})
+    unloaded = control.unload(Target(model, version))
+    return JSONResponse({"name": model, "unloaded": [one.version for one in unloaded]})
+
+
+def set_alias(control: ModelControl, alias: str, targets: Sequence[AliasTarget]) -> None:
+    """Set the targets of an alias.
+
+    Raises:
+        Unprocessable: the alias is a model's name, a target is not loaded, or the shares do not add
+            up to 1.
+
+    """
+    models = control.models
+    parsed = [Target.parse(target.model, target.share) for target in targets]
+    if models.versions(alias):
+        raise Unprocessable(f"{alias} is the name of a model: choose another alias")
+    if missing := [str(target) for target in parsed if models.find(target) is None]:
+        raise Unprocessable(f"targets: {', '.join(missing)} is not loaded: load it first")
+    total = sum(target.share for target in parsed)
+    if abs(total - 1) > 1e-6:
+        raise Unprocessable(f"targets: the shares add up to {total:g}, not to 1")
+    control.alias(alias, parsed)
+
+
+def _described(targets: Sequence[Target]) -> list[AliasTarget]:
+    return [AliasTarget(model=str(target), share=target.share) for target in targets]

@@ -1,0 +1,73 @@
+"""Routes that change the served models: they need a key of `--admin-keys`."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from service.api.wire.media import JSON
+from service.api.wire.reply_headers import Responses
+from service.api.wire.route import Schema, body_of, context_of, service_of, validated
+from service.api.wire.strict_json import check_media_type, read_json
+from service.errors import Forbidden, Unauthorized
+from service.http.keys import ADMIN
+
+ADMIN_STATUSES = {
+    403: "The key may not change the served models, or the service has no admin key",
+    404: "No such model or version",
+    409: "Another load or unload of the model is running",
+    422: "Wrong schema, or the model cannot be loaded",
+    507: "The model exceeds the memory budget",
+}
+"""Statuses of errors of the routes, for the OpenAPI document."""
+
+
+def require_admin(request: Request) -> None:
+    """Raise unless a request has a key of `--admin-keys`.
+
+    Raises:
+        Forbidden: the service has no such keys, or the request has another key.
+        Unauthorized: the request has no key.
+
+    """
+    if service_of(request).settings.admin_keys is None:
+        raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
+    key = context_of(request).key
+    if not key:
+        raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
+    if not key.startswith(ADMIN):
+        raise Forbidden(f"{key} may not change models: use a key of --admin-keys")
+
+
+async def read_admin(request: Request, schema: type[Schema]) -> Schema:
+    """Return the validated JSON body of an admin's request; an empty body is an empty object.
+
+    Raises:
+        Forbidden, Unauthorized: as for `require_admin`, before the body is parsed.
+        RequestValidationError: the body does not fit the schema.
+        InvalidRequest: the body is not JSON.
+
+    """
+    require_admin(request)
+    context, body = context_of(request), await body_of(request)
+    if not body:
+        return validated(schema, {})
+    check_media_type(context.headers, (JSON, ""))
+    return validated(schema, await read_json(body, context.reservation))
+
+
+def documented_body(schema: type[BaseModel]) -> dict[str, object]:
+    """Return the OpenAPI document of a JSON body that a route reads itself."""
+    return {"requestBody": {"content": {JSON: {"schema": schema.model_json_schema()}}}}
+
+
+def admin_errors(responses: Responses, model: type[BaseModel] | None = None) -> Responses:
+    """Return the error replies of an admin's route.
+
+    Args:
+        responses: error replies of the dialect, of which the status 400 gives the content.
+        model: body of an error; that of the status 400 if None.
+
+    """
+    form = {"model": model} if model else {"content": responses[400]["content"]}
+    return {status: {"description": text, **form} for status, text in ADMIN_STATUSES.items()}

@@ -1,0 +1,126 @@
+"""`headscope models`: list, load, swap and unload the models of a running service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import click
+
+from service.artifacts.repository import Target
+from service.cli.command import Choice, Command
+from service.cli.exits import Exit, WrongUseError
+from service.settings import Settings
+from service.system.distribution import require
+
+EXAMPLES = """
+headscope models list --url http://localhost:8000
+headscope models load bge-m3 --url http://localhost:8000         the newest version
+headscope models swap bge-m3@3 --url http://localhost:8000       another version of a loaded model
+headscope models unload bge-m3@2 --url http://localhost:8000
+"""
+ACTIONS = ("list", "load", "swap", "unload")
+
+
+def run(
+    action: str, name: str | None, url: str, admin_key: str | None, shadow_share: float | None
+) -> int:
+    """Send the command to the service, and print the state of its models.
+
+    Raises:
+        WrongUseError: the name is missing or superfluous.
+        OSError: the service does not answer, or refuses.
+
+    """
+    if (name is None) != (action == "list"):
+        raise WrongUseError("list takes no name" if name else f"{action} needs a NAME[@VERSION]")
+    if shadow_share is not None and action not in ("load", "swap"):
+        raise WrongUseError("--shadow-share is for load and swap")
+    require("headscope models", "headscope")
+    keys = admin_key or Settings().admin_keys or ""
+    with _Service(url, keys.split(",")[0].strip() or None) as service:
+        if name is not None:
+            service.change(action, Target.parse(name), shadow_share)
+        for line in service.listed():
+            click.echo(line)
+    return Exit.DONE
+
+
+class _Service:
+    """Service at an address."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        from service.files.connection import ONCE, Connection
+
+        self._connection = Connection(url, key, ONCE)
+
+    def __enter__(self) -> _Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def change(self, action: str, target: Target, shadow_share: float | None) -> None:
+        """Load, swap or unload a model.
+
+        Raises:
+            OSError: the service does not answer, or refuses.
+
+        """
+        serving = [one for one in self._index() if one["name"] == target.name]
+        if action == "swap" and not any(one["state"] == "READY" for one in serving):
+            raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")
+        parameters: dict[str, object] = {}
+        if target.version is not None:
+            parameters["version"] = target.version
+        if shadow_share is not None:
+            parameters["shadow_share"] = shadow_share
+        path = f"models/{quote(target.name)}/{'unload' if action == 'unload' else 'load'}"
+        self._post(path, {"parameters": parameters})
+
+    def listed(self) -> list[str]:
+        """Return a line for each version: NAME@VERSION, its state, and why its load failed."""
+        rows = [
+            (f"{one['name']}@{one['version']}", one["state"].lower(), one["reason"])
+            for one in self._index()
+        ]
+        width = max((len(name) for name, _, _ in rows), default=0)
+        return [f"{name:{width}}  {state}  {reason}".rstrip() for name, state, reason in rows]
+
+    def _index(self) -> list[dict[str, str]]:
+        entries: list[dict[str, str]] = json.loads(self._post("index", {}))
+        return entries
+
+    def _post(self, path: str, body: Mapping[str, object]) -> bytes:
+        from service.files.connection import RefusedRequest
+
+        try:
+            return self._connection.post(f"/v2/repository/{path}", body, "application/json")
+        except RefusedRequest as refused:
+            raise OSError(f"{refused.status}: {refused}") from None
+
+
+command = Command(
+    "models",
+    callback=run,
+    params=[
+        click.Argument(["action"], type=Choice(ACTIONS)),
+        click.Argument(["name"], required=False, metavar="[NAME[@VERSION]]"),
+        click.Option(["--url"], required=True, metavar="URL", help="Address of the service."),
+        click.Option(
+            ["--admin-key"],
+            metavar="KEY",
+            help="Admin key of the service; by default the first of HEADSCOPE_ADMIN_KEYS.",
+        ),
+        click.Option(
+            ["--shadow-share"],
+            type=click.FloatRange(0, 1),
+            metavar="SHARE",
+            help="Share of the live requests to compare before a swap; the service logs the "
+            "cosines.",
+        ),
+    ],
+    help="List, load, swap and unload the models of a running service.",
+    examples=EXAMPLES,
+)

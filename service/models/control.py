@@ -1,0 +1,318 @@
+"""Loading, swapping and unloading of models while the service runs.
+
+    load      open and verify the artifact, start its engine, answer the golden texts; compare a
+              share of the live texts if asked; have the other workers do the same; then new
+              requests get the model, and the version that served before is released after its last
+              request
+    unload    no further request gets the model; it is released after its last request
+    obtain    load on demand: requests of a model that is being loaded wait within their deadline
+
+What fails leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model.errors import ModelError
+from service.artifacts.repository import Repository, Source, Target
+from service.errors import (
+    EngineUnavailable,
+    ModelBusy,
+    ModelNotLoadable,
+    ModelNotLoaded,
+    UnknownModel,
+)
+from service.models.loading import ModelLoader, cancelled
+from service.models.served import ServedModel
+from service.models.shadow import Shadow, ShadowReport
+from service.models.table import Models
+from service.models.workers import Workers
+
+FIRST_LOAD_SECONDS = 5.0
+"""Expected seconds of a load before one was measured."""
+FAILED_SECONDS = 30.0
+"""Time for which requests do not repeat a failed load."""
+
+_log = logging.getLogger("headscope")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Outcome of a load."""
+
+    model: ServedModel
+    seconds: float
+    """Seconds until requests got the model; 0 if it was loaded before."""
+    replaced: str | None = None
+    """Version that served before."""
+    shadow: ShadowReport | None = None
+
+
+@dataclass
+class _Load:
+    """Load that is running."""
+
+    target: Target
+    task: asyncio.Task[Loaded] = field(init=False)
+    began: float = field(default_factory=time.monotonic)
+
+
+class ModelControl:
+    """Control of the models of one process, for use on its event loop."""
+
+    def __init__(
+        self,
+        models: Models,
+        repository: Repository,
+        loader: ModelLoader,
+        workers: Workers,
+        pinned: frozenset[str] = frozenset(),
+        *,
+        on_demand: bool = True,
+    ) -> None:
+        """Set the control up; `running` starts it.
+
+        Args:
+            models: table of the loaded models.
+            repository: versions that can be loaded.
+            loader: start and release of models.
+            workers: agreement with the other workers of the service.
+            pinned: names of models that are never unloaded to make room.
+            on_demand: whether a request loads a model of the repository.
+
+        """
+        self.models = models
+        self.loader = loader
+        self.pinned = pinned
+        self.workers = workers
+        self._repository = repository
+        self._on_demand = on_demand
+        self._loads: dict[str, _Load] = {}
+        """Running loads by the model's name."""
+        self._failed: dict[Target, tuple[float, str]] = {}
+        """Time and reason of the last failed load of a version."""
+        self._load_seconds = FIRST_LOAD_SECONDS
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the models while the block runs, then stop all loads."""
+        async with self.loader.running():
+            await self.refresh()
+            async with self.workers.following(self):
+                try:
+                    yield
+                finally:
+                    await cancelled([load.task for load in self._loads.values()])
+
+    async def refresh(self) -> list[Source]:
+        """Read the repository; return its versions.
+
+        Raises:
+            ModelNotLoadable: its folder cannot be read.
+
+        """
+        try:
+            sources = await asyncio.to_thread(self._repository.sources)
+        except OSError as error:
+            raise _unreadable(error) from None
+        self.models.offer(list(dict.fromkeys(s.name for s in sources)) if self._on_demand else ())
+        return sources
+
+    def is_loading(self, target: Target) -> bool:
+        """Return whether a version is being loaded; a load without a version counts for each."""
+        load = self._loads.get(target.name)
+        return load is not None and load.target in (target, Target(target.name))
+
+    def failure(self, target: Target) -> str:
+        """Return the reason of the last failed load of a version; or empty."""
+        return self._failed.get(target, (0.0, ""))[1]
+
+    async def load(
+        self, target: Target, shadow: Shadow | None = None, *, current: bool = True
+    ) -> Loaded:
+        """Load a version in all workers, and give it to new requests for its name.
+
+        Args:
+            target: model, and its version; by default the newest.
+            shadow: comparison with the serving version on live texts before the swap; or None.
+            current: whether requests for the bare name get it; otherwise only NAME@VERSION does.
+
+        Raises:
+            UnknownModel: the repository has no such model or version.
+            ModelBusy: another version of it is being loaded.
+            ModelNotLoadable: it cannot be opened, or fails its golden texts.
+            InsufficientMemory: it does not fit into the budget.
+
+        """
+        work = self._load(target, shadow, current=current)
+        return await self._once(target, work)
+
+    async def obtain(self, missing: ModelNotLoaded, finish_by: float) -> None:
+        """Load a model on demand in this process, or wait for a load of it that is running.
+
+        Args:
+            missing: error of the request that needs the model.
+            finish_by: `time.monotonic()` of the request's deadline.
+
+        Raises:
+            ModelNotLoaded: it is not loaded by the deadline, or cannot be loaded.
+            UnknownModel: the repository has no such model or version.
+            InsufficientMemory: it does not fit into the budget.
+
+        """
+        target = Target.parse(missing.model)
+        failed_at, why = self._failed.get(target, (-math.inf, ""))
+        if (left := failed_at + FAILED_SECONDS - time.monotonic()) > 0:
+            raise ModelNotLoaded(str(target), why, retry_after_seconds=max(1, round(left)))
+        try:
+            async with asyncio.timeout(finish_by - time.monotonic()):
+                if load := self._loads.get(target.name):
+                    await asyncio.wait([load.task])
+                else:
+                    await self._once(target, self._load_here(target))
+        except TimeoutError:
+            load = self._loads.get(target.name)
+            seconds = self._seconds_left(load) if load else 1
+            why = "is still being loaded"
+            raise ModelNotLoaded(str(target), why, retry_after_seconds=seconds) from None
+        except ModelNotLoadable as error:
+            seconds = round(FAILED_SECONDS)
+            raise ModelNotLoaded(str(target), error.detail, retry_after_seconds=seconds) from None
+
+    def unload(self, target: Target) -> list[ServedModel]:
+        """Take a version, by default all versions of a model, from all workers.
+
+        Raises:
+            UnknownModel: it is not loaded.
+            ModelBusy: it is being loaded.
+
+        """
+        if load := self._loads.get(target.name):
+            raise _busy(load)
+        versions = self.models.versions(target.name)
+        unloaded = [one for one in versions if target.version in (None, one.version)]
+        if not unloaded:
+            raise UnknownModel("no such model or version is loaded")
+        kept = [one for one in versions if one not in unloaded]
+        for model in unloaded:
+            self.loader.retire(model)
+        self.workers.write_versions(target.name, [model.version for model in kept])
+        return unloaded
+
+    def alias(self, alias: str, targets: Sequence[Target]) -> None:
+        """Set the targets of an alias in all workers; no target removes it."""
+        self.models.alias(alias, targets)
+        self.workers.write_alias(alias, targets)
+
+    async def prepare(self, target: Target) -> ServedModel:
+        """Start a version that gets no requests yet; return it, or the loaded one.
+
+        Raises:
+            UnknownModel: the repository has no such model or version.
+            ModelNotLoadable: it cannot be opened, or fails its golden texts.
+            InsufficientMemory: it does not fit into the budget.
+
+        """
+        try:
+            source = await asyncio.to_thread(self._repository.find, target)
+        except OSError as error:
+            raise _unreadable(error) from None
+        try:
+            model = await self.loader.start(source, self.pinned | self._loads.keys())
+        except (ModelError, EngineUnavailable, ValueError, OSError) as error:
+            for failed in (target, source.target):
+                self._failed[failed] = time.monotonic(), str(error)
+            raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None
+        for loaded in (target, source.target):
+            self._failed.pop(loaded, None)
+        return model
+
+    def serve(self, model: ServedModel, *, current: bool) -> ServedModel | None:
+        """Give a prepared model to new requests; return the version that it replaces, if any."""
+        same = self.models.find(Target(model.name, model.version))
+        old = self.models.find(Target(model.name)) if current else None
+        self.models.put(model, current=current)
+        if same and same is not model:
+            self.loader.retire(same)
+        if old and old not in (model, same) and not self.models.is_named(old):
+            self.loader.retire(old)
+        return old if old is not model else None
+
+    async def _once(self, target: Target, work: Coroutine[Any, Any, Loaded]) -> Loaded:
+        """Run a load, or join the same load that is running.
+
+        Raises:
+            ModelBusy: another version of the model is being loaded.
+
+        """
+        load = self._loads.get(target.name)
+        if load is None:
+            load = self._loads[target.name] = _Load(target)
+            load.task = asyncio.create_task(work)
+            load.task.add_done_callback(lambda _: self._loads.pop(target.name))
+        else:
+            work.close()
+            if load.target != target:
+                raise _busy(load)
+        return await asyncio.shield(load.task)
+
+    async def _load_here(self, target: Target) -> Loaded:
+        began = time.monotonic()
+        model = await self.prepare(self.models.chosen(target))
+        return self._served(model, began, current=target.version is None)
+
+    async def _load(self, target: Target, shadow: Shadow | None, *, current: bool) -> Loaded:
+        began = time.monotonic()
+        model = await self.prepare(target)
+        if model in self.models and not self.workers:
+            return self._served(model, began, current=current)
+        try:
+            old = self.models.find(Target(model.name))
+            report = await shadow.compare(old, model) if shadow and old else None
+            await self.workers.prepare(model)
+        except BaseException:
+            if model not in self.models:
+                self.loader.retire(model)
+            raise
+        loaded = self._served(model, began, report, current=current)
+        versions = [one.version for one in self.models.versions(model.name)]
+        self.workers.write_versions(model.name, versions)
+        return loaded
+
+    def _served(
+        self,
+        model: ServedModel,
+        began: float,
+        report: ShadowReport | None = None,
+        *,
+        current: bool,
+    ) -> Loaded:
+        known = model in self.models
+        old = self.serve(model, current=current)
+        seconds = 0.0 if known else time.monotonic() - began
+        if not known:
+            self._load_seconds = seconds
+            _log.info("%s is loaded and serves, after %.1f s", model, seconds)
+            if report:
+                _log.info("%s compared with the version before: %s", model, report)
+        return Loaded(model, seconds, old.version if old else None, report)
+
+    def _seconds_left(self, load: _Load) -> int:
+        return max(1, round(self._load_seconds - (time.monotonic() - load.began)))
+
+
+def _busy(load: _Load) -> ModelBusy:
+    seconds = time.monotonic() - load.began
+    return ModelBusy(f"{load.target} has been loading for {seconds:.0f} s: wait for its end")
+
+
+def _unreadable(error: OSError) -> ModelNotLoadable:
+    return ModelNotLoadable(f"the model repository cannot be read: {error}")

@@ -1,0 +1,170 @@
+"""Models in memory: start within the memory budget, and release after the last request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from model.artifact.manifest import Artifact
+from service.artifacts.repository import Source
+from service.models.memory import MemoryBudget, resident_bytes
+from service.models.served import ServedModel
+from service.models.table import Models
+
+_log = logging.getLogger("headscope")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of a load, which are called in threads."""
+
+    open: Callable[[Source], Artifact]
+    """Function that opens the artifact of a source."""
+    start: Callable[[Source, Artifact], ServedModel]
+    """Function that starts a model."""
+
+
+class ModelLoader:
+    """Start and release of models, for use on the event loop."""
+
+    def __init__(self, models: Models, steps: Steps, budget: MemoryBudget) -> None:
+        """Initialise with the loaded models; `running` runs them.
+
+        Args:
+            models: table of the loaded models.
+            steps: steps of a load.
+            budget: memory budget of the models.
+
+        """
+        self.budget = budget
+        self._models = models
+        self._steps = steps
+        self._running: dict[int, tuple[ServedModel, contextlib.AsyncExitStack]] = {}
+        """Every model in memory and its context, by the model's `id`."""
+        self._releases: dict[asyncio.Task[None], ServedModel] = {}
+        """Models that no further request gets, by the task that releases them."""
+        self._starts = asyncio.Lock()
+        """Lock of the part of a load that takes memory and processor time."""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the models while the block runs."""
+        for model in self._models:
+            await self._enter(model)
+        try:
+            yield
+        finally:
+            await cancelled(self._releases)
+            for _, stack in self._running.values():
+                await stack.aclose()
+
+    def close(self) -> bool:
+        """Close the engines of all models in memory; return whether their batches have finished."""
+        finished = [model.inference.close() for model, _ in self._running.values()]
+        return all(finished)
+
+    @property
+    def in_memory(self) -> list[ServedModel]:
+        """Started models, whether requests get them or not."""
+        return [model for model, _ in self._running.values()]
+
+    @property
+    def draining(self) -> list[ServedModel]:
+        """Models that no further request gets, and that finish their last requests."""
+        return list(self._releases.values())
+
+    async def start(self, source: Source, kept: Collection[str]) -> ServedModel:
+        """Start a version, or return the loaded model of the same artifact.
+
+        Args:
+            source: version to start.
+            kept: names of models that must not be unloaded to make room.
+
+        Raises:
+            ModelError, ValueError, OSError: the artifact cannot be opened, or its engine disagrees
+                with its golden texts.
+            InsufficientMemory: it does not fit into the budget.
+            ServiceError: the engine cannot be started.
+
+        """
+        async with self._starts:
+            artifact = await asyncio.to_thread(self._steps.open, source)
+            loaded = self._models.find(source.target)
+            if loaded and loaded.artifact.sha256 == artifact.sha256:
+                return loaded
+            await self._make_room(source, artifact, {*kept, source.name})
+            before = resident_bytes()
+            starting = asyncio.create_task(asyncio.to_thread(self._steps.start, source, artifact))
+            try:
+                model = await asyncio.shield(starting)
+            except asyncio.CancelledError:  # the service stops; the thread ends by itself
+                starting.add_done_callback(_close_started)
+                raise
+            self.budget.measured(artifact, resident_bytes() - before)
+            await self._enter(model)
+            return model
+
+    def retire(self, model: ServedModel) -> None:
+        """Take a model out of the table, and release it after its last request."""
+        self._models.remove(model)
+        task = asyncio.create_task(self._release(model))
+        self._releases[task] = model
+        task.add_done_callback(self._released)
+
+    async def _make_room(self, source: Source, artifact: Artifact, kept: Collection[str]) -> None:
+        """Unload the least recently used models until a model fits."""
+        idle = [one for one in self._models if one.name not in kept and not one.uses.count]
+        evicted = self.budget.to_evict(artifact, self.in_memory, idle)
+        for model in evicted:
+            _log.info("%s makes room for %s", model, source.target)
+            self.retire(model)
+        releases = [task for task, one in self._releases.items() if one in evicted]
+        if releases:
+            del idle, evicted, model  # or their memory is kept
+            await asyncio.wait(releases)
+            await asyncio.to_thread(self._give_back)
+
+    async def _enter(self, model: ServedModel) -> None:
+        stack = contextlib.AsyncExitStack()
+        self._running[id(model)] = model, stack
+        await stack.enter_async_context(model.running())
+
+    async def _release(self, model: ServedModel) -> None:
+        await model.uses.drained()
+        _, stack = self._running[id(model)]
+        await stack.aclose()
+        await asyncio.to_thread(model.inference.close)
+        del self._running[id(model)]
+
+    def _released(self, task: asyncio.Task[None]) -> None:
+        name = str(self._releases.pop(task))
+        if task.cancelled():
+            return
+        if error := task.exception():
+            _log.error("%s was not released: %s", name, error)
+            return
+        _log.info("%s is released", name)
+        task.get_loop().run_in_executor(None, self._give_back)
+
+    def _give_back(self) -> None:
+        """Return the memory of released models, which are in reference cycles, to the system."""
+        gc.collect()
+        self._models.release_memory()
+
+
+def _close_started(starting: asyncio.Task[ServedModel]) -> None:
+    if not starting.cancelled() and not starting.exception():
+        starting.result().inference.close()
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    ended = list(tasks)
+    for task in ended:
+        task.cancel()
+    await asyncio.gather(*ended, return_exceptions=True)

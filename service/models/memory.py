@@ -1,0 +1,92 @@
+"""Memory budget of the loaded models, and which of them make room for another.
+
+A model counts with its predicted bytes until it is loaded, and then with the bytes that the process
+has grown by, which the next load of the same artifact takes as its prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from model.artifact.manifest import Artifact
+from service.errors import InsufficientMemory
+from service.models.served import ServedModel
+
+STATUS = Path("/proc/self/status")
+MEBIBYTE = 2**20
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process; 0 where Linux does not report it."""
+    try:
+        lines = STATUS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0)
+
+
+class MemoryBudget:
+    """Bytes that the loaded models may take together."""
+
+    def __init__(self, limit: int | None, predict: Callable[[Artifact], int]) -> None:
+        """Set the budget.
+
+        Args:
+            limit: bytes of all models; None is no limit.
+            predict: function that estimates the bytes of a model that was never loaded.
+
+        """
+        self._limit = limit
+        self._predict = predict
+        self._measured: dict[str, int] = {}
+        """Bytes of a loaded model by the SHA-256 of its artifact."""
+
+    def of(self, artifact: Artifact) -> int:
+        """Return the bytes of a model: measured, or predicted if it was never loaded."""
+        return self._measured.get(artifact.sha256) or self._predict(artifact)
+
+    def measured(self, artifact: Artifact, size: int) -> None:
+        """Record the bytes by which the process has grown with a model.
+
+        Pages that an earlier model left behind make a model look small, so a size below half of the
+        prediction counts as half of it.
+        """
+        self._measured[artifact.sha256] = max(size, self._predict(artifact) // 2)
+
+    def to_evict(
+        self, artifact: Artifact, loaded: Iterable[ServedModel], evictable: Sequence[ServedModel]
+    ) -> list[ServedModel]:
+        """Return the models to unload so that another fits, the least recently used first.
+
+        Args:
+            artifact: artifact of the model to load.
+            loaded: all models in memory.
+            evictable: those of them that may be unloaded now.
+
+        Raises:
+            InsufficientMemory: it does not fit even without all of these; the message has sizes.
+
+        """
+        if self._limit is None:
+            return []
+        needed, sizes = self.of(artifact), {id(m): self.of(m.artifact) for m in loaded}
+        names = {id(model): str(model) for model in loaded}
+        free, evicted = self._limit - sum(sizes.values()), []
+        for model in sorted(evictable, key=lambda model: model.uses.last_began):
+            if needed <= free:
+                break
+            free += sizes.pop(id(model))
+            evicted.append(model)
+        if needed > free:
+            held = ", ".join(f"{names[key]} {_mebibytes(size)}" for key, size in sizes.items())
+            raise InsufficientMemory(
+                f"the model needs about {_mebibytes(needed)}, and {_mebibytes(max(free, 0))} of "
+                f"--memory-budget {_mebibytes(self._limit)} are free (in use or pinned: "
+                f"{held or 'none'}): unload a model, or raise the budget"
+            )
+        return evicted
+
+
+def _mebibytes(size: int) -> str:
+    return f"{round(size / MEBIBYTE)} MiB"

@@ -1,0 +1,99 @@
+"""Plan of the models that all workers of a service serve, in a file of their shared folder.
+
+A worker that changes the models has all workers prepare the change, and writes the plan only if all
+have. The others follow the plan within `FOLLOW_SECONDS`, so all switch or none does, also if the
+worker that wrote it is killed in between. A restarted worker starts with the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+FOLLOW_SECONDS = 0.2
+"""Time between two looks at the plan."""
+
+
+class PlannedTarget(BaseModel):
+    """Target of an alias."""
+
+    model: str
+    share: float
+
+
+class Plan(BaseModel):
+    """Versions and aliases that all workers serve."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: int = 0
+    """Number of the plan; each change adds 1."""
+    loaded: dict[str, list[str]] = {}
+    """Loaded versions by the model's name, the current one first; only what was changed since the
+    start. An empty list is an unloaded model."""
+    aliases: dict[str, list[PlannedTarget]] = {}
+    """Targets of the aliases that were changed; an empty list is a removed alias."""
+
+
+class PlanFile:
+    """File of the plan, which any worker reads and one at a time writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "models.json"
+        self._read: tuple[int, Plan] = (0, Plan())
+
+    def read(self) -> Plan:
+        """Return the plan; empty before the first change."""
+        try:
+            changed = self._path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return Plan()
+        if changed != self._read[0]:
+            self._read = changed, Plan.model_validate_json(self._path.read_bytes())
+        return self._read[1]
+
+    def change(self, change: Callable[[Plan], None]) -> None:
+        """Change the plan in one step, while no other worker does."""
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # held for less than a millisecond
+            plan = self.read().model_copy(deep=True)
+            change(plan)
+            plan.number += 1
+            written = self._path.with_suffix(".new")
+            written.write_text(plan.model_dump_json(), encoding="utf-8")
+            written.replace(self._path)
+
+    @contextlib.asynccontextmanager
+    async def following(
+        self, follow: Callable[[Plan], Awaitable[None]], look: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Call a function with the plan, then with each new plan, while the block runs.
+
+        Args:
+            follow: function of the plan; it has been called once when the block begins.
+            look: function called after each look at the plan.
+
+        """
+        plan = self.read()
+        await follow(plan)
+
+        async def watch(number: int) -> None:
+            while True:
+                await asyncio.sleep(FOLLOW_SECONDS)
+                plan = self.read()
+                if plan.number != number:
+                    number = plan.number
+                    await follow(plan)
+                look()
+
+        task = asyncio.create_task(watch(plan.number))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,238 @@
+"""Table of the loaded models: names, versions, aliases with shares, and the choice by a request.
+
+The table changes on the event loop only. A request keeps the model that it was given, so it belongs
+to one version from its first byte to its last.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from service.artifacts.repository import Target
+from service.errors import ModelNotLoaded, NoTaskHead, UnknownModel
+from service.health.readiness import ModelReadiness
+from service.inference.core import Inference
+from service.models.served import ServedModel
+from service.system import resources
+
+
+class Models:
+    """Loaded models and the fp32 twins of some of them."""
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        aliases: Mapping[str, str] | None = None,
+        twins: Mapping[str, str] | None = None,
+        offered: Collection[str] = (),
+    ) -> None:
+        """Initialise with the models that are loaded at the start.
+
+        Args:
+            models: loaded models, the default first; then the twins.
+            aliases: names of models by alias; see `aliases_of`.
+            twins: names of twins by the name of their model; see `service.models.twins`.
+            offered: names of further models, which are loaded on demand.
+
+        """
+        self._loaded = {(model.name, model.version): model for model in models}
+        self._current = {model.name: model.version for model in models}
+        self._chosen_versions: dict[str, str] = {}
+        """Version of each name that was current last, which is loaded on demand again."""
+        self._aliases = {alias: [Target(name)] for alias, name in (aliases or {}).items()}
+        self._twin_names = dict(twins or {})
+        self._offered = list(offered)
+        self.by_name: dict[str, ServedModel] = {}
+        """Loaded models that requests can choose, by their names and aliases."""
+        self._splits: dict[str, list[tuple[float, ServedModel]]] = {}
+        """Cumulative shares and models of each alias with several targets."""
+        self._refresh()
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._loaded.values())
+
+    def __contains__(self, model: ServedModel) -> bool:
+        return self._loaded.get((model.name, model.version)) is model
+
+    @property
+    def default(self) -> ServedModel:
+        """Model of requests without a name.
+
+        Raises:
+            ModelNotLoaded: the first model is loaded on demand, and is not loaded now.
+            UnknownModel: no model is loaded.
+
+        """
+        if self._default is not None:
+            return self._default
+        if self._offered:
+            raise ModelNotLoaded(self._offered[0])
+        raise UnknownModel("no model is loaded")
+
+    def find(self, target: Target) -> ServedModel | None:
+        """Return the loaded model of a target; None if it is not loaded."""
+        version = target.version or self._current.get(target.name)
+        return None if version is None else self._loaded.get((target.name, version))
+
+    def chosen(self, target: Target) -> Target:
+        """Return a target with the version that was current last, unless it has one."""
+        return (
+            target
+            if target.version
+            else Target(target.name, self._chosen_versions.get(target.name))
+        )
+
+    def versions(self, name: str) -> list[ServedModel]:
+        """Return the loaded versions of a model, the current one first."""
+        loaded = [model for model in self if model.name == name]
+        return sorted(loaded, key=lambda model: model.version != self._current.get(name))
+
+    def put(self, model: ServedModel, *, current: bool = True) -> None:
+        """Add a loaded model.
+
+        Args:
+            model: the model; it replaces a loaded one of the same name and version.
+            current: whether requests for its name get it from now on.
+
+        """
+        self._loaded[model.name, model.version] = model
+        if current or model.name not in self._current:
+            self._current[model.name] = self._chosen_versions[model.name] = model.version
+        self._refresh()
+
+    def remove(self, model: ServedModel) -> None:
+        """Remove a model; no further request gets it."""
+        key = (model.name, model.version)
+        if self._loaded.get(key) is model:
+            del self._loaded[key]
+        if self._current.get(model.name) == model.version and key not in self._loaded:
+            del self._current[model.name]
+        self._refresh()
+
+    def alias(self, alias: str, targets: Sequence[Target]) -> None:
+        """Set the targets of an alias; no target removes it."""
+        self._aliases.pop(alias, None)
+        if targets:
+            self._aliases[alias] = list(targets)
+        self._refresh()
+
+    @property
+    def aliases(self) -> Mapping[str, Sequence[Target]]:
+        """Targets by alias."""
+        return self._aliases
+
+    def is_named(self, model: ServedModel) -> bool:
+        """Return whether an alias names the version of a model."""
+        targets = [target for targets in self._aliases.values() for target in targets]
+        own = (model.name, model.version)
+        return any((target.name, target.version) == own for target in targets)
+
+    def offer(self, names: Collection[str]) -> None:
+        """Set the names of the models that are loaded on demand."""
+        self._offered = list(names)
+        self._refresh()
+
+    def readiness(self) -> dict[str, ModelReadiness]:
+        """Return the readiness of each loaded model by its name, or NAME@VERSION of several."""
+        names = Counter(model.name for model in self)
+        return {
+            str(model) if names[model.name] > 1 else model.name: model.readiness for model in self
+        }
+
+    def release_memory(self) -> None:
+        """Return memory that engines and the allocator keep, and is free now, to the system."""
+        for model in list(self):
+            model.inference.engines.default.engine.release_memory()
+        resources.release_memory()
+
+    def twin_of(self, model: ServedModel) -> ServedModel | None:
+        """Return the fp32 twin that computes a model's heads; None if it has no twin."""
+        twin = self._twin_names.get(model.name)
+        return self.find(Target(twin)) if twin else None
+
+    def named(self, name: str | None, request_id: str = "") -> ServedModel:
+        """Return the model of a name, or the default; a single model has every name.
+
+        Args:
+            name: name or alias of a model, or NAME@VERSION.
+            request_id: id of the request, by whose hash an alias with shares chooses.
+
+        Raises:
+            ModelNotLoaded: the model can be loaded on demand.
+            UnknownModel: there are several models, and none has the name.
+
+        """
+        if name is None:
+            return self.default
+        if split := self._splits.get(name):
+            point = zlib.crc32(request_id.encode()) / 2**32
+            return next(model for share, model in split if point < share)
+        if model := self.by_name.get(name):
+            return model
+        target = Target.parse(name)
+        if target.version and (model := self.find(target)):
+            return model
+        for alias in self._aliases.get(name, [target, Target(name)]):
+            if alias.name in self._offered:
+                raise ModelNotLoaded(str(alias))
+        if self.several:
+            known = dict.fromkeys([*self.by_name, *self._offered])
+            raise UnknownModel(f"there is no such model; there are: {', '.join(known)}")
+        return self.default
+
+    def supporting(
+        self, name: str | None, check: Callable[[Inference], object], request_id: str = ""
+    ) -> ServedModel:
+        """Return the model of a name; without a name the first that passes a check, or the default.
+
+        Args:
+            name: the request's name of the model.
+            check: raises `NoTaskHead` if a model does not support the request.
+            request_id: as for `named`.
+
+        Raises:
+            ModelNotLoaded: the model can be loaded on demand.
+            UnknownModel: there are several models, and none has the name.
+
+        """
+        if name is None and self.several:
+            for model in self._chosen:
+                try:
+                    check(model.inference)
+                except NoTaskHead:
+                    continue
+                return model
+        return self.named(name, request_id)
+
+    def _refresh(self) -> None:
+        """Update what follows from the loaded models, the aliases and the offered names."""
+        twins = set(self._twin_names.values())
+        current = {name: self._loaded[name, version] for name, version in self._current.items()}
+        self.by_name = dict(current)
+        self._splits = {}
+        for alias, targets in self._aliases.items():
+            found = [(target.share, model) for target in targets if (model := self.find(target))]
+            if len(found) < len(targets):
+                continue  # a target is not loaded
+            self.by_name[alias] = found[0][1]
+            if len(found) > 1:
+                self._splits[alias] = _cumulative(found)
+        own = [name for name in {**current, **dict.fromkeys(self._offered)} if name not in twins]
+        self._default = current.get(own[0]) if own else None
+        self._chosen = list(current.values())
+        """Current version of each loaded model."""
+        self.several = len(own) > 1
+        """Whether requests can choose among models; twins, chosen by the service, do not count."""
+        self.several_answer = len(own) + len(twins) > 1
+        """Whether a reply has to name the model or twin that computed it."""
+
+
+def _cumulative(found: Sequence[tuple[float, ServedModel]]) -> list[tuple[float, ServedModel]]:
+    total, sums = 0.0, []
+    for share, model in found:
+        total += share
+        sums.append((total, model))
+    sums[-1] = (1.0, sums[-1][1])  # whatever was lost by rounding
+    return sums

@@ -1,0 +1,138 @@
+"""Agreement of a service's workers on the models that they serve.
+
+One worker gets the command. It has all others prepare the model, and writes the plan only if all
+have; the others follow the plan. See `service.models.plan`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from service.artifacts.repository import Target
+from service.errors import ModelNotLoadable, ServiceError
+from service.health.peers import Peers
+from service.models.loading import ModelLoader
+from service.models.plan import Plan, PlanFile, PlannedTarget
+from service.models.served import ServedModel
+from service.models.table import Models
+
+PREPARE_SECONDS = 600.0
+"""Maximum seconds in which a worker prepares a model."""
+UNUSED_SECONDS = 60.0
+"""Time after which a prepared model is released that no plan has."""
+
+_log = logging.getLogger("headscope")
+
+
+class Follower(Protocol):
+    """Control of a worker's models, which follows the plan."""
+
+    models: Models
+    loader: ModelLoader
+
+    async def prepare(self, target: Target) -> ServedModel:
+        """Start a version that gets no requests yet; return it, or the loaded one."""
+
+    def serve(self, model: ServedModel, *, current: bool) -> object:
+        """Give a prepared model to new requests."""
+
+
+class Workers:
+    """Other workers of the service, and the plan of all; neither in a single process."""
+
+    def __init__(self, peers: Peers | None) -> None:
+        self._peers = peers
+        self._file = PlanFile(peers.folder) if peers else None
+        self._control: Follower | None = None
+        self._prepared: dict[Target, tuple[ServedModel, float]] = {}
+        """Models that get no requests yet, with the time of their preparation."""
+
+    def __bool__(self) -> bool:
+        return self._peers is not None
+
+    @contextlib.asynccontextmanager
+    async def following(self, control: Follower) -> AsyncIterator[None]:
+        """Follow the plan of all workers while the block runs, from its start on."""
+        self._control = control
+        if self._file is None:
+            yield
+            return
+        async with self._file.following(self._follow, self._release_unused):
+            yield
+
+    async def prepare(self, model: ServedModel) -> None:
+        """Have all other workers prepare the version of a model.
+
+        Raises:
+            ModelNotLoadable: a worker cannot; the message names it.
+
+        """
+        if self._peers is None:
+            return
+        asked = f"{model.artifact.sha256} {Target(model.name, model.version)}"
+        answers = await self._peers.ask("prepare", PREPARE_SECONDS, asked)
+        if failed := [f"worker {index}: {why}" for index, why in answers.items() if why]:
+            raise ModelNotLoadable("; ".join(failed))
+
+    async def answer_prepare(self, asked: str) -> str:
+        """Prepare a version for another worker; return an empty text, or why it is impossible."""
+        sha256, _, name = asked.partition(" ")
+        target = Target.parse(name)
+        assert self._control is not None  # noqa: S101 - set before others can ask
+        try:
+            model = await self._control.prepare(target)
+        except ServiceError as error:
+            return error.detail
+        if model.artifact.sha256 != sha256:
+            if model not in self._control.models:
+                self._control.loader.retire(model)
+            return f"{target} has changed since it was read by the other worker"
+        if model not in self._control.models:
+            self._prepared[target] = model, time.monotonic()
+        return ""
+
+    def write_versions(self, name: str, versions: Sequence[str]) -> None:
+        """Plan the versions of a model, the current one first; none unloads it."""
+        if self._file:
+            self._file.change(lambda plan: plan.loaded.update({name: list(versions)}))
+
+    def write_alias(self, alias: str, targets: Sequence[Target]) -> None:
+        """Plan the targets of an alias; none removes it."""
+        planned = [PlannedTarget(model=str(one), share=one.share) for one in targets]
+        if self._file:
+            self._file.change(lambda plan: plan.aliases.update({alias: planned}))
+
+    async def _follow(self, plan: Plan) -> None:
+        """Serve what the plan has, and release what it does not."""
+        control = self._control
+        assert control is not None  # noqa: S101 - set before
+        for name, versions in plan.loaded.items():
+            for place, version in enumerate(versions):
+                await self._serve(control, Target(name, version), current=place == 0)
+            for model in control.models.versions(name):
+                if model.version not in versions:
+                    control.loader.retire(model)
+        for alias, planned in plan.aliases.items():
+            targets = [Target.parse(one.model, one.share) for one in planned]
+            control.models.alias(alias, targets)
+
+    async def _serve(self, control: Follower, target: Target, *, current: bool) -> None:
+        model, _ = self._prepared.pop(target, (None, 0.0))
+        try:
+            model = model or control.models.find(target) or await control.prepare(target)
+        except ServiceError as error:  # the next change of the plan tries it again
+            _log.error("%s of the plan is not served: %s", target, error.detail)
+            return
+        control.serve(model, current=current)
+
+    def _release_unused(self) -> None:
+        """Release prepared models that no plan has, as when another worker's load has failed."""
+        latest = time.monotonic() - UNUSED_SECONDS
+        for target, (model, prepared_at) in list(self._prepared.items()):
+            if prepared_at < latest and self._control:
+                del self._prepared[target]
+                self._control.loader.retire(model)

@@ -1,0 +1,42 @@
+"""Plan of all workers, in a file."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.models import plan
+from service.models.plan import Plan, PlanFile
+from tests.service.harness import until
+
+
+def test_no_change_of_several_workers_is_lost(tmp_path: Path) -> None:
+    def change(number: int) -> None:
+        versions = [str(number)]
+        PlanFile(tmp_path).change(lambda plan: plan.loaded.update({f"m{number}": versions}))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(change, range(40)))
+    written = PlanFile(tmp_path).read()
+    assert written.number == 40
+    assert written.loaded == {f"m{number}": [str(number)] for number in range(40)}
+
+
+@pytest.mark.anyio
+async def test_it_is_followed_from_the_start_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "FOLLOW_SECONDS", 0.001)
+    file, followed, looks = PlanFile(tmp_path), list[int](), list[None]()
+
+    async def follow(new: Plan) -> None:
+        followed.append(new.number)
+
+    file.change(lambda plan: plan.loaded.update(a=["1"]))
+    async with file.following(follow, lambda: looks.append(None)):
+        assert followed == [1]
+        file.change(lambda plan: plan.loaded.update(a=["2"]))
+        await until(lambda: followed == [1, 2])
+        await until(lambda: looks)

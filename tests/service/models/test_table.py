@@ -1,0 +1,99 @@
+"""Names, versions and aliases of the loaded models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from service.artifacts.repository import Target
+from service.errors import ModelNotLoaded, UnknownModel
+from service.models.served import ServedModel
+from service.models.table import Models
+
+
+def served(name: str, version: str = "1") -> ServedModel:
+    """Return a model without parts."""
+    parts: dict[str, Any] = dict.fromkeys(
+        ("artifact", "inference", "readiness", "live_verification", "watch"), Mock()
+    )
+    return ServedModel(name=name, version=version, **parts)
+
+
+def test_the_current_version_answers_to_the_name_and_each_to_its_own() -> None:
+    one, two = served("a", "1"), served("a", "2")
+    models = Models([one])
+    models.put(two, current=False)
+    assert models.named("a") is one
+    assert models.named("a@2") is two
+    models.put(two)
+    assert models.named("a") is two
+    assert models.named("a@1") is one
+    assert models.versions("a") == [two, one]
+    models.remove(two)
+    assert models.chosen(Target("a")) == Target("a", "2")
+    assert models.find(Target("a")) is None
+
+
+def test_a_model_of_the_same_version_replaces_the_old_one() -> None:
+    old, new = served("a"), served("a")
+    models = Models([old])
+    models.put(new)
+    models.remove(old)
+    assert models.named("a") is new
+    assert list(models) == [new]
+
+
+def test_an_alias_divides_requests_by_their_ids_and_alike_each_time() -> None:
+    one, two = served("a", "1"), served("a", "2")
+    models = Models([one, two])
+    models.alias("prod", [Target("a", "1", 0.95), Target("a", "2", 0.05)])
+    ids = [f"{number:032x}" for number in range(20_000)]
+    chosen = [models.named("prod", request_id) for request_id in ids]
+    assert chosen == [models.named("prod", request_id) for request_id in ids]
+    assert Counter(map(str, chosen))["a@2"] / len(ids) == pytest.approx(0.05, abs=0.01)
+    assert models.is_named(two)
+    models.alias("prod", ())
+    assert not models.is_named(two)
+    with pytest.raises(UnknownModel, match="there are: a, b"):
+        Models([one, served("b")]).named("prod")
+
+
+def test_shares_that_do_not_quite_add_up_leave_no_request_without_a_model() -> None:
+    targets = [Target("a", str(number), 1 / 3 - 1e-9) for number in range(3)]
+    models = Models([served("a", str(number)) for number in range(3)])
+    models.alias("split", targets)
+    assert all(models.named("split", str(number)) in models for number in range(10_000))
+
+
+def test_a_model_on_demand_is_not_unknown() -> None:
+    models = Models([served("a")], offered=["b"])
+    for name, wanted in {"b": "b", "b@3": "b@3"}.items():
+        with pytest.raises(ModelNotLoaded) as raised:
+            models.named(name)
+        assert raised.value.model == wanted
+    with pytest.raises(UnknownModel, match="there are: a, b"):
+        models.named("c")
+    assert models.several
+
+
+def test_an_alias_of_a_model_that_was_unloaded_loads_it_again() -> None:
+    models = Models([model := served("a", "3")])
+    models.offer(["a"])
+    models.alias("prod", [Target("a", "3")])
+    models.remove(model)
+    assert "prod" not in models.by_name
+    with pytest.raises(ModelNotLoaded) as raised:
+        models.named("prod")
+    assert raised.value.model == "a@3"
+
+
+def test_the_default_is_the_first_model_and_may_be_loaded_on_demand() -> None:
+    with pytest.raises(ModelNotLoaded) as raised:
+        Models([], offered=["b", "c"]).named(None)
+    assert raised.value.model == "b"
+    models = Models([one := served("a")])
+    assert models.named("anything") is one
+    assert not models.several
