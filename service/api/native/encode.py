@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
-import orjson
 from fastapi import APIRouter, Request
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
@@ -23,6 +20,7 @@ from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
+from service.api.native.encode_replies import encode_json, encode_safetensors
 from service.api.native.indices import (
     Ablate,
     EncoderHead,
@@ -34,25 +32,17 @@ from service.api.native.indices import (
 )
 from service.api.native.long_text_fields import LongTextRequest
 from service.api.native.replies import EncodeReply, documented
-from service.api.native.span_fields import span_tensors
 from service.api.native.texts import (
     Header,
-    metadata,
     no_duplicates,
     text_bytes,
-    text_fields,
-    text_tensors,
-    usage,
 )
 from service.api.native.vector_outputs import (
     OutputName,
     vector_bytes,
-    vector_fields,
-    vector_tensors,
     with_vectors,
     within_limits,
 )
-from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
@@ -62,7 +52,6 @@ from service.api.wire.route import (
     service_of,
     wants_safetensors,
 )
-from service.api.wire.safetensors import safetensors_parts
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
@@ -241,67 +230,3 @@ def floats(
     pooled = options.pooled * len(texts) + sum(len(spans.ranges) for spans in options.spans)
     of_state = of_tokens * tokens * hidden_size + pooled * vector_size
     return len(options.states) * of_state
-
-
-def encode_json(
-    header: Header,
-    texts: Sequence[TokenizedText],
-    encodings: Sequence[TextEncoding],
-    *,
-    as_base64: bool,
-) -> Part | Unwritten:
-    """Return the JSON reply, written if it is small; vectors that were not requested are absent."""
-    results = (
-        text_fields(text) | _vectors(encoding, as_base64=as_base64)
-        for text, encoding in zip(texts, encodings, strict=True)
-    )
-    numbers = sum(array.size for encoding in encodings for array in encoding.arrays.values())
-    if numbers <= PIECE and not as_base64:
-        return as_json({**header.names, "results": [*results], "usage": usage(texts)})
-    return _json_pieces(header, results, texts)
-
-
-def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
-    """Return the fields of a text's vectors, spans and windows."""
-    own: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
-    if encoding.windows:
-        own["windows"] = encoding.windows
-    own |= vector_fields(encoding, as_base64=as_base64)
-    if as_base64:
-        return own | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
-    return own | {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
-
-
-def _json_pieces(
-    header: Header, results: Iterable[dict[str, object]], texts: Sequence[TokenizedText]
-) -> Unwritten:
-    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    for number, fields in enumerate(results):
-        if number:
-            yield b","
-        yield from object_pieces(fields)
-    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
-
-
-def encode_safetensors(
-    header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
-) -> list[Part]:
-    """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`, and spans.
-
-    With several hidden states, each tensor has a leading axis of layers.
-    """
-    tensors: dict[str, NDArray[np.generic]] = {}
-    embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
-    arrays = [encoding.arrays for encoding in encodings]
-    pooled = [of_text["pooled"] for of_text in arrays if "pooled" in of_text]
-    if embeddings:
-        tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
-    if pooled:
-        tensors["pooled"] = np.stack(pooled, axis=-2)
-    for name in encodings[0].parts:
-        tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
-    tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
-    if encodings[0].windows:
-        tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
-    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return safetensors_parts(contiguous, metadata(header, texts))
