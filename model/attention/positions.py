@@ -83,6 +83,30 @@ def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+def alibi_table(heads: int, longest: int) -> Tensor:
+    """Return each head's bias of each distance −(longest − 1) … longest − 1.
+
+    The slopes of n heads, a power of two, are 2^(−8i/n), i = 1 … n; further heads have every other
+    slope of twice as many heads (Press et al. 2022, section 3 and their code).
+
+    Returns:
+        `[N, 2 · longest − 1]`, float32, on the CPU whatever the default device, because it is not a
+        parameter.
+
+    """
+    distance = torch.arange(1 - longest, longest, dtype=torch.float32, device="cpu")
+    slopes = torch.tensor(_alibi_slopes(heads), dtype=torch.float32, device="cpu")
+    return -slopes[:, None] * distance.abs()
+
+
+def _alibi_slopes(heads: int) -> list[float]:
+    power = 2 ** (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    if power == heads:
+        return slopes
+    return slopes + _alibi_slopes(2 * power)[::2][: heads - power]
+
+
 def distances(queries: int, keys: int, device: torch.device) -> Tensor:
     """Return the position of the key minus the position of the query, int64 `[T, S]`."""
     query = torch.arange(queries, device=device)

@@ -108,6 +108,9 @@ class AttentionLayout(_Part):
     https://arxiv.org/abs/1910.10683); None without such a bias."""
     bias_by_layer: bool = False
     """Whether each layer has a bias of its own, in place of one that all layers share."""
+    alibi: bool = False
+    """Whether each head has a bias of minus its slope times the distance, in both directions (Press
+    et al. 2022, https://arxiv.org/abs/2108.12409)."""
     disentangled: tuple[Literal["c2p", "p2c"], ...] = ()
     """Terms of the score that combine content with relative positions (He et al. 2021, eq. 4,
     https://arxiv.org/abs/2006.03654)."""

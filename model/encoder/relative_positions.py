@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from model.attention.positions import bucket_table
+from model.attention.positions import alibi_table, bucket_table
 from model.config.encoder import EncoderConfig
 from model.norms import norm_of
 
@@ -33,6 +33,10 @@ class RelativePositions(nn.Module):
             else:
                 self.bias = nn.Embedding(*sizes)
             self._buckets = bucket_table(layout.bias_buckets, config.max_position_embeddings)
+        # not a parameter, so that neither the default device nor the precision changes it
+        self._alibi = None
+        if layout.alibi:
+            self._alibi = alibi_table(config.num_attention_heads, config.max_position_embeddings)
         self._embedded = layout.position_buckets is not None
         if layout.position_buckets is not None:
             self.embeddings = nn.Embedding(2 * layout.position_buckets.count, config.hidden_size)
@@ -46,6 +50,8 @@ class RelativePositions(nn.Module):
         shared = {}
         if self._embedded:
             shared["position_states"] = self.norm(self.embeddings.weight)
+        if self._alibi is not None:
+            shared["distance_bias"] = self._alibi
         if self._buckets is None:
             return [shared] * self._layers
         biases = cast(Iterable[nn.Embedding], self.biases) if self._by_layer else [self.bias]

@@ -8,26 +8,47 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config.encoder import EncoderConfig
-from model.families.family import Family
+from model.config.encoder import AttentionLayout, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.families.family import Family, split_together
 from model.families.keys import SharedKeys
+from model.families.rotary import LONGEST
 
 
 class BertConfig(SharedKeys):
-    """Keys of BERT's `config.json`."""
+    """Keys of BERT's `config.json`, and of JinaBERT's, which has the same `model_type`.
+
+    Günther et al. 2023, https://arxiv.org/abs/2310.19923.
+    """
 
     model_type: Literal["bert"]
     type_vocab_size: int = Field(gt=0, default=2)
+    position_embedding_type: Literal["absolute", "alibi"] = "absolute"  # type: ignore[assignment]
+    feed_forward_type: Literal["original", "geglu", "reglu"] = "original"
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a BERT checkpoint.
+    """Return the encoder of a BERT or JinaBERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
 
     """
-    return EncoderConfig.model_validate(BertConfig.model_validate(fields).model_dump())
+    config = BertConfig.model_validate(fields)
+    layouts: dict[str, Any] = {}
+    if config.position_embedding_type == "alibi":
+        layouts |= {
+            "attention": AttentionLayout(alibi=True),
+            "embeddings": EmbeddingLayout(positions="none"),
+            "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
+        }
+    if config.feed_forward_type != "original":
+        layouts |= {
+            "hidden_act": "gelu" if config.feed_forward_type == "geglu" else "relu",
+            "layer": LayerLayout(
+                gated=True, feed_forward_bias=False, feed_forward_output_bias=True
+            ),
+        }
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
 
 
 OUTSIDE = (
@@ -49,5 +70,17 @@ RENAMES = (
     (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"layers.\1.output_norm."),
 )
 """BERT's keys → the encoder's."""
+_JINA_RENAMES = (
+    (r"^encoder\.layer\.(\d+)\.mlp\.gated_layers\.", r"layers.\1.feed_forward.together."),
+    (r"^encoder\.layer\.(\d+)\.mlp\.wo\.", r"layers.\1.feed_forward.contract."),
+    (r"^encoder\.layer\.(\d+)\.mlp\.layernorm\.", r"layers.\1.output_norm."),
+)
+"""Keys of JinaBERT's gated feed-forward → the encoder's."""
 
-BERT = Family(config=read_config, prefix="bert.", outside=re.compile(OUTSIDE), renames=RENAMES)
+BERT = Family(
+    config=read_config,
+    prefix="bert.",
+    outside=re.compile(OUTSIDE),
+    renames=(*RENAMES, *_JINA_RENAMES),
+    convert=split_together,
+)

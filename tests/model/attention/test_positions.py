@@ -5,12 +5,19 @@ from typing import Literal
 import pytest
 import torch
 from transformers import MPNetConfig, Qwen3Config
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from model.attention.positions import bucket_table, distances, rotary_frequencies, rotate
+from model.attention.positions import (
+    alibi_table,
+    bucket_table,
+    distances,
+    rotary_frequencies,
+    rotate,
+)
 from model.config.encoder import LogBuckets
 
 
@@ -34,6 +41,16 @@ def test_a_score_depends_on_the_distance_alone() -> None:
         diagonal = scores.diagonal(offset)
         torch.testing.assert_close(diagonal, diagonal[0].expand_as(diagonal))
     assert (scores[0] - scores[0, 0]).abs()[1:].min() > 1e-3
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 16])
+def test_slopes_of_linear_biases_equal_those_of_bloom(heads: int) -> None:
+    table = alibi_table(heads, 4)
+    bloom = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0]  # slope · position
+    torch.testing.assert_close(table[:, 4], -bloom[:, 1])
+    for distance in range(4):
+        torch.testing.assert_close(table[:, 3 + distance], -distance * bloom[:, 1])
+        torch.testing.assert_close(table[:, 3 - distance], -distance * bloom[:, 1])
 
 
 def test_distances_are_positions_of_keys_less_those_of_queries() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from model.families.bert import BERT
+from tests.model.families.jina_bert import JinaBert
+from tests.model.families.parity import SIZES, assert_equal_to
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,12 @@ from model.families.bert import BERT
 )
 def test_keys_are_renamed(key: str, expected: str | None) -> None:
     assert BERT.encoder_key(key) == expected
+
+
+@pytest.mark.parametrize("feed_forward", ["geglu", "reglu"])
+@pytest.mark.parametrize("heads", [2, 3])
+def test_jina_bert_equals_its_description(tmp_path: Path, feed_forward: str, heads: int) -> None:
+    reference: Any = JinaBert(SIZES | {"num_attention_heads": heads}, feed_forward)
+    encoder = assert_equal_to(reference, tmp_path)
+    assert encoder.config.attention.alibi
+    assert encoder.config.embeddings.positions == "none"
