@@ -61,7 +61,7 @@ _LM_HEAD = Layout(
 _CLASSIFIER = Layout(output="classifier")
 _LAST = Layout(output="score", output_bias=False, last=True)
 
-WORD_LOGITS = frozenset({"qwen3"})
+WORD_LOGITS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Families whose logits of words are one map without a bias, `lm_head`."""
 LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
     "sequence_classification": {
@@ -77,9 +77,9 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         ),
         "modernbert": _MODERNBERT,
         "mpnet": _ROBERTA,
-        "qwen3": _LAST,
         "roberta": _ROBERTA,
         "xlm-roberta": _ROBERTA,
+        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LAST),
     },
     "token_classification": {
         **dict.fromkeys(

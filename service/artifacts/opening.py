@@ -27,6 +27,7 @@ from model.sources.pooling import (
     with_pooling,
 )
 from model.sources.recognition import check_recognised
+from service.artifacts.export_memory import check_memory
 from service.artifacts.repository import Source
 from service.settings import Settings, export_environment
 from service.settings.served import artifact_of, checkpoint_of
@@ -321,6 +322,7 @@ def export_once(
         device = settings.device
         if base is not None:
             return exporter.derive(base, folder, precision, progress, device).artifact
+        check_memory(checkpoint, name)
         return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
 
     return _kept(folder, make)

@@ -12,6 +12,7 @@ from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.locate import display_name
+from service.artifacts.export_memory import check_memory
 from service.artifacts.opening import (
     find_checkpoint,
     find_foreign,
@@ -75,6 +76,7 @@ def _export(
     if (graph := find_graph(checkpoint)) is not None:  # a static embedding of the hub
         return _export_foreign(graph, settings, out, say)
     name = display_name(checkpoint_of(settings))
+    check_memory(checkpoint, name)
     from model.export import exporter
 
     exported = exporter.export(checkpoint, out, name, settings.precision, say, settings.device)

@@ -14,6 +14,7 @@ from model.artifact.manifest import Artifact
 from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.sources.locate import display_name
+from service.artifacts.export_memory import check_memory
 from service.artifacts.opening import (
     Progress,
     check_verified,
@@ -107,6 +108,7 @@ def export_fastest(
     placement.check_free(out)
     checkpoint = find_checkpoint(settings, progress)
     name = display_name(checkpoint_of(settings))
+    check_memory(checkpoint, name)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SparseEncoder
 from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
 
 from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
@@ -76,6 +78,26 @@ def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
         SentenceConfig.from_checkpoint(folder, 40, 12)
 
 
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2"])
+def test_a_reranker_of_another_causal_family(tmp_path: Path, family: str) -> None:
+    """mxbai-rerank-v2 compares the words 1 and 0 of a Qwen2."""
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6}
+    folder = write_task_checkpoint(tmp_path / "a", "ForCausalLM", family, **sizes)
+    kinds = {"": "base.modules.Transformer", "1": "cross_encoder.modules.LogitScore"}
+    modules = [
+        {"path": path, "type": f"sentence_transformers.{kind}"} for path, kind in kinds.items()
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1").mkdir()
+    edit_json(folder / "1" / "config.json", true_token_id=7, false_token_id=9)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode("the cat . a b c").ids
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids])).logits[0, -1]
+    (found,) = scores(folder, ["the cat . a b c"])
+    np.testing.assert_allclose(found, [logits[7] - logits[9]], atol=1e-5)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_reranker_by_logits(tmp_path: Path, tied: bool) -> None:
     """Its score is the difference of transformers' logits, or the first one."""
@@ -97,7 +119,7 @@ def test_word_logits_that_are_not_stored_are_refused(tmp_path: Path) -> None:
         load(folder)
     encoder = load_checkpoint(folder)
     encoder.config = encoder.config.model_copy(update={"model_type": "bert"})
-    with pytest.raises(ConfigError, match="LogitScore is supported for qwen3; not for bert"):
+    with pytest.raises(ConfigError, match=r"LogitScore is supported for .*qwen3; not for bert"):
         load_task_head(folder, encoder)
 
 

@@ -54,13 +54,14 @@ def assert_equal_to_transformers(folder: Path, task: str, family: str, **config:
 def test_every_kind_knows_the_same_families() -> None:
     names = {"albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "modernbert"}
     names |= {"mpnet", "roberta", "xlm-roberta"}
-    causal = {"qwen3"}
+    causal = {"llama", "mistral", "qwen2", "qwen3"}
     expected = {"sequence_classification": names | causal}
     assert {kind: set(known) for kind, known in LAYOUTS.items()} == {
         kind: expected.get(kind, names) for kind in LAYOUTS
     }
 
 
-def test_a_causal_classifier_reads_the_last_token(tmp_path: Path) -> None:
-    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_labels": 2}
-    assert_equal_to_transformers(tmp_path, "SequenceClassification", "Qwen3", **sizes)
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_a_causal_classifier_reads_the_last_token(tmp_path: Path, family: str) -> None:
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6, "num_labels": 2}
+    assert_equal_to_transformers(tmp_path, "SequenceClassification", family, **sizes)
