@@ -11,11 +11,11 @@ from model.config.encoder import ActivationName, NormalizerName, ScoreName
 
 
 def _any_id(value: Any) -> Any:
-    return 0 if value is None else value
+    return 0 if value in (None, -1) else value
 
 
 PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
-"""Id of the padding token; null becomes 0, for families whose positions do not depend on it."""
+"""Id of the padding token; null and −1 become 0, as positions do not depend on it."""
 
 
 class SharedKeys(BaseModel):

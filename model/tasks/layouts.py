@@ -59,6 +59,10 @@ _LM_HEAD = Layout(
     bias="lm_head.bias",
 )
 _CLASSIFIER = Layout(output="classifier")
+_POOLER = Layout(output="classifier", dense="pooler.dense", activation="tanh")
+_GTE_LM_HEAD = Layout(
+    output="lm_head.decoder", dense="lm_head.dense", activation="gelu", norm="lm_head.norm"
+)
 _LAST = Layout(output="score", output_bias=False, last=True)
 
 WORD_LOGITS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -66,7 +70,7 @@ WORD_LOGITS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
     "sequence_classification": {
         "albert": Layout(output="classifier", dense="pooler", activation="tanh"),
-        "bert": Layout(output="classifier", dense="pooler.dense", activation="tanh"),
+        "bert": _POOLER,
         "camembert": _ROBERTA,
         "deberta-v2": Layout(
             output="classifier", dense="pooler.dense", activation=":pooler_hidden_act:gelu"
@@ -75,8 +79,10 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         "electra": Layout(
             output="classifier.out_proj", dense="classifier.dense", activation="gelu"
         ),
+        "gte": _POOLER,
         "modernbert": _MODERNBERT,
         "mpnet": _ROBERTA,
+        "new": _POOLER,
         "roberta": _ROBERTA,
         "xlm-roberta": _ROBERTA,
         **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LAST),
@@ -85,7 +91,7 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         **dict.fromkeys(
             (
                 *("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "mpnet"),
-                *("roberta", "xlm-roberta"),
+                *("gte", "new", "roberta", "xlm-roberta"),
             ),
             _CLASSIFIER,
         ),
@@ -117,6 +123,7 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
             norm="generator_predictions.LayerNorm",
             smaller=True,
         ),
+        "gte": _GTE_LM_HEAD,
         "modernbert": Layout(
             output="decoder",
             dense="head.dense",
@@ -126,6 +133,7 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
             output_bias="decoder_bias",
         ),
         "mpnet": _LM_HEAD,
+        "new": _GTE_LM_HEAD,
         "roberta": _LM_HEAD,
         "xlm-roberta": _LM_HEAD,
     },

@@ -23,6 +23,7 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "DistilBert": {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20},
     "Electra": {"embedding_size": 6},
+    "Gte": {"pad_token_id": 0},
     "ModernBert": {
         "classifier_pooling": "mean",
         "pad_token_id": 0,
@@ -32,8 +33,8 @@ _OWN: dict[str, dict[str, Any]] = {
         "eos_token_id": 3,
     },
 }
-FAMILIES = ("Albert", "Bert", "DebertaV2", "DistilBert", "Electra", "MPNet", "ModernBert")
-FAMILIES += ("Roberta", "XLMRoberta")
+FAMILIES = ("Albert", "Bert", "DebertaV2", "DistilBert", "Electra", "Gte", "MPNet")
+FAMILIES += ("ModernBert", "Roberta", "XLMRoberta")
 """Names of families in transformers' classes."""
 
 

@@ -65,9 +65,10 @@ def test_unknown_keys_are_ignored() -> None:
     assert parse_config(VALID | {"dropout": 0.1}) == parse_config(VALID)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "distilbert", "modernbert", "deberta-v2"])
-def test_the_padding_id_may_be_null(model_type: str) -> None:
-    nothing = VALID | {"model_type": model_type, "pad_token_id": None}
+@pytest.mark.parametrize("model_type", ["bert", "distilbert", "llama", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("none", [None, -1])
+def test_there_may_be_no_padding_id(model_type: str, none: int | None) -> None:
+    nothing = VALID | {"model_type": model_type, "pad_token_id": none}
     assert parse_config(nothing).pad_token_id == 0
 
 

@@ -53,7 +53,7 @@ def assert_equal_to_transformers(folder: Path, task: str, family: str, **config:
 
 def test_every_kind_knows_the_same_families() -> None:
     names = {"albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "modernbert"}
-    names |= {"mpnet", "roberta", "xlm-roberta"}
+    names |= {"gte", "mpnet", "new", "roberta", "xlm-roberta"}
     causal = {"llama", "mistral", "qwen2", "qwen3"}
     expected = {"sequence_classification": names | causal}
     assert {kind: set(known) for kind, known in LAYOUTS.items()} == {
