@@ -69,9 +69,10 @@ class Prompts:
         """Return whether a request probably lacks a prompt.
 
         It does if it names no prompt, and the checkpoint has prompts without a default. An empty
-        name requests no prompt on purpose.
+        name requests no prompt on purpose, and a chat template has a default instruction.
         """
-        if name is not None or self._sentence.default_prompt_name is not None:
+        sentence = self._sentence
+        if name is not None or sentence.default_prompt_name is not None or sentence.pair_templates:
             return False
         return any(prompt.text for prompt in self._named.values())
 

@@ -131,6 +131,10 @@ def test_a_text_alone_has_no_template(folder: Path, reference: Any) -> None:
     assert alone.prompt_tokens > 0
 
 
+def test_a_template_has_an_instruction_without_a_prompt(folder: Path) -> None:
+    assert not served(folder).lacks_prompt(Options())
+
+
 def test_the_template_counts_in_what_a_request_may_take(folder: Path) -> None:
     tokenizer = served(folder)
     (text,) = tokenizer.tokenize([("", "")], Options())
