@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import snapshot_download
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, SourceError
@@ -239,6 +240,26 @@ def test_the_defaults_weights_are_known_wherever_they_come_from(
     folder, said = find(DEFAULT_MODEL, tmp_path / "genuine", hub.endpoint)
     assert said
     assert load_checkpoint(folder).config.hidden_size == 384
+
+
+def test_a_cached_pickle_is_used_where_the_hub_has_no_safetensors(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    names = ["config.json", "tokenizer.json", "tokenizer_config.json", "pytorch_model.bin"]
+    arguments: dict[str, Any] = {"endpoint": hub.endpoint, "cache_dir": tmp_path / "cache"}
+    snapshot_download(NAME, allow_patterns=names, **arguments)
+    folder, said = find(NAME, tmp_path, offline=True)
+    assert not (folder / "model.safetensors").exists()
+    assert said == [
+        f"{folder} does not show whether there is a modules.json or a "
+        "model.safetensors; assuming none"
+    ]
+    assert (find(NAME, tmp_path, hub.endpoint)[0] / "model.safetensors").is_file()
+    (repository / "model.safetensors").unlink()
+    snapshot_download(NAME, allow_patterns=names, **arguments | {"cache_dir": tmp_path / "b/cache"})
+    folder, _ = find(NAME, tmp_path / "b", hub.endpoint)
+    assert not (folder / "model.safetensors").exists()
+    assert find(NAME, tmp_path / "b") == (folder, [])
 
 
 @pytest.mark.usefixtures("nothing_embedded")
