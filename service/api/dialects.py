@@ -35,7 +35,13 @@ from service.api.openai import errors as openai_errors
 from service.api.tei import errors as tei_errors
 from service.api.vllm import errors as vllm_errors
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import DirectRoutes, context_of, service_of
+from service.api.wire.route import (
+    DirectRoutes,
+    JsonRoute,
+    answered_by,
+    context_of,
+    service_of,
+)
 from service.errors import ServiceError, Unprocessable
 from service.request_context import ErrorForm
 from service.settings import Settings
@@ -106,8 +112,11 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 def _reply(request: Request, error: ServiceError) -> Response:
     service_of(request).metrics.http.refused(request.scope, error)
-    context = context_of(request)
+    context, models = context_of(request), service_of(request).models
     request_id = context.request_id
+    of_model = isinstance(request.scope.get("route"), JsonRoute)
+    if of_model and context.fingerprint is None and not models.several_answer:
+        answered_by(request, models.default)  # refused before the only model was chosen
     if context.error_form is not None:
         return context.error_form(error, request_id)
     for route, dialect in _routes():

@@ -60,6 +60,9 @@ async def test_every_reply_of_a_model_has_its_fingerprint(artifact: Artifact) ->
             assert answer.headers.get_list("x-model-fingerprint") == [expected], path
         refused = await client.post("/encode", json={"inputs": "a", "layer": 99})
         assert (refused.status_code, refused.headers["x-model-fingerprint"]) == (422, expected)
+        refused = await client.post("/encode", content=b"{")
+        assert (refused.status_code, refused.headers["x-model-fingerprint"]) == (415, expected)
+        assert "x-model-fingerprint" not in (await client.get("/health")).headers
 
 
 class Named(FakeEngine):
