@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from service.artifacts.opening import find_checkpoint, open_artifact
+from service.artifacts.opening import export_once, find_checkpoint, open_artifact
 from service.settings import Settings
 from tests.model.static_checkpoints import write_model2vec, write_static
 from tests.service.harness import serving
@@ -36,6 +36,8 @@ async def test_its_vectors_are_sentence_transformers(
     said: list[str] = []
     settings = Settings(model=str(folder), cache_folder=tmp_path / "cache")
     artifact = open_artifact(settings, said.append)
+    found = find_checkpoint(settings, print)  # as after a download
+    assert export_once(settings, found, "fp32", print) == artifact
     assert said[-1] == "this is a static embedding: a table of vectors without layers and attention"
     pair: dict[str, Any] = {"inputs": [TEXTS[:2]]}
     async with serving(artifact) as client:

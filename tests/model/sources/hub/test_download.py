@@ -16,6 +16,7 @@ from model.sources.hub.repository import Hub, Repository
 from tests.hub import COMMIT, NAME, STATUSES, StandIn, running
 from tests.model.checkpoints import edit_json
 from tests.model.pickles import pickle_weights
+from tests.model.static_checkpoints import write_model2vec
 
 PLAIN = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 TOKEN = "hf_" + "x" * 30
@@ -47,6 +48,26 @@ def test_only_what_is_needed_is_asked_for(hub: StandIn, tmp_path: Path) -> None:
     assert folder == tmp_path / "cache" / "models--someone--small-encoder" / "snapshots" / COMMIT
     size = (folder / "model.safetensors").stat().st_size / 1e6
     assert said == [f"fetching model.safetensors, {size:.1f} MB"]
+
+
+def test_a_static_embedding_has_no_config(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    for path in [path for path in repository.iterdir() if path.is_file()]:
+        path.unlink()
+    static = write_model2vec(tmp_path / "static")
+    (static / "config.json").unlink()
+    for path in static.iterdir():
+        path.rename(repository / path.name)
+    folder, _ = fetch(hub, tmp_path)
+    assert files(folder) == {"model.safetensors", "modules.json", "tokenizer.json"}
+    found = cache.find(tmp_path / "cache", Repository(NAME))
+    assert found is not None
+    assert not found.lacks
+
+
+def test_the_chat_template_of_a_reranker(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    (repository / "chat_template.jinja").write_text("{{ messages }}")
+    fetch(hub, tmp_path)
+    assert hub.fetched == PLAIN | {"chat_template.jinja"}
 
 
 def test_other_tools_find_what_was_fetched(hub: StandIn, tmp_path: Path) -> None:
