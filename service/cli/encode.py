@@ -125,11 +125,14 @@ command = Command(
         _Option(
             VECTORS,
             "--outputs",
-            type=Choice(("pooled", "chunks", "tokens", "sparse", "stats", "importance")),
+            type=Choice(
+                ("pooled", "chunks", "tokens", "sparse", "multivector", "stats", "importance")
+            ),
             default="pooled",
             show_default=True,
             help="A vector for each text or for each of its chunks, vectors of tokens, weights of "
-            "words, statistics of each head, or the change of a text's vector without each head.",
+            "words, vectors of late interaction, statistics of each head, or the change of a "
+            "text's vector without each head.",
         ),
         _Option(
             VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."

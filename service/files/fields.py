@@ -44,11 +44,13 @@ FIELDS: Mapping[Kind, tuple[Field, ...]] = {
     "chunks": (Field("start", "int64"), Field("end", "int64"), Field("embedding", None)),
     "tokens": (Field("token_ids", "int32", True), Field("embeddings", "float32", True)),
     "sparse": (Field("indices", "int64", True), Field("values", "float32", True)),
+    "multivector": (Field("multivector", "float32", True),),
     "stats": tuple(Field(name, "float32") for name in STATISTICS),
     "importance": (Field("importance", "float32"),),
 }
 """Kind of output → fields of a text: `[D]`; `[n]`, `[n]` and `[n, D]` of n chunks; `[S]` and
-`[S, H]`; one entry for each word with non-zero weight; `[L, N]` for each statistic; `[L, N]`."""
+`[S, H]`; one entry for each word with non-zero weight; `[n, D]` of n tokens; `[L, N]` for each
+statistic; `[L, N]`."""
 
 
 def columns_of(kind: Kind) -> tuple[Field, ...]:

@@ -79,6 +79,7 @@ class LocalEncoder:
         self._started = engine is None
         vectors = TextVectors.of(artifact)
         self._plan: Plan = plan_of(manifest, vectors, encoding, self._tokenizer.separator_ids)
+        self._options = replace(self._options, max_tokens=self._plan.max_tokens)
         batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
         if encoding.kind == "chunks" and isinstance(self._plan, PooledPlan):
             alone = replace(self._options, windows=False)
@@ -87,7 +88,7 @@ class LocalEncoder:
         self._engine.warm_up(self._batch_tokens, limits.max_tokens)
         self._threads = ThreadPoolExecutor(self._engine.concurrency, "files", lower_priority)
         self.window_characters = CHARACTERS_PER_TOKEN * WINDOW_BATCHES * self._batch_tokens
-        if encoding.kind == "tokens":
+        if encoding.kind in ("tokens", "multivector"):
             most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
             self.window_characters = min(self.window_characters, most)
         self.warnings = NO_WARNINGS

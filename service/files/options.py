@@ -11,7 +11,7 @@ from model.numerics.quantization import VectorType
 from service.inference.chunks import ChunkKind, ChunkOptions
 from service.inference.tokenization.truncation import Direction
 
-Kind = Literal["pooled", "chunks", "tokens", "sparse", "stats", "importance"]
+Kind = Literal["pooled", "chunks", "tokens", "sparse", "multivector", "stats", "importance"]
 ONE_ARRAY: tuple[Kind, ...] = ("pooled", "importance")
 """Kinds of output that consist of one array of fixed shape."""
 COLUMNAR = (".parquet", ".jsonl")
@@ -71,6 +71,11 @@ class Encoding:
                 raise UsageError(f"--{name} is of chunks: add --outputs chunks")
             if self.overflow == "windows":
                 raise UsageError("--overflow windows is of chunks: add --outputs chunks")
+        if self.kind in ("sparse", "multivector") and self.layer != -1:
+            raise UsageError(
+                f"--layer {self.layer}: {self.kind} is computed from the last hidden state: leave "
+                "it out"
+            )
         if self.truncate and self.overflow not in (None, "truncate"):
             raise UsageError(f"--truncate and --overflow {self.overflow} exclude each other")
         if 2 * self.chunk.overlap > self.chunk_size:

@@ -80,7 +80,7 @@ class RemoteEncoder:
             "version": info.get("version"),
             "url": True,
         }
-        tokens = encoding.kind == "tokens"
+        tokens = encoding.kind in ("tokens", "multivector")
         self.window_characters = TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
         if encoding.kind == "importance":  # each window takes a request for every head
             heads = self._shape[0] * self._shape[1]
@@ -200,6 +200,9 @@ class RemoteEncoder:
             ends = tensors["span_cu_seqlens"][1:-1]
             places, vectors = (np.split(tensors[name], ends) for name in ("spans", "span_vectors"))
             return [(*own.T, rows) for own, rows in zip(places, vectors, strict=True)]
+        if self._encoding.kind == "multivector":
+            ends = tensors["multivector_cu_seqlens"][1:-1]
+            return [(vectors,) for vectors in np.split(tensors["multivector"], ends)]
         ends = tensors["cu_seqlens"][1:-1]
         ids, states = (np.split(tensors[name], ends) for name in ("token_ids", "embeddings"))
         return list(zip(ids, states, strict=True))

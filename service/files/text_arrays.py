@@ -46,6 +46,8 @@ class Plan(ABC):
     manifest: Manifest
     batch_tokens: int = _UNBOUNDED
     """Maximum tokens of a batch."""
+    max_tokens: int | None = None
+    """Maximum tokens of a text; the model's limit when None."""
 
     @abstractmethod
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
@@ -162,6 +164,21 @@ class SparsePlan(Plan):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MultivectorPlan(Plan):
+    """Plan for the vectors of late interaction."""
+
+    head: HeadVectors
+
+    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+        """Compute `[n, D]`, a vector of each token that has one, for each text."""
+        tasks = [self.head.encoded(text) for text in texts]
+        return [
+            (_given(self.head.multivector(_given(output.scores), task.input_ids)),)
+            for task, output in zip(tasks, run(tasks), strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatisticsPlan(Plan):
     """Plan for the statistics of every head."""
 
@@ -223,8 +240,8 @@ def plan_of(
         separators: token ids that end a text.
 
     Raises:
-        NoTaskHead: sparse vectors are requested, and the model has none.
-        UsageError: the type of vectors and its ranges do not fit.
+        NoTaskHead: sparse vectors or multivectors are requested, and the model has none.
+        UsageError: the type of vectors and its ranges do not fit, or the prompt names no role.
 
     """
     layer = encoding.layer % (manifest.config.num_hidden_layers + 1)
@@ -248,8 +265,25 @@ def plan_of(
                     f"{manifest.model} gives no sparse vectors: take a sparse encoder (SPLADE)"
                 )
             return SparsePlan(manifest, head=HeadVectors(manifest.task, ("sparse",)))
+        case "multivector":
+            if manifest.task is None or "multivector" not in manifest.task.vectors:
+                raise NoTaskHead(
+                    f"{manifest.model} gives no token vectors for MaxSim: take a late-interaction "
+                    "model"
+                )
+            return _multivector(manifest, HeadVectors(manifest.task, ("multivector",)), encoding)
         case "stats":
             return StatisticsPlan(manifest, CHUNK_TOKENS, separators=separators)
+
+
+def _multivector(manifest: Manifest, head: HeadVectors, wanted: Encoding) -> MultivectorPlan:
+    """Return the plan for the vectors of texts in the role that the prompt names."""
+    try:
+        head = head.in_role(wanted.prompt_name)
+    except Unprocessable as error:
+        text = str(error).replace("outputs: multivector", "--outputs multivector")
+        raise UsageError(text.replace("`prompt_name`", "--prompt-name")) from None
+    return MultivectorPlan(manifest, max_tokens=head.max_tokens, head=head)
 
 
 def _quantization(

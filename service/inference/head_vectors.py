@@ -5,14 +5,15 @@ Notation: S tokens of one text, V words of the vocabulary, D features of a token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from model.numerics.late_interaction import LateInteraction, Role
+from model.numerics.late_interaction import ROLES, LateInteraction, Role
 from model.numerics.task_head import TaskConfig, VectorsName
 from service.engines.contract import Floats, Ids, TextTask
+from service.errors import Unprocessable
 from service.inference.tokenization.tokenized import TokenizedText
 
 
@@ -39,6 +40,30 @@ class HeadVectors:
         """Whether expansion tokens are added to the texts, which are queries."""
         late = self.task.late
         return self.role == "query" and late is not None and late.expansion is not None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Maximum tokens of a text in its role; the limit of all texts when None."""
+        if (late := self.task.late) is None:
+            return None
+        return late.query_tokens if self.role == "query" else late.document_tokens
+
+    def in_role(self, prompt_name: str | None) -> HeadVectors:
+        """Return the vectors with the role that a prompt names, in late interaction.
+
+        Raises:
+            Unprocessable: a late-interaction model encodes each role differently, and the prompt
+                names none.
+
+        """
+        if self.task.kind != "late_interaction":
+            return self
+        if prompt_name not in ROLES:
+            raise Unprocessable(
+                "outputs: multivector: the model encodes queries and documents differently: set "
+                "`prompt_name` to query or document"
+            )
+        return replace(self, role=prompt_name)
 
     def input_ids(self, text: TokenizedText) -> Ids:
         """Return the token ids `[S]` that the encoder reads, including expansion tokens."""

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import Manifest
-from model.numerics.late_interaction import ROLES
 from model.numerics.task_head import VectorsName
 from service.api.wire.json_pieces import base64_pieces, object_pieces
 from service.errors import Unprocessable
@@ -67,25 +66,13 @@ def with_vectors(
         raise Unprocessable(
             f"outputs: {names[0]} is computed from the last hidden state: leave out `layer`"
         )
-    return replace(options, head=_of_role(HeadVectors(task, names), prompt_name, options))
-
-
-def _of_role(wanted: HeadVectors, prompt_name: str | None, options: EncodeOptions) -> HeadVectors:
-    """Return the requested vectors with the role that the prompt names."""
-    if wanted.task.kind != "late_interaction":
-        return wanted
-    if prompt_name not in ROLES:
-        raise Unprocessable(
-            "outputs: multivector: the model encodes queries and documents differently: set "
-            "`prompt_name` to query or document"
-        )
-    wanted = replace(wanted, role=prompt_name)
+    wanted = HeadVectors(task, names).in_role(prompt_name)
     if wanted.expands and (options.tokens or options.pooled):
         raise Unprocessable(
             "outputs: multivector of a query has expansion tokens, which tokens and pooled lack: "
             "ask for it alone"
         )
-    return wanted
+    return replace(options, head=wanted)
 
 
 def within_limits(options: Options, head: HeadVectors | None) -> Options:
@@ -100,11 +87,7 @@ def within_limits(options: Options, head: HeadVectors | None) -> Options:
             f"outputs: {head.names[0]} of long texts is not computed in windows: set `overflow` to "
             "truncate or error"
         )
-    if head is None or (late := head.task.late) is None:
-        return options
-    return replace(
-        options, max_tokens=late.query_tokens if head.role == "query" else late.document_tokens
-    )
+    return options if head is None else replace(options, max_tokens=head.max_tokens)
 
 
 def vector_bytes(head: HeadVectors | None, texts: Sequence[TokenizedText], number: float) -> int:

@@ -18,9 +18,12 @@ from safetensors.numpy import load, save
 from headscope import Client
 from headscope.wire import Answer
 from model.artifact.manifest import Artifact
+from service.engines.onnx import OnnxEngine
 from service.files.connection import Connection, ServiceFailure
-from service.files.options import Encoding, UsageError
+from service.files.options import Encoding, FileOptions, UsageError
 from service.files.remote import RemoteEncoder
+from service.files.run import run
+from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.harness import listening
 
@@ -188,3 +191,23 @@ def test_a_service_without_fingerprints_is_told(url: str, monkeypatch: pytest.Mo
         RemoteEncoder(connection, Encoding(), reported.append).close()
     (line,) = reported
     assert "answers without x-model-fingerprint" in line
+
+
+def test_multivectors_are_those_of_an_engine_here(late_artifact: Artifact, tmp_path: Path) -> None:
+    """Documents have a vector for each token that is not skipped, queries also for expansions."""
+    source = tmp_path / "some.txt"
+    source.write_text("the cat a b\nx , .\n", encoding="utf-8")
+    settings = Settings(device="cpu", artifact=late_artifact.folder)
+    with listening(late_artifact, OnnxEngine(late_artifact, "cpu")) as (_, port):
+        for role in ("document", "query"):
+            wanted = Encoding("multivector", prompt_name=role)
+            for where, url in {"there": f"http://127.0.0.1:{port}", "here": None}.items():
+                out = tmp_path / f"{where}-{role}.npz"
+                options = FileOptions((str(source),), out, encoding=wanted, url=url)
+                assert run(options, settings, lambda _: None) == 0
+            found, expected = (
+                np.load(tmp_path / f"{where}-{role}.npz") for where in ("there", "here")
+            )
+            np.testing.assert_array_equal(found["cu_seqlens"], expected["cu_seqlens"])
+            np.testing.assert_allclose(found["multivector"], expected["multivector"], atol=1e-6)
+            assert found["multivector"].shape[0] == found["cu_seqlens"][-1] > 0
