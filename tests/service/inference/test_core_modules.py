@@ -101,6 +101,29 @@ def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
 
+async def test_spans_pass_the_modules_and_leave_out_the_prompt(
+    client: httpx.AsyncClient, theirs: SentenceTransformer
+) -> None:
+    """A span's tokens, encoded after the prompt, pass sentence-transformers' own modules."""
+    text, spans, prompt = TEXTS[1], [[0, 5], [6, 17]], "the query: "
+    inputs = theirs.tokenizer(prompt + text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = inputs.pop("offset_mapping")[0].tolist()
+    body = {"inputs": text, "spans": [spans]}
+    (result,) = (await client.post("/encode", json=body)).json()["results"]
+    with torch.no_grad():
+        states = theirs[0].auto_model(**inputs).last_hidden_state[0]
+        for span, found in zip(spans, result["span_vectors"], strict=True):
+            first, last = (len(prompt) + character for character in span)
+            own = [
+                n for n, (start, end) in enumerate(offsets) if max(start, first) < min(end, last)
+            ]
+            features = {"token_embeddings": states[None, own]}
+            features["attention_mask"] = torch.ones(1, len(own))
+            for module in [*theirs][1:]:
+                features = module(features)
+            close(found, features["sentence_embedding"][0, :10])
+
+
 async def test_vectors_are_sentence_transformers(
     client: httpx.AsyncClient, theirs: SentenceTransformer
 ) -> None:
