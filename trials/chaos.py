@@ -15,6 +15,7 @@ from trials import (
     saturation,
     stalls,
     stops,
+    swaps,
 )
 from trials.gates import Trial, main
 
@@ -25,6 +26,7 @@ TRIALS: dict[str, Trial] = {
     "batching": batching.run,
     "faults": faults.run,
     "stops": stops.run,
+    "swaps": swaps.run,
     "disconnects": disconnects.run,
     "stalls": stalls.run,
     "neighbours": neighbours.run,
