@@ -5,8 +5,9 @@ transformers renders the template in its sandbox, at export. The service then on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from model.artifact.logit_score import LogitScore, MessageFormat
 from model.errors import ConfigError
@@ -41,13 +42,16 @@ def pair_templates(
     """
     if score.chat_template is None:
         return {}
-    tokens = special_tokens(folder)
+    named = {**prompts, "": ""}
     try:
         _check_source(score.chat_template)
-        return {
-            name: _template(score.chat_template, score.message_format, tokens, prompt)
-            for name, prompt in {**prompts, "": ""}.items()
-        }
+        chats = [
+            _chat(score.message_format, prompt, *pair)
+            for prompt in named.values()
+            for pair in _PROBES
+        ]
+        texts = iter(rendered(score.chat_template, chats, special_tokens(folder)))
+        return {name: _template([next(texts) for _ in _PROBES]) for name in named}
     except ConfigError as error:
         raise ConfigError(f"{folder}: {error}") from None
 
@@ -62,18 +66,20 @@ def _check_source(template: str) -> None:
         )
 
 
-def _template(
-    template: str, form: MessageFormat, tokens: Mapping[str, str], prompt: str
-) -> PairTemplate:
-    """Return the text around a pair after one prompt, which is empty for none."""
+def _chat(form: MessageFormat, prompt: str, query: str, document: str) -> list[dict[str, Any]]:
+    """Return the messages of a pair after a prompt, which is empty for none."""
+    roles = {"system": prompt, "query": query, "document": document}
+    return [
+        {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]}
+        for role, text in roles.items()
+        if text
+    ]
+
+
+def _template(texts: Sequence[str]) -> PairTemplate:
+    """Return the text around a pair, by the texts of both probes."""
     found = []
-    instruction = [("system", prompt)] if prompt else []
-    for query, document in _PROBES:
-        chat = [
-            {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]}
-            for role, text in (*instruction, ("query", query), ("document", document))
-        ]
-        text = rendered(template, chat, tokens)
+    for text, (query, document) in zip(texts, _PROBES, strict=True):
         parts = text.split(query)
         ends = parts[-1].split(document)
         if len(parts) != 2 or len(ends) != 2 or not ends[0] or document in parts[0]:

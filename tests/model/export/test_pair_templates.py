@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from model.artifact.logit_score import LogitScore
 from model.errors import ConfigError
 from model.export.pair_templates import pair_templates
 from model.sources.pooling import YES_NO
+from model.tokenization.chat_template import answer
 from tests.model.logit_checkpoints import PAIRS, published
 from tests.model.tokenizer_folders import write_tokenizer_folder
 
@@ -19,6 +22,16 @@ ROLES = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ eos_token }}"
 )
 TYPED = "{% for m in messages %}<{{ m.role }}>{{ m.content[0].text }}{% endfor %}"
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render templates in this process, which spares the start of another."""
+
+    def run(command: list[str], *, input: str, **_: Any) -> CompletedProcess[str]:  # noqa: A002
+        return CompletedProcess(command, 0, json.dumps(answer(json.loads(input))))
+
+    monkeypatch.setattr("model.tokenization.chat_template.subprocess.run", run)
 
 
 @pytest.fixture(scope="module")
