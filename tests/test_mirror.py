@@ -14,6 +14,7 @@ ROOT = TESTS.parent
 PACKAGES = ("model", "service")
 WITHOUT_TESTS = {
     "model/errors.py": "names of errors",
+    "model/numerics/pair_template.py": "declarations; the tests of templated texts hold them",
     "model/config/precision.py": "names; the tests of manifests and verification hold them",
     "model/runtimes/sessions.py": "declarations; the tests of each graph hold them",
     "service/__main__.py": "calls the command line",
