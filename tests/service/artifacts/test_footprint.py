@@ -6,6 +6,7 @@ import pytest
 
 from model.artifact.manifest import DECODER_WEIGHTS, GOLDEN, WEIGHTS, Artifact
 from service.artifacts.footprint import Footprint, footprint, report, shortage, torch_footprint
+from service.artifacts.repository import Source
 from service.settings import Settings
 from tests.service.harness import serving
 from tests.service.logged import Log
@@ -81,8 +82,8 @@ def test_a_shortage_is_told() -> None:
 async def test_it_is_logged_before_anything_is_loaded(
     artifact: Artifact, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(name: str, *_: object) -> None:
-        raise ValueError(f"{name} is loaded now")
+    def start(source: Source, *_: object) -> None:
+        raise ValueError(f"{source.name} is loaded now")
 
     monkeypatch.setattr("service.models.start.start_model", start)
     monkeypatch.setattr("service.system.machine.available_memory", lambda: MEBIBYTE)

@@ -19,6 +19,7 @@ from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_f
 from tests.service.inference.tokenization.test_truncation import byte_pairs
 
 BYTE_LEVEL = {"RobertaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "TokenizersBackend"}
+BYTE_LEVEL |= {"LlamaTokenizer"}
 """Classes that have a token for every byte, and so no unknown ones."""
 TEXT = "What is Deep Learning?"
 
