@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from service.cli.command import Choice, likely, must_be_one_of
 from service.cli.exits import WrongUseError
-from service.settings import Settings
+from service.settings import Settings, file_of
 from service.settings.environment import PRECISION_OF_ARTIFACT
 from service.settings.groups import Shown
 
@@ -125,14 +125,20 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 
 def _wrong(item: ErrorDetails, flags: dict[str, object]) -> str:
-    """Return the message of an invalid value, beginning with its flag or variable."""
+    """Return the message of an invalid value, beginning with its flag, variable or place."""
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
         return message
     name = str(item["loc"][0])
     field = Settings.model_fields[name]
     by_flag = name in flags
-    source = "--" + name.replace("_", "-") if by_flag else PREFIX + name.upper()
+    key = name.replace("_", "-")
+    if by_flag:
+        source = f"--{key}"
+    elif file := file_of(name, flags):
+        source = f"--config {file.place(name)}: {key}"
+    else:
+        source = PREFIX + name.upper()
     value = f"{' ' if by_flag else '='}{shlex.quote(str(item['input']))}" if field.repr else ""
     words = choices(field)
     if words:

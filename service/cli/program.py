@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": "Score artifacts on sentence pairs, and time them.",
     "encode": "Encode the texts of files into one file, resumably.",
     "models": "List, load, swap and unload models of a running service.",
+    "config": "Check a file of settings.",
     "fetch": "Fetch a model's checkpoint and print its folder.",
 }
 """Name of each command → short help; `service/cli/NAME.py` defines it as `command`."""

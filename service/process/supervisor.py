@@ -63,7 +63,7 @@ class Supervisor:
     def __init__(self, settings: Settings, artifacts: Sequence[Artifact], folder: Path) -> None:
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // settings.workers)
-        self._settings = settings.model_copy(update={"threads": threads})
+        self._settings = settings.model_copy(update={"threads": threads, "config": None})
         self._artifacts = [(artifact.folder, artifact.sha256) for artifact in artifacts]
         self._folder = folder
         self._workers: dict[int, WorkerHandle] = {}

@@ -23,8 +23,11 @@ SERVICE_LINK = (
     "`enableServiceLinks: false` in the pod's spec"
 )
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
-_SERVED = {"model", "artifact"}
-_LISTED = {*_SERVED, "served_model_name", "alias", "heads_from", "pinned"}
+SERVED = {"model", "artifact"}
+"""Settings that choose what is served."""
+OF_MODELS = {*SERVED, "revision", "pooling"}
+"""Settings that belong to the models that `SERVED` chooses."""
+_LISTED = {*SERVED, "served_model_name", "alias", "heads_from", "pinned"}
 
 
 def listed(value: object) -> object:
@@ -46,12 +49,12 @@ class Variables(EnvSettingsSource):
         if unknown := self._unknown():
             raise ValueError("; ".join(unknown))
         values = super().__call__()
-        if _SERVED & self.current_state.keys():
-            served = {*_SERVED, "revision", "pooling"}
+        if SERVED & self.current_state.keys():
+            served = {*OF_MODELS}
             if "artifact" in self.current_state:
                 served.add("precision")
             values = {name: value for name, value in values.items() if name not in served}
-        if values.keys() >= _SERVED:
+        if values.keys() >= SERVED:
             raise ValueError(
                 "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given: leave one out, or give "
                 "both as flags to serve both"

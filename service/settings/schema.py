@@ -8,6 +8,7 @@ default. A flag of a model or an artifact takes precedence over the variables of
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -24,6 +25,7 @@ from service.settings.client_values import (
     keys_to_send,
     origins_to_meet,
 )
+from service.settings.config_file import ConfigFile, Content, read
 from service.settings.environment import Variables
 from service.settings.groups import Group, Shown
 from service.settings.model_group import ModelSettings
@@ -44,6 +46,24 @@ def export_environment(settings: Settings) -> dict[str, str]:
     }
 
 
+def file_of(name: str, flags: Mapping[str, object]) -> Content | None:
+    """Return the file that gives a setting its value; None if a flag or a variable does.
+
+    Args:
+        name: name of the setting.
+        flags: values of flags by setting.
+
+    Raises:
+        ValueError: the file is invalid.
+
+    """
+    path = flags.get("config") or os.environ.get("HEADSCOPE_CONFIG")
+    if path is None or name in flags or f"HEADSCOPE_{name.upper()}" in os.environ:
+        return None
+    content = read(Path(str(path)), Settings)
+    return content if name in content.values else None
+
+
 class Settings(ModelSettings):
     """Settings of an operator."""
 
@@ -53,6 +73,10 @@ class Settings(ModelSettings):
         extra="forbid",
     )
 
+    config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(
+        None,
+        description="TOML file of settings; flags and environment variables take precedence.",
+    )
     engine: Annotated[Literal["onnx", "torch", "fake"], Shown(Group.DEVICE)] = Field(
         "onnx", description="Engine; `fake` computes hashes, for load tests."
     )
@@ -252,9 +276,10 @@ class Settings(ModelSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return pydantic-settings' order of sources, with `Variables` for the environment."""
+        """Return pydantic-settings' order of sources: arguments, `Variables`, then `ConfigFile`."""
         del env_settings
-        return init_settings, Variables(settings_cls), dotenv_settings, file_secret_settings
+        variables, file = Variables(settings_cls), ConfigFile(settings_cls)
+        return init_settings, variables, file, dotenv_settings, file_secret_settings
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

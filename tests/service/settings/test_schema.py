@@ -27,6 +27,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "precision": ("auto", "int8"),
     "engine": ("onnx", "fake"),
     "device": ("cpu", "cuda"),
+    "config": (Path("/dev/null"), Path("/dev/../dev/null")),
     "models": (Path("/flag"), Path("/environment")),
     "pinned": (("flag", "other"), ("environment",)),
     "on_demand": (True, False),

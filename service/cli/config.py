@@ -1,0 +1,46 @@
+"""`headscope config check`: check a file of settings without starting a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from service.cli.command import Choice, Command
+from service.cli.exits import Exit
+from service.cli.options import settings_of
+from service.settings import Settings
+from service.settings.config_file import read
+
+EXAMPLES = """
+headscope config check headscope.toml
+headscope serve --config headscope.toml
+"""
+
+
+def run(action: str, file: Path) -> int:
+    """Check the file as `headscope serve` reads it, with the environment's variables.
+
+    Raises:
+        WrongUseError: a value is invalid; the message has its line and column.
+        ValueError: the file cannot be read, is not TOML, or has an unknown key.
+
+    """
+    del action  # there is one
+    content = read(file, Settings)
+    settings_of({"config": file})
+    count = len(content.values)
+    click.echo(f"{file}: {count} setting{'' if count == 1 else 's'}, all valid")
+    return Exit.DONE
+
+
+command = Command(
+    "config",
+    callback=run,
+    params=[
+        click.Argument(["action"], type=Choice(("check",))),
+        click.Argument(["file"], type=click.Path(path_type=Path)),
+    ],
+    help="Check a file of settings.",
+    examples=EXAMPLES,
+)

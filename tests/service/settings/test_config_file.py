@@ -1,0 +1,101 @@
+"""Settings from a file: their precedence, and the place of each mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from service.cli import serve
+from service.cli.options import given, settings_of
+from service.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("HEADSCOPE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "headscope.toml"
+
+
+def from_command_line(file: Path, *arguments: str) -> Settings:
+    words = ["--config", str(file), *arguments]
+    return settings_of(given(serve.command.make_context("serve", words).params))
+
+
+def test_flags_and_variables_win(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text('port = 1\nmax-length = 2\nmax_batch_tokens = 3\nlog-level = "debug"\n')
+    monkeypatch.setenv("HEADSCOPE_MAX_LENGTH", "20")
+    settings = from_command_line(file, "--port", "10")
+    assert (settings.port, settings.max_length, settings.max_batch_tokens) == (10, 20, 3)
+    assert settings.log_level == "debug"
+    monkeypatch.setenv("HEADSCOPE_CONFIG", str(file))
+    assert Settings().port == 1
+
+
+def test_lists_tables_and_what_is_served(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(
+        'model = ["org/a", "b"]\nserved-model-name = ["x", "y"]\n'
+        '[alias]\n"text-embedding-3" = "x"\n'
+    )
+    settings = from_command_line(file)
+    assert (settings.model, settings.served_model_name) == (("org/a", "b"), ("x", "y"))
+    assert settings.alias == ("text-embedding-3=x",)
+    chosen = from_command_line(file, "--artifact", "folder")
+    assert (chosen.model, chosen.artifact) == ((), (Path("folder"),))
+    monkeypatch.setenv("HEADSCOPE_MODEL", "other")
+    assert from_command_line(file).model == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("port = 1\n  prot = 2\n", "line 2, column 3: prot is not a setting: did you mean port?"),
+        ("xyzzy = 2\n", "line 1, column 1: xyzzy is not a setting"),
+        ("config = 'other'\n", "config is not a setting"),
+        ("[limits]\nport = 1\n", "line 1, column 1: limits is not a setting"),
+        ("port = 1\nport = 2\n", "line 2, column"),
+        ("a = [\n", "line 2, column 1: "),
+        ("port = 80 80\n", "line 1, column 11: "),
+        ("# ok\nport = 70000\n", "line 2, column 1: port=70000"),
+        ("max-length = 'many'\n", "line 1, column 1: max-length=many must be a valid integer"),
+        ("engine = 'fak'\n", "engine=fak must be onnx, torch or fake: did you mean fake?"),
+        ("port = [1, 2]\n", "line 1, column 1: port="),
+    ],
+)
+def test_a_mistake_has_a_line_and_a_column(file: Path, content: str, says: str) -> None:
+    file.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(f"--config {file}")) as refused:
+        from_command_line(file)
+    assert says in str(refused.value)
+
+
+def test_a_key_is_never_shown(file: Path) -> None:
+    file.write_text('api-keys = "c4n4ry,,b"\n')
+    with pytest.raises(ValueError, match="line 1, column 1: api-keys") as refused:
+        from_command_line(file)
+    assert "c4n4ry" not in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read(file: Path) -> None:
+    with pytest.raises(ValueError, match="No such file"):
+        from_command_line(file)
+    file.write_bytes(b"port = 1 # \xff")
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        from_command_line(file)
+
+
+def test_a_wrong_variable_beside_a_file_is_the_variables(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("port = 1\n")
+    monkeypatch.setenv("HEADSCOPE_PORT", "http")
+    with pytest.raises(ValueError, match="HEADSCOPE_PORT=http must be a valid integer"):
+        from_command_line(file)
