@@ -110,6 +110,11 @@ class TextVectors:
         kept = [vector[:n] for vector in vectors]
         return [l2_normalize(vector) for vector in kept] if unit else kept
 
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the artifact has the vectors of calibration texts."""
+        return bool(len(self._calibration))
+
     def ranges(self, dimensions: int | None = None, normalize: bool | None = None) -> Floats | None:
         """Return the lowest and highest value of each feature over the calibration texts.
 
@@ -122,7 +127,7 @@ class TextVectors:
             calibration texts: a foreign graph's export encodes none.
 
         """
-        return self._measured(dimensions, normalize) if len(self._calibration) else None
+        return self._measured(dimensions, normalize) if self.has_ranges else None
 
     def _measure(self, dimensions: int | None, normalize: bool | None) -> Floats:
         pooled = [*self._calibration]

@@ -171,6 +171,7 @@ def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, obj
         "default_prompt_name": sentence.default_prompt_name,
         "embedding_dimension": vectors.kept(),
         "truncate_dim": sentence.truncate_dim,
+        "vector_ranges": vectors.has_ranges,
         "matryoshka_dims": sentence.matryoshka_dims,
         "similarity_fn_name": sentence.similarity_fn_name,
     }

@@ -42,11 +42,13 @@ def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
     of_tokens = {name: tensors[name] for name in OF_TOKENS if name in tensors}
     if pooled is not None and pooled.shape[-2] != len(texts):
         raise ValueError(f"{pooled.shape[-2]} pooled vectors of {len(texts)} texts")
+    ranges = {name: tensors[name] for name in ("vector_ranges",) if name in tensors}
     layers = json.loads(metadata.get("layers", "[]"))
     encodings = []
     for i, (rows, text_fields) in enumerate(tokenized(tensors, metadata, texts)):
         own: Tensors = {name: tensor[..., rows, :] for name, tensor in of_tokens.items()}
         own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
+        own |= ranges
         for name in RAGGED.keys() & tensors.keys():
             start, end = tensors[RAGGED[name]][i : i + 2]
             own[name] = tensors[name][start:end]

@@ -111,6 +111,11 @@ class Encoding(TokenizedText):
         return self._tensor("pooled", 'outputs "pooled"')
 
     @property
+    def vector_ranges(self) -> NDArray[np.float32]:
+        """Lowest and highest value of each feature, `[2, D]`, for `vector_type` int8 and uint8."""
+        return self._tensor("vector_ranges", 'vector_type "int8" or "uint8"')
+
+    @property
     def sparse(self) -> SparseVector:
         """Sparse vector of the text."""
         indices = self._tensor("sparse_indices", 'outputs "sparse"')

@@ -149,6 +149,8 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     features = inference.vectors.kept(options.pooling, options.dimensions)
     size = float_bytes * floats(options, texts, inference.config.hidden_size, features)
     size += vector_bytes(options.head, texts, float_bytes)
+    ranges = options.quantization.ranges if binary else None
+    size += 0 if ranges is None else ranges.nbytes
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     predicted = size + text_bytes(texts)
@@ -162,7 +164,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         header = Header(model.name, prepared.engine, layers, prepared.timings.warnings)
         parts: Sequence[Part | Unwritten]
         if binary:
-            write = functools.partial(encode_safetensors, header, texts, encodings)
+            write = functools.partial(encode_safetensors, header, texts, encodings, ranges)
             parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
             parts = [encode_json(header, texts, encodings, as_base64=as_base64)]

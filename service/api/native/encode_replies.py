@@ -17,6 +17,7 @@ from service.api.native.vector_outputs import vector_fields, vector_tensors
 from service.api.wire.json_pieces import PIECE, as_json, base64_pieces, object_pieces
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.safetensors import safetensors_parts
+from service.engines.contract import Floats
 from service.inference.encoding import TextEncoding
 from service.inference.tokenization.tokenized import TokenizedText
 
@@ -62,11 +63,21 @@ def _json_pieces(
 
 
 def encode_safetensors(
-    header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
+    header: Header,
+    texts: Sequence[TokenizedText],
+    encodings: Sequence[TextEncoding],
+    ranges: Floats | None = None,
 ) -> list[Part]:
     """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`, and spans.
 
-    With several hidden states, each tensor has a leading axis of layers.
+    With several hidden states, each tensor of vectors has a leading axis of layers.
+
+    Args:
+        header: fields of the reply beside its results.
+        texts: texts of the request.
+        encodings: vectors of each text.
+        ranges: lowest and highest value of each feature, `[2, D]`, of int8 and uint8 vectors.
+
     """
     tensors: dict[str, NDArray[np.generic]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
@@ -81,5 +92,7 @@ def encode_safetensors(
     tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
     if encodings[0].windows:
         tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
+    if ranges is not None:
+        tensors["vector_ranges"] = ranges
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))

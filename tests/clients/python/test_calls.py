@@ -104,6 +104,9 @@ async def test_types_of_vectors(both, name):
     found = await client.embed(TEXTS, **fields)
     expected = await one_by_one(plain, "/encode", TEXTS, **fields)
     assert found.dtype == np.dtype({"binary": "int8"}.get(name, name))
+    if name == "uint8":
+        (encoding,) = await client.encode(["a"], **fields)
+        np.testing.assert_array_equal(encoding.vector_ranges, fields["vector_ranges"])
     np.testing.assert_array_equal(found, np.array([one["pooled"] for one in expected], found.dtype))
 
 

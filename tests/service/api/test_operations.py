@@ -37,6 +37,7 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "prompts": [],
         "default_prompt_name": None,
         "embedding_dimension": 128,
+        "vector_ranges": True,
         "truncate_dim": None,
         "matryoshka_dims": [],
         "similarity_fn_name": "cosine",

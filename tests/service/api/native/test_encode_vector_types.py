@@ -57,6 +57,23 @@ async def test_every_form_has_sentence_transformers_numbers(
     assert tensors["embeddings"].dtype == np.float32
 
 
+async def test_ranges_of_the_binary_form_turn_int8_back_into_floats(
+    client: httpx.AsyncClient, artifact: Artifact
+) -> None:
+    calibration = load_file(artifact.path(VECTOR_MODULES))[CALIBRATION]
+    vectors = np.array(await pooled(client), np.float32)
+    inside = np.clip(vectors, calibration.min(axis=0), calibration.max(axis=0))
+    for name, middle in (("int8", 128.5), ("uint8", 0.5)):
+        asked = {"inputs": TEXTS, "vector_type": name}
+        tensors = load((await client.post("/encode", json=asked, headers=BINARY)).content)
+        low, high = tensors["vector_ranges"]
+        np.testing.assert_array_equal(low, calibration.min(axis=0))
+        np.testing.assert_array_equal(high, calibration.max(axis=0))
+        floats = low + (tensors["pooled"] + middle) * (high - low) / 255
+        bound = (high - low) / 255 * 0.501
+        assert (np.abs(floats - inside) <= bound).all()
+
+
 async def test_given_ranges_apply_to_every_layer(
     client: httpx.AsyncClient, artifact: Artifact
 ) -> None:
