@@ -57,6 +57,8 @@ _ENCODERS = ("Transformer", STATIC_EMBEDDING)
 """Endings of the kinds of modules that read tokens."""
 _WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer", STATIC_EMBEDDING}
 """Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
+_HYBRID_POSITIONS = 8192
+"""Minimum `max_position_embeddings` of bge-m3 and models that were trained from it."""
 
 
 def modules(folder: Path) -> list[dict[str, object]]:
@@ -91,14 +93,44 @@ def encoder_place(folder: Path) -> str:
     return next((place(item) for item in modules(folder) if kind(item).endswith(_ENCODERS)), "")
 
 
-def deciding(folder: Path) -> list[str]:
-    """Return the files whose absence changes which other files of a checkpoint are read.
+def may_be_hybrid(folder: Path) -> bool:
+    """Return whether a checkpoint has the architecture, length and pooling of bge-m3.
 
-    They are the list of modules, and the encoder's safetensors, which go before pickles.
+    No file names bge-m3 itself: it is an XLM-RoBERTa of 8,192 tokens that pools the first token, as
+    some dense models are.
+    """
+    config = read_json(folder / encoder_place(folder) / CONFIG)
+    if not isinstance(config, dict) or config.get("model_type") != "xlm-roberta":
+        return False
+    positions = config.get("max_position_embeddings")
+    poolings = [item for item in modules(folder) if kind(item) == "Pooling"]
+    settings = [read_json(folder / place(item) / CONFIG) for item in poolings]
+    return (
+        isinstance(positions, int)
+        and positions >= _HYBRID_POSITIONS
+        and any(isinstance(own, dict) and _pools_first(own) for own in settings)
+    )
+
+
+def _pools_first(pooling: dict[str, object]) -> bool:
+    return pooling.get("pooling_mode") == "cls" or pooling.get("pooling_mode_cls_token") is True
+
+
+def deciding(folder: Path, *, pickles: bool = True) -> list[str]:
+    """Return the files whose absence changes which other files or vectors a checkpoint has.
+
+    They are the list of modules; the encoder's safetensors, which go before pickles; and the linear
+    maps of a checkpoint that may be bge-m3.
+
+    Args:
+        folder: folder of the checkpoint's descriptions.
+        pickles: whether pickles may be read, as the linear maps are.
+
     """
     encoder = encoder_place(folder)
     sharded = (folder / encoder / INDEX).is_file()
-    return [MODULES] if sharded else [MODULES, encoder + WEIGHTS]
+    names = [MODULES] if sharded else [MODULES, encoder + WEIGHTS]
+    return [*names, *HYBRID_HEADS] if pickles and may_be_hybrid(folder) else names
 
 
 def descriptions(names: Collection[str], within: str = "") -> list[str]:

@@ -13,10 +13,12 @@ from model.artifact.files import share_files
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.modules import is_static
 from model.artifact.recorded import passed_uses
+from model.artifact.weight_files import HYBRID_HEADS
 from model.config.encoder import STATIC
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
+from model.sources.checkpoint_files import may_be_hybrid
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
@@ -227,6 +229,11 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
                 f"{name} gives vectors of its last token: it is a causal language model without "
                 "modules.json, which sentence-transformers reads so; `--pooling yes-no` serves "
                 "it as Qwen3-Reranker, with scores of pairs"
+            )
+        if may_be_hybrid(checkpoint) and not any((checkpoint / n).is_file() for n in HYBRID_HEADS):
+            progress(
+                f"{name} gives dense vectors alone: if it is bge-m3, its {HYBRID_HEADS[0]} and "
+                f"{HYBRID_HEADS[1]} are missing, which give multivector and sparse vectors"
             )
         return checkpoint
     pooled = with_pooling(checkpoint, settings.pooling, settings.cache_folder / "poolings")

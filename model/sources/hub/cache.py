@@ -27,7 +27,8 @@ class Snapshot:
     """Files that are missing for a complete checkpoint."""
     unknown: list[str]
     """Files for which the cache does not show whether the repository has them: tools that download
-    only the encoder do not look for `modules.json`, and some not for `model.safetensors`."""
+    only the encoder do not look for `modules.json` or bge-m3's linear maps, and some not for
+    `model.safetensors`."""
 
 
 def find(cache: Path, repository: Repository, *, pickles: bool = True) -> Snapshot | None:
@@ -45,7 +46,8 @@ def find(cache: Path, repository: Repository, *, pickles: bool = True) -> Snapsh
         return None
     folder = home / "snapshots" / commit
     shown = (folder, home / ".no_exist" / commit)
-    unknown = [name for name in deciding(folder) if not any((at / name).is_file() for at in shown)]
+    decide = deciding(folder, pickles=pickles)
+    unknown = [name for name in decide if not any((at / name).is_file() for at in shown)]
     return Snapshot(folder, lacking(folder, pickles=pickles), unknown)
 
 

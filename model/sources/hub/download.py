@@ -70,7 +70,7 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
         if place(item):
             _fetch_small(hub, commit, descriptions(sizes, place(item)))
     check_described(folder, sizes.keys(), str(repository), pickles=hub.pickles)
-    for name in deciding(folder):
+    for name in deciding(folder, pickles=hub.pickles):
         if name not in sizes:
             _note_absent(hub, commit, name)
     for name in weights(sizes, folder, pickles=hub.pickles):

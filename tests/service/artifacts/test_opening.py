@@ -13,13 +13,16 @@ import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
+from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
-from service.artifacts.opening import FOREIGN, open_artifact, report_limits
+from service.artifacts.opening import FOREIGN, find_checkpoint, open_artifact, report_limits
 from service.cli import main
 from service.measuring.fastest import open_fastest
 from service.settings import Settings
 from tests.foreign import write_foreign
+from tests.model.checkpoints import edit_json
+from tests.model.hybrid_checkpoints import write_hybrid
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +62,22 @@ def test_another_process_was_faster_with_the_same_export(
     monkeypatch.setattr("model.export.exporter.export", export)
     found = open_artifact(Settings(model=str(small_checkpoint)))
     assert found.sha256 == artifact.sha256
+
+
+def test_the_missing_files_of_what_may_be_bge_m3_are_named(tmp_path: Path) -> None:
+    folder = write_hybrid(tmp_path / "model")
+    settings, said = Settings(model=str(folder)), list[str]()
+    find_checkpoint(settings, said.append)
+    for name in HYBRID_HEADS:
+        (folder / name).unlink()
+    find_checkpoint(settings, said.append)
+    assert said == []  # an XLM-RoBERTa of 64 tokens is not bge-m3
+    edit_json(folder / "config.json", max_position_embeddings=8194)
+    find_checkpoint(settings, said.append)
+    assert said == [
+        f"{folder} gives dense vectors alone: if it is bge-m3, its colbert_linear.pt and "
+        "sparse_linear.pt are missing, which give multivector and sparse vectors"
+    ]
 
 
 @pytest.fixture(scope="module")

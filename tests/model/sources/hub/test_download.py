@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import snapshot_download
 
+from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import CheckpointError, ConfigError, ModelError, SourceError
 from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
@@ -285,6 +286,32 @@ def test_pickles_are_fetched_where_there_are_no_safetensors(
     assert hub.fetched == PLAIN - {"model.safetensors"} | pickles
     found = cache.find(tmp_path / "cache", Repository(NAME))
     assert found == cache.Snapshot(folder, [], [])
+
+
+def test_the_linear_maps_of_bge_m3(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    edit_json(repository / "config.json", model_type="xlm-roberta", max_position_embeddings=8194)
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": at} for kind, at in kinds]
+    (repository / "modules.json").write_text(json.dumps(modules))
+    pooling = {"word_embedding_dimension": 12, "pooling_mode_cls_token": True}
+    (repository / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+    def unknown(*, pickles: bool = True) -> list[str]:
+        found = cache.find(tmp_path / "cache", Repository(NAME), pickles=pickles)
+        assert found is not None
+        return found.unknown
+
+    folder, _ = fetch(hub, tmp_path)
+    assert unknown() == []  # the hub has said that there are none
+    (absent,) = folder.parents[1].glob(".no_exist/*")
+    for name in HYBRID_HEADS:
+        (absent / name).unlink()  # as in a cache of a tool that does not look for them
+        (repository / name).write_bytes(b"weights")
+    assert unknown() == [*HYBRID_HEADS]
+    assert unknown(pickles=False) == []
+    folder, _ = fetch(hub, tmp_path)
+    assert {*HYBRID_HEADS} <= files(folder)
+    assert unknown() == []
 
 
 def test_pickles_that_are_forbidden_are_not_fetched(
