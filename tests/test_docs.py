@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -163,6 +164,18 @@ def test_paths_that_pages_name_exist() -> None:
         if not (ROOT / path).exists()
     ]
     assert missing == []
+
+
+def test_wheels_and_the_changelog_have_the_version_of_both_distributions() -> None:
+    """Pages name the wheels of this version, and its entry is the newest of the changelog."""
+    projects = [read("pyproject.toml"), read("clients/python/pyproject.toml")]
+    (version,) = {tomllib.loads(text)["project"]["version"] for text in projects}
+    wheels = re.findall(r"headscope(?:_server)?-([\d.]+)-py3", read("docs/operations.md"))
+    image = re.findall(r"newTag: ([\d.]+)", read("docs/deployment.md"))
+    newest = re.findall(
+        r"^## \[(\d[\d.]*)\] - \d{4}-\d\d-\d\d$", read("CHANGELOG.md"), re.MULTILINE
+    )[0]
+    assert {*wheels, *image, newest} == {version}
 
 
 def test_decisions_are_numbered_without_holes() -> None:

@@ -6,10 +6,12 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import json
+import platform
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from sysconfig import get_platform
 from urllib.parse import unquote, urlsplit
 
 from service.system.machine import may_have_gpu
@@ -32,14 +34,15 @@ TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """Modules that sending traces requires."""
 EXPORTER = ("onnxruntime", "torch", "onnx", "onnxscript", "transformers")
 """Modules that an export or a verification imports."""
-
-
-COMPUTING = ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
-"""Distributions of inference libraries."""
+LIBRARIES = (
+    *("headscope", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "openvino"),
+    *("tokenizers", "torch", "transformers"),
+)
+"""Distributions that compute, tokenise or export, and the client; `--version` lists them."""
 
 
 def version() -> str:
-    """Return the installed version, such as `0.1.0`."""
+    """Return the installed version, such as `0.2.0`."""
     return importlib.metadata.version(NAME)
 
 
@@ -84,9 +87,9 @@ def is_installed(module: str) -> bool:
 
 
 def versions() -> list[str]:
-    """Return lines with the names and versions of the service and its inference libraries."""
-    lines = [f"{NAME} {version()}"]
-    for name in COMPUTING:
+    """Return lines with the names and versions of the service, Python and installed `LIBRARIES`."""
+    lines = [f"{NAME} {version()}", f"python {platform.python_version()} ({get_platform()})"]
+    for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines.append(f"{name} {importlib.metadata.version(name)}")
     return lines

@@ -6,10 +6,12 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import click
 import pytest
+import tokenizers
 import torch
 
 from model.artifact.manifest import Artifact
@@ -17,6 +19,7 @@ from model.errors import VerificationError
 from service.cli import main
 from service.cli import program as program_module
 from service.cli.program import COMMANDS
+from service.system.distribution import LIBRARIES
 from tests.service.cli.said import one_line
 
 LIGHT = """
@@ -160,12 +163,14 @@ def test_the_versions_and_no_library_are_loaded() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT, "--version"], capture_output=True, text=True, check=True
     )
-    ours, *others = done.stdout.splitlines()
+    ours, python, *others = done.stdout.splitlines()
     assert ours == f"headscope-server {importlib.metadata.version('headscope-server')}"
+    assert python == f"python {sys.version.split()[0]} ({sysconfig.get_platform()})"
     assert f"torch {torch.__version__}" in others
+    assert f"tokenizers {tokenizers.__version__}" in others
     assert [line.partition(" ")[0] for line in others] == sorted(
         name
-        for name in ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
+        for name in LIBRARIES
         if name in {found.name for found in importlib.metadata.distributions()}
     )
 

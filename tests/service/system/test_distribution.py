@@ -54,7 +54,7 @@ def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path]
 
 
 EDITABLE = '{"dir_info": {"editable": true}, "url": "file:///home/a%20b/headscope"}'
-WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.1.0-py3-none-any.whl"}'
+WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.2.0-py3-none-any.whl"}'
 PIP = "pip install 'headscope-server[export,cpu]'"
 
 

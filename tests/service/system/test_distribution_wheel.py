@@ -90,7 +90,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 
 
 def test_it_starts_and_requires_nothing_that_is_missing(installation: Installation) -> None:
-    assert installation.run("-m", "service", "--version").stdout == "headscope-server 0.1.0\n"
+    versions = [f"headscope-server {PROJECT['version']}", "python", "numpy", "tokenizers"]
+    lines = installation.run("-m", "service", "--version").stdout.splitlines()
+    assert [lines[0], *(line.partition(" ")[0] for line in lines[1:])] == versions
     assert "serve" in installation.run("-m", "service", "--help").stdout
     command = [sys.executable, "-m", "pip", "--python", str(installation.python), "check"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
