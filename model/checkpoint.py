@@ -61,11 +61,14 @@ def collect(
             module.
 
     Raises:
-        CheckpointError: a file cannot be read, or a tensor exists twice.
+        CheckpointError: a file cannot be read, a tensor exists twice, or the family does not
+            support the build.
 
     """
     paths = weight_files(folder)
-    names = names_of({key for path in paths for key in tensor_keys(path)})
+    keys = {key for path in paths for key in tensor_keys(path)}
+    family.check_supported(keys, str(folder))
+    names = names_of(keys)
     tensors: dict[str, Tensor] = {}
     for path in paths:
         for key, tensor in read_tensors(path, names.__contains__).items():

@@ -76,11 +76,19 @@ _JINA_RENAMES = (
     (r"^encoder\.layer\.(\d+)\.mlp\.layernorm\.", r"layers.\1.output_norm."),
 )
 """Keys of JinaBERT's gated feed-forward → the encoder's."""
+_JINA_NORMS = (
+    r"\.attention\.self\.layer_norm_[qk]\.",
+    "a JinaBERT that normalises queries and keys (jina-bert-v2-qk-post-norm, as "
+    "jina-embeddings-v2-base-code), which is not supported: take a JinaBERT without these norms, "
+    "as jina-embeddings-v2-base-en",
+)
+"""Pattern of the keys of JinaBERT's norms of queries and keys, and the reason of the refusal."""
 
 BERT = Family(
     config=read_config,
     prefix="bert.",
     outside=re.compile(OUTSIDE),
     renames=(*RENAMES, *_JINA_RENAMES),
+    refused=(_JINA_NORMS,),
     convert=split_together,
 )

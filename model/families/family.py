@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.errors import CheckpointError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +79,24 @@ class Family:
     """Replacements before `renames` for a decoder's keys."""
     half: bool = True
     """Whether hidden states of its checkpoints stay within half precision's maximum of 65,504."""
+
+    refused: Renames = ()
+    """Patterns of keys of builds that are not supported, and the descriptions of these builds."""
+
+    def check_supported(self, keys: Collection[str], source: str) -> None:
+        """Raise an error for keys of a build that is not supported.
+
+        Args:
+            keys: all keys of the checkpoint.
+            source: name of the checkpoint in the error message.
+
+        Raises:
+            CheckpointError: a key belongs to such a build.
+
+        """
+        for pattern, build in self.refused:
+            if key := next((key for key in sorted(keys) if re.search(pattern, key)), None):
+                raise CheckpointError(f"{source} holds {key}: it is {build}")
 
     def encoder_keys(self, keys: Collection[str]) -> dict[str, str]:
         """Return a checkpoint's keys of the encoder → the encoder's own keys."""

@@ -41,9 +41,9 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
 
     """
     headers = {path: _tensors(path) for path in files}
-    names = FAMILIES[config.model_type].encoder_keys(
-        [key for tensors in headers.values() for key in tensors]
-    )
+    family, keys = FAMILIES[config.model_type], {key for own in headers.values() for key in own}
+    family.check_supported(keys, str(folder))
+    names = family.encoder_keys(keys)
     shapes: dict[str, tuple[int, ...]] = {}
     for path, tensors in headers.items():
         _check_types(path, tensors)

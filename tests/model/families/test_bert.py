@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError
 from model.families.bert import BERT
+from model.families.registry import read_config
+from model.sources.headers import check_weights
 from tests.model.families.jina_bert import JinaBert
 from tests.model.families.parity import SIZES, assert_equal_to
 
@@ -41,3 +47,17 @@ def test_jina_bert_equals_its_description(tmp_path: Path, feed_forward: str, hea
     encoder = assert_equal_to(reference, tmp_path)
     assert encoder.config.attention.alibi
     assert encoder.config.embeddings.positions == "none"
+
+
+@pytest.mark.parametrize("norm", ["layer_norm_q", "layer_norm_k"])
+def test_a_jina_bert_with_norms_of_queries_and_keys_is_refused(tmp_path: Path, norm: str) -> None:
+    JinaBert(SIZES).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    key = f"encoder.layer.1.attention.self.{norm}.weight"
+    save_file(load_file(weights) | {key: torch.ones(SIZES["hidden_size"])}, weights)
+    message = f"holds {key}: it is a JinaBERT that normalises queries and keys"
+    config = read_config(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        check_weights(tmp_path, [weights], config)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(tmp_path, config)
