@@ -66,6 +66,17 @@ class Source:
         """Name and version."""
         return Target(self.name, self.version)
 
+    @property
+    def created(self) -> int:
+        """Unix time in seconds at which the manifest or the checkpoint's config was written.
+
+        Raises:
+            OSError: the folder has vanished.
+
+        """
+        name = MANIFEST if self.kind == "artifact" else CHECKPOINT
+        return int((self.folder / name).stat().st_mtime)
+
 
 class Repository:
     """Versions of models that can be loaded."""

@@ -126,6 +126,26 @@ class ModelControl:
         self.models.offer(list(dict.fromkeys(s.name for s in sources)) if self._on_demand else ())
         return sources
 
+    async def on_demand(self) -> dict[str, int]:
+        """Return models that are not loaded and that a request would load.
+
+        Returns:
+            Unix time in seconds at which each model was created, by its name.
+
+        Raises:
+            ModelNotLoadable: the repository cannot be read.
+
+        """
+        sources = await self.refresh()
+        created: dict[str, int] = {}
+        for source in sources if self._on_demand else ():
+            chosen = self.models.chosen(Target(source.name))
+            loaded = source.name in self.models.by_name
+            if not loaded and chosen.version in (None, source.version):
+                with contextlib.suppress(OSError):  # removed since
+                    created[source.name] = source.created
+        return created
+
     def is_loading(self, target: Target) -> bool:
         """Return whether a version is being loaded; a load without a version counts for each."""
         load = self._loads.get(target.name)

@@ -12,11 +12,14 @@ from model.numerics.task_head import TaskConfig
 from service.api.wire.route import service_of
 from service.models.served import ServedModel
 
+NOT_LOADED = "not loaded"
+"""Backend of a model that is loaded on demand."""
+
 router = APIRouter(tags=["infinity"])
 
 
 class InfinityModel(BaseModel):
-    """Served model, its queue, and its capabilities."""
+    """Model, its queue, and its capabilities."""
 
     id: str
     stats: dict[str, float]
@@ -24,13 +27,15 @@ class InfinityModel(BaseModel):
     owned_by: Literal["infinity"] = "infinity"
     """Owner, the only value that Infinity's clients accept."""
     created: int
-    """Unix time in seconds at which the artifact's manifest was written."""
+    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
+    not loaded, was written."""
     backend: str
     capabilities: list[str]
+    """Capabilities of a loaded model; empty until it is loaded."""
 
 
 class InfinityModels(BaseModel):
-    """All served models, the default first."""
+    """All models, the default first."""
 
     data: list[InfinityModel]
     object: str = "list"
@@ -38,22 +43,30 @@ class InfinityModels(BaseModel):
 
 @router.get("/models")
 async def models(request: Request) -> InfinityModels:
-    """List the served models, the default first, then their aliases."""
+    """List the loaded models, the default first, their aliases, and models loaded on demand."""
     state = service_of(request)
+    unloaded = await state.control.on_demand()
     limit, named = state.settings.max_queue_tokens, state.models.by_name
-    return InfinityModels(data=[_described(name, model, limit) for name, model in named.items()])
+    listed = [_described(name, model, limit) for name, model in named.items()]
+    listed += [
+        InfinityModel(
+            id=name, stats=_stats(0, limit), created=created, backend=NOT_LOADED, capabilities=[]
+        )
+        for name, created in unloaded.items()
+    ]
+    return InfinityModels(data=listed)
+
+
+def _stats(queued_tokens: int, limit: int) -> dict[str, float]:
+    return {"queue_fraction": queued_tokens / limit, "queue_absolute": queued_tokens}
 
 
 def _described(name: str, model: ServedModel, max_queue_tokens: int) -> InfinityModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
     queued = sum(model.queued_tokens.values())
-    stats: dict[str, object] = {
-        "queue_fraction": queued / max_queue_tokens,
-        "queue_absolute": queued,
-    }
     return InfinityModel(
         id=name,
-        stats=stats,
+        stats=_stats(queued, max_queue_tokens),
         created=int(written),
         backend=model.inference.engines.default.engine.name,
         capabilities=capabilities(model.artifact.manifest.task),

@@ -21,19 +21,20 @@ router = APIRouter(tags=["openai"])
 
 
 class OpenAIModel(BaseModel):
-    """Served model."""
+    """Model that a request can choose."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
-    """Unix time in seconds at which the artifact's manifest was written."""
+    """Unix time in seconds at which the artifact's manifest, or the config of a checkpoint that is
+    not loaded, was written."""
     owned_by: str = OWNER
-    outputs: tuple[str, ...]
-    """Names of `outputs` of /encode that the model has."""
+    outputs: tuple[str, ...] | None = None
+    """Names of `outputs` of /encode that the model has; None until it is loaded."""
 
 
 class OpenAIModels(BaseModel):
-    """All served models, the default first."""
+    """All models, the default first."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
@@ -41,18 +42,24 @@ class OpenAIModels(BaseModel):
 
 @router.get("/v1/models")
 async def models(request: Request) -> OpenAIModels:
-    """List the served models, the default first, then their aliases."""
-    named = service_of(request).models.by_name
-    return OpenAIModels(data=[_described(name, model) for name, model in named.items()])
+    """List the loaded models, the default first, their aliases, and models loaded on demand."""
+    service = service_of(request)
+    unloaded = await service.control.on_demand()
+    listed = [_described(name, model) for name, model in service.models.by_name.items()]
+    listed += [OpenAIModel(id=name, created=created) for name, created in unloaded.items()]
+    return OpenAIModels(data=listed)
 
 
 @router.get(f"/v1/models/{MODEL_PARAMETER}", responses={404: ERRORS[404]})
 async def model(model: str, request: Request) -> OpenAIModel:
-    """Return a served model by its name or alias, which may contain slashes."""
-    served = service_of(request).models.by_name.get(model)
-    if served is None:
+    """Return a model by its name or alias, which may contain slashes."""
+    service = service_of(request)
+    if served := service.models.by_name.get(model):
+        return _described(model, served)
+    created = (await service.control.on_demand()).get(model)
+    if created is None:
         raise UnknownModel("unknown model; GET /v1/models lists the served models")
-    return _described(model, served)
+    return OpenAIModel(id=model, created=created)
 
 
 def _described(name: str, model: ServedModel) -> OpenAIModel:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import MANIFEST, Artifact
+from service.api.infinity.models import NOT_LOADED
 from tests.service.harness import serving
+from tests.service.repositories import add, encode, serving_repository
 from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
@@ -71,3 +75,28 @@ async def test_aliases_are_listed_and_answered_by_their_model(artifact: Artifact
         missing = await client.post("/v1/embeddings", json=body | {"model": "a"})
         assert missing.status_code == 404
         assert "text-embedding-3-small" in missing.json()["error"]["message"]
+
+
+async def test_models_that_are_loaded_on_demand_are_listed(
+    tmp_path: Path, tiny_artifact: Artifact
+) -> None:
+    """Both lists have them before and after the load, with the time of the newest version."""
+    for place, created in (("a", 1000), ("org/b/1", 2000), ("org/b/2", 3000)):
+        os.utime(add(tmp_path, place, tiny_artifact) / MANIFEST, (created, created))
+    expected = [("a", 1000), ("org/b", 3000)]
+    async with serving_repository(tmp_path) as client:
+        for outputs, backends in (
+            ([None, None], [NOT_LOADED, NOT_LOADED]),
+            ([["tokens", "pooled"], None], ["fake", NOT_LOADED]),
+        ):
+            listed = (await client.get("/v1/models")).json()["data"]
+            assert [(one["id"], one["created"]) for one in listed] == expected
+            assert [one["outputs"] for one in listed] == outputs
+            assert (await client.get("/v1/models/org/b")).json() == listed[1]
+            infinitys = (await client.get("/models")).json()["data"]
+            assert [(one["id"], one["created"]) for one in infinitys] == expected
+            assert [one["backend"] for one in infinitys] == backends
+            assert (await encode(client, listed[0]["id"])).status_code == 200
+    async with serving_repository(tmp_path, on_demand=False) as client:
+        assert (await client.get("/v1/models")).json()["data"] == []
+        assert (await client.get("/v1/models/a")).status_code == 404
