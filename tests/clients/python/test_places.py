@@ -24,6 +24,7 @@ WITHOUT_SEPARATORS = {
     "MBartTokenizer",
     "MBart50Tokenizer",
     "NllbTokenizer",
+    "LlamaTokenizer",
 }
 
 

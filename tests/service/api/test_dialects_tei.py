@@ -31,6 +31,8 @@ DIFFERENCES = {
         for path in WITH_TRUNCATE
     },
     "POST /similarity: form of parameters": "lower case of truncation_direction, again",
+    "POST /rerank takes weights": "hybrid scores of bge-m3, which TEI does not serve",
+    "POST /v1/embeddings takes late_chunking": "Jina's clients call this path",
     "POST /embed_sparse takes method": "BM42 beside the model's own sparse vectors",
     "POST /predict takes aggregation": "classifiers of tokens, which TEI does not serve",
     "POST /predict: form of 200": "spans, which classifiers of tokens answer with",

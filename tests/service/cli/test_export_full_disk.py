@@ -42,7 +42,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "name"),
-    [("256k", "tokenizer.json"), ("1m", "weights.safetensors"), ("17648k", "encoder.onnx")],
+    [("256k", "tokenizer.json"), ("1m", "weights.safetensors"), ("17752k", "encoder.onnx")],
 )
 def test_a_full_disk(
     disk: Disk,
