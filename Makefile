@@ -8,6 +8,7 @@
 # make soak    setup, then requests of every shape for a quarter of an hour
 # make clients setup, then other services' own clients, unchanged, in an environment of theirs
 # make image   setup, then the Dockerfile built and tried without a docker engine; TARGET=cpu
+# make release  setup, then both distributions built, checked, installed and tried; uploads nothing
 # make replicas  setup, then replicas behind the balancer, killed and stopped, ten minutes
 # make capacity  setup, then a real fleet beside the simulated one, five minutes
 # make ray     setup, then replicas under Ray Serve and a corpus by Ray Data, in an environment of theirs
@@ -44,7 +45,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve tools test test-all check lint style chaos abuse soak fuzz alerts replicas capacity ray image bench clients clean
+.PHONY: setup serve tools test test-all check lint style chaos abuse soak fuzz alerts replicas capacity ray image release bench clients clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -108,6 +109,15 @@ chaos abuse soak fuzz alerts replicas capacity: setup
 image: setup
 	$(BIN)/python -m deploy.image.check $(TARGET)
 
+# what builds has an environment of its own, and so has what is installed
+release: setup .venv-release/.installed
+	$(BIN)/python -m deploy.release.check --python $(PYTHON) --artifact $$($(BIN)/headscope export)
+
+.venv-release/.installed: deploy/release/requirements.txt
+	@$(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement $<
+	@touch $@
+
 bench: setup .venv/.bench
 	$(BIN)/python -m benchmarks.throughput $(if $(WORKLOAD),--workload $(WORKLOAD)) --json .bench/throughput.json
 
@@ -142,4 +152,4 @@ ray: setup .venv-ray/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-deploy .venv-ray .prometheus .javascript
+	rm -rf .venv .venv-clients .venv-deploy .venv-ray .venv-release .prometheus .javascript

@@ -69,6 +69,13 @@ def test_only_test_all_runs_nightly_tests(target: str, excluded: list[str]) -> N
     assert re.findall(r"not (\w+)", run) == excluded
 
 
+def test_a_release_is_checked_and_nothing_is_uploaded() -> None:
+    words = ["--old-file", "setup", "--old-file", ".venv-release/.installed", "release"]
+    (check,) = commands(*words, "PYTHON=python3.13")
+    assert "-m deploy.release.check --python python3.13 --artifact" in check
+    assert "upload" not in check
+
+
 def test_the_machine_chooses_the_runtime() -> None:
     printed = commands("--eval", "print-runtime: ; $(info $(ONNXRUNTIME))", "print-runtime")
     gpu = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))
