@@ -73,15 +73,30 @@ class Way:
         self.files: set[str] = set()
 
     def look(self, frame: FrameType | None, tasks: set[asyncio.Task[Any]]) -> None:
-        """Add the callers of a frame, and the coroutines of the request's task."""
+        """Add the callers of a frame, and the coroutines of the request's task.
+
+        On another thread the event loop looks at the task, between two of its steps: the task may
+        not have come to the point where it waits for the thread.
+        """
         while frame and frame.f_code is not Server.run.__code__:  # which runs the event loop
             self._add(frame.f_code.co_filename)
             frame = frame.f_back
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            looked = threading.Event()
+            self._loop.call_soon_threadsafe(self._look_at, tasks, looked)
+            assert looked.wait(60)
+        else:
+            self._look_at(tasks, threading.Event())
+
+    def _look_at(self, tasks: set[asyncio.Task[Any]], looked: threading.Event) -> None:
         for task in tasks:
             waiting = list(awaiting(task.get_coro()))
             if any(file.endswith("service/http/exchange.py") for file in waiting):
                 for file in waiting:
                     self._add(file)
+        looked.set()
 
     def _add(self, file: str) -> None:
         if Path(file).is_relative_to(ROOT):
@@ -160,6 +175,8 @@ def test_a_request_passes_through_these_files(
                 assert thread.is_alive()
                 time.sleep(0.01)
             assert ask(port, path) == 200
+            while server.server_state.tasks:  # its task may end after its reply
+                time.sleep(0.01)
             watch(monkeypatch, way, server, points)
             assert ask(port, path) == 200
         finally:
