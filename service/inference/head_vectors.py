@@ -141,8 +141,12 @@ def token_vectors(task: TaskConfig, scores: Floats, input_ids: Ids, role: Role) 
     """
     if task.late is None:
         raise ValueError(f"a task head of {task.kind} computes no token vectors")
-    features = task.outputs - (task.kind == "hybrid")
-    return task.late.kept(scores[:, :features], input_ids, role)
+    return task.late.kept(scores[:, : token_features(task)], input_ids, role)
+
+
+def token_features(task: TaskConfig) -> int:
+    """Return the number of features of a token's vector, D."""
+    return task.outputs - (task.kind == "hybrid")
 
 
 def sparse_product(first: SparseVector, second: SparseVector) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from fastapi import APIRouter, Request
+from numpy.typing import NDArray
 from starlette.responses import Response
 
 from service.api.kserve.attention import MapsWriter
@@ -16,6 +17,7 @@ from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
 from service.api.kserve.models import MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
+    HEAD_VECTORS,
     Output,
     OutputName,
     head,
@@ -28,6 +30,7 @@ from service.api.native.attention.maps import (
     FEWER_MAPS,
     stream_reply,
 )
+from service.api.native.vector_outputs import vector_tensors, within_limits
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import with_reply_headers
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
@@ -44,8 +47,12 @@ from service.errors import Unprocessable
 from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.head_vectors import HeadVectors, token_features
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.lanes import LaneName
 
+PREDICTED_SHARE = 8
+"""Words of the vocabulary for each word that a sparse encoder's vector is predicted to have."""
 _BODY: dict[str, object] = {
     "requestBody": {
         "required": True,
@@ -92,6 +99,8 @@ class Answering:
         if name == "attention_shapes":
             shapes = np.array([[*maps, length, length] for length in lengths], np.int32)
             return Output(name, shapes.shape, binary, shapes)
+        if name in HEAD_VECTORS and self.options and self.options.head:
+            return Output(name, _predicted(name, texts, self.options.head), binary)
         values = text_values(name, texts)
         shape = (len(values),) if isinstance(values, list) else values.shape
         return Output(name, shape, binary, values)
@@ -109,7 +118,8 @@ class Answering:
         encodings = await self.inference.encode(self.prepared, self.options)
 
         def fill() -> list[Output]:
-            return [filled(output, encodings) for output in outputs]
+            tensors = vector_tensors(encodings)
+            return [filled(output, encodings, tensors) for output in outputs]
 
         return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
 
@@ -137,7 +147,8 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
         finish_by = min(caller.finish_by, context_of(request).received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
-    prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
+    tokenizing = within_limits(given.options, options.head if options else None)
+    prepared = await inference.prepare(asked.texts, tokenizing, caller, lane, given.backend)
     names: dict[str, object] = {"model_name": chosen.name, "model_version": chosen.version}
     if body.id is not None:
         names = {"id": body.id, **names}
@@ -204,8 +215,33 @@ def total(outputs: Sequence[Output]) -> int:
     return sum(output.size for output in outputs)
 
 
-def filled(output: Output, encodings: Sequence[TextEncoding]) -> Output:
-    """Return an output of vectors with values from the encodings, other outputs unchanged."""
+def _predicted(
+    name: OutputName, texts: Sequence[TokenizedText], vectors: HeadVectors
+) -> tuple[int, ...]:
+    """Return the predicted shape of an output of a task head, whose values are not known yet."""
+    if name.endswith("cu_seqlens"):
+        return (len(texts) + 1,)
+    tokens, task = sum(len(vectors.input_ids(text)) for text in texts), vectors.task
+    if name == "multivector":
+        return tokens, token_features(task)
+    return (len(texts) * task.outputs // PREDICTED_SHARE if task.kind == "sparse" else tokens,)
+
+
+def filled(
+    output: Output,
+    encodings: Sequence[TextEncoding],
+    tensors: Mapping[str, NDArray[np.generic]],
+) -> Output:
+    """Return an output of vectors with values from the encodings, other outputs unchanged.
+
+    Args:
+        output: planned output.
+        encodings: vectors of each text.
+        tensors: vectors of a task head by the names of outputs.
+
+    """
+    if (values := tensors.get(output.name)) is not None:
+        return dataclasses.replace(output, values=values, shape=values.shape)
     if output.name == "pooled":
         pooled = _given(text.pooled for text in encodings)
         return dataclasses.replace(output, values=np.stack(pooled))

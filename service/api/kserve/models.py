@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
-from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
+from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT, OutputName
 from service.api.wire.expected_model import check_expected
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import (
@@ -25,6 +25,7 @@ from service.api.wire.route import (
 )
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
+from service.inference.head_vectors import token_features
 from service.models.served import ServedModel
 
 MODEL = f"/v2/models/{MODEL_PARAMETER}"
@@ -131,8 +132,14 @@ def describe(model: ServedModel) -> ModelMetadata:
     sizes = {"pooled": inference.vectors.kept(), "embeddings": inference.config.hidden_size}
     trailing = {name: [size] for name, size in sizes.items()}
     trailing |= {"attention_shapes": [4], "offsets": [2]}
+    if task := inference.manifest.task:
+        trailing["multivector"] = [token_features(task)]
+    own = task.vectors if task else ()
     names: list[OutputName] = [
-        name for name in DATATYPES if inference.manifest.gives_maps or name not in ATTENTION
+        name
+        for name in DATATYPES
+        if (inference.manifest.gives_maps or name not in ATTENTION)
+        and (name not in HEAD_VECTORS or HEAD_VECTORS[name] in own)
     ]
     return ModelMetadata(
         name=model.name,

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from model.numerics.task_head import VectorsName
 from service.api.native.texts import text_tensors
 from service.api.wire.json_pieces import ITEMS, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
@@ -27,6 +28,11 @@ INPUT = "text"
 OutputName = Literal[
     "pooled",
     "embeddings",
+    "sparse_indices",
+    "sparse_values",
+    "sparse_cu_seqlens",
+    "multivector",
+    "multivector_cu_seqlens",
     "attention",
     "attention_shapes",
     "cu_seqlens",
@@ -39,6 +45,11 @@ OutputName = Literal[
 DATATYPES: Mapping[OutputName, str] = {
     "pooled": "FP32",
     "embeddings": "FP32",
+    "sparse_indices": "INT32",
+    "sparse_values": "FP32",
+    "sparse_cu_seqlens": "INT32",
+    "multivector": "FP32",
+    "multivector_cu_seqlens": "INT32",
     "attention": "FP32",
     "attention_shapes": "INT32",
     "cu_seqlens": "INT32",
@@ -49,6 +60,14 @@ DATATYPES: Mapping[OutputName, str] = {
     "truncated": "BOOL",
 }
 VECTORS: tuple[OutputName, ...] = ("pooled", "embeddings")
+HEAD_VECTORS: Mapping[OutputName, VectorsName] = {
+    "sparse_indices": "sparse",
+    "sparse_values": "sparse",
+    "sparse_cu_seqlens": "sparse",
+    "multivector": "multivector",
+    "multivector_cu_seqlens": "multivector",
+}
+"""Outputs of models with a task head → the vectors of the task head that they are part of."""
 ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
 ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
 JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.api.kserve.outputs import ATTENTION, VECTORS
+from service.api.kserve.outputs import ATTENTION, HEAD_VECTORS, VECTORS
 from service.api.kserve.schema import InferParameters, InferRequest
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode import EncodeRequest, encode_options
+from service.api.native.vector_outputs import OutputName, with_vectors
 from service.errors import Unprocessable
 from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
@@ -18,24 +19,28 @@ def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | 
     """Return the options of the vectors; None if no vectors are requested.
 
     Raises:
-        Unprocessable: the layer or the dimensions do not exist, or a parameter of vectors is set
-            without an output of vectors.
+        Unprocessable: the layer or the dimensions do not exist, a parameter of vectors is set
+            without an output of vectors, or the model lacks an output.
 
     """
     given, wanted = body.parameters, body.wanted
     vectors = [name for name in VECTORS if name in wanted]
     if not vectors:
         _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(VECTORS))
+    outputs: list[OutputName] = ["tokens" if n == "embeddings" else "pooled" for n in vectors]
+    outputs += dict.fromkeys(HEAD_VECTORS[name] for name in wanted if name in HEAD_VECTORS)
+    if not outputs:
         return None
     asked = EncodeRequest.model_construct(
         inputs=[],
-        outputs=["tokens" if name == "embeddings" else "pooled" for name in vectors],
+        outputs=outputs,
         layer=given.layer,
         pooling=given.pooling,
         normalize=given.normalize,
         dimensions=given.dimensions,
     )
-    return encode_options(asked, inference.config, inference.vectors)
+    options = encode_options(asked, inference.config, inference.vectors)
+    return with_vectors(options, outputs, given.prompt_name, inference.manifest)
 
 
 def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.outputs import DATATYPES
+from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
 from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
 from service.inference.attention import stream
@@ -50,7 +50,7 @@ async def test_pooled_by_default_in_every_form(client: httpx.AsyncClient) -> Non
 
 
 async def test_every_output_of_vectors(client: httpx.AsyncClient) -> None:
-    names = [name for name in DATATYPES if "attention" not in name]
+    names = [n for n in DATATYPES if "attention" not in n and n not in HEAD_VECTORS]
     options = {"layer": 1, "pooling": "cls", "normalize": False, "dimensions": 5}
     expected = await native(client, "/encode", inputs=TEXTS, **options)
     results = (await client.post("/encode", json={"inputs": TEXTS, "outputs": ["pooled"]})).json()
@@ -171,3 +171,10 @@ async def test_limits_and_deadlines(artifact: Artifact, onnx_engine: OnnxEngine)
             assert ("retry-after" in response.headers) == (status == 503)
         small = in_json(["a"], [1], outputs=wanted("pooled"))
         assert tensors(await client.post(f"{MODEL}/infer", json=small))
+
+
+async def test_vectors_that_the_model_lacks_are_refused(client: httpx.AsyncClient) -> None:
+    body = in_json(["a"], [1], outputs=[{"name": "multivector"}])
+    reply = await client.post(f"{MODEL}/infer", json=body)
+    assert reply.status_code == 400
+    assert "has no multivector: its outputs are tokens, pooled" in reply.json()["error"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from tests.model.hybrid_checkpoints import FlagEmbedding, write_hybrid
+from tests.model.hybrid_checkpoints import SIZE, FlagEmbedding, write_hybrid
+from tests.service.api.kserve.wire import in_json, tensors
 from tests.service.harness import Client, serving
 
 pytestmark = pytest.mark.anyio
@@ -121,3 +122,42 @@ async def test_weights_take_a_model_with_three_vectors(late_artifact: Artifact) 
         reply = await client.post("/rerank", json=body)
     assert reply.status_code == 422
     assert "late has no dense, sparse and multi-vector scores" in reply.text
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("others", [[], ["attention"]])
+async def test_kserve_has_all_vectors(
+    client: Client, artifact: Artifact, reference: FlagEmbedding, binary: bool, others: list[str]
+) -> None:
+    name = artifact.manifest.model
+    described = (await client.get(f"/v2/models/{name}")).json()["outputs"]
+    shapes = {one["name"]: one["shape"] for one in described}
+    assert shapes["multivector"] == [-1, SIZE]
+    names = [one for one in shapes if one.startswith(("sparse", "multi", "pooled"))]
+    assert len(names) == 6
+    body = in_json(
+        TEXTS,
+        [len(TEXTS)],
+        outputs=[{"name": one} for one in [*names, *others]],
+        parameters={"binary_data_output": binary},
+    )
+    found = tensors(await client.post(f"/v2/models/{name}/infer", json=body))
+    assert [*found] == [*names, *others]
+    for index, text in enumerate(TEXTS):
+        expected = reference.vectors(text)
+        np.testing.assert_allclose(found["pooled"][index], expected.dense, atol=1e-5)
+        start, end = found["multivector_cu_seqlens"][index : index + 2]
+        np.testing.assert_allclose(found["multivector"][start:end], expected.colbert, atol=1e-5)
+        start, end = found["sparse_cu_seqlens"][index : index + 2]
+        assert found["sparse_indices"][start:end].tolist() == sorted(expected.sparse)
+        weights = [expected.sparse[word] for word in sorted(expected.sparse)]
+        np.testing.assert_allclose(found["sparse_values"][start:end], weights, atol=1e-5)
+
+
+async def test_kserve_takes_options_of_dense_vectors_only_with_them(
+    client: Client, artifact: Artifact
+) -> None:
+    body = in_json(["a"], [1], outputs=[{"name": "sparse_values"}], parameters={"dimensions": 3})
+    reply = await client.post(f"/v2/models/{artifact.manifest.model}/infer", json=body)
+    assert reply.status_code == 400
+    assert "parameters.dimensions applies to pooled or embeddings" in reply.json()["error"]
