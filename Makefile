@@ -18,8 +18,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# NVIDIA's driver, or that of Windows for a Linux inside of it: service/system/machine.py has the same
-ONNXRUNTIME ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),gpu,cpu)
+# NVIDIA's driver, or that of Windows for a Linux inside of it: service/system/machine.py has the same;
+# onnxruntime-gpu has wheels for x86_64 alone
+ONNXRUNTIME ?= $(if $(and $(filter x86_64,$(shell uname -m)),$(wildcard /dev/nvidiactl /dev/dxg)),gpu,cpu)
 OTHER_ONNXRUNTIME = onnxruntime$(if $(filter cpu,$(ONNXRUNTIME)),_gpu)
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # mypy keeps a core busy for twenty seconds, the first time

@@ -30,6 +30,8 @@ EXTRAS = {
     "tiktoken": "tiktoken",
 }
 """Top-level module → extra that installs it; with a GPU, `gpu` installs ONNX Runtime."""
+X86_64 = ("x86_64", "AMD64")
+"""Names of the machine for which onnxruntime-gpu has wheels, on Linux and Windows."""
 TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """Modules that sending traces requires."""
 EXPORTER = ("onnxruntime", "torch", "onnx", "onnxscript", "transformers")
@@ -55,10 +57,17 @@ def require(purpose: str, *modules: str, also: Sequence[str] = ()) -> None:
         also: further extras for the install command.
 
     Raises:
-        ValueError: a module is missing; the message has the command that installs it.
+        ValueError: a module is missing; the message has the command that installs it, or says
+            that none does on this platform.
 
     """
     missing = [module for module in modules if not is_installed(module)]
+    machine = (sys.platform, platform.machine())
+    if "openvino" in missing and machine != ("linux", "x86_64"):
+        raise ValueError(
+            f"{purpose} needs openvino, which the extra `openvino` installs on Linux x86_64 alone, "
+            f"and this is {' '.join(machine)}: use fp32, or another machine"
+        )
     if missing:
         extras = dict.fromkeys([*map(_extra_of, missing), *also])
         *others, last = missing
@@ -97,7 +106,8 @@ def versions() -> list[str]:
 
 def _extra_of(module: str) -> str:
     top = module.partition(".")[0]
-    return "gpu" if top == "onnxruntime" and may_have_gpu() else EXTRAS[top]
+    gpu = top == "onnxruntime" and may_have_gpu() and platform.machine() in X86_64
+    return "gpu" if gpu else EXTRAS[top]
 
 
 def _checkout() -> Path | None:

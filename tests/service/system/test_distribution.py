@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import re
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from model.artifact.manifest import Artifact
 from service.cli import main
@@ -77,14 +79,19 @@ def test_the_command_is_of_how_it_was_installed(
     assert install_command("export", "cpu") == command
 
 
-@pytest.mark.parametrize(("gpu", "extra"), [(False, "cpu"), (True, "gpu")])
+@pytest.mark.parametrize(
+    ("gpu", "machine", "extra"),
+    [(False, "x86_64", "cpu"), (True, "x86_64", "gpu"), (True, "aarch64", "cpu")],
+)
 def test_all_missing_modules_are_told_at_once(
     installed_as: Callable[[str | None, Path], None],
     monkeypatch: pytest.MonkeyPatch,
     gpu: bool,
+    machine: str,
     extra: str,
 ) -> None:
     installed_as(None, Path("/usr"))
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(distribution, "may_have_gpu", lambda: gpu)
     for module in ("onnxruntime", "torch", "onnx"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -94,6 +101,21 @@ def test_all_missing_modules_are_told_at_once(
         "this needs onnxruntime, torch and onnx, which are not installed: "
         f"pip install 'headscope-server[{extra},export,default-model]'"
     )
+
+
+@pytest.mark.parametrize(("system", "machine"), [("linux", "aarch64"), ("darwin", "arm64")])
+def test_no_command_is_advised_where_the_extra_installs_nothing(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = Requirement(*PROJECT["optional-dependencies"]["openvino"]).marker
+    assert marker is not None
+    assert not marker.evaluate({"sys_platform": system, "platform_machine": machine})
+    assert marker.evaluate({"sys_platform": "linux", "platform_machine": "x86_64"})
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(ValueError, match=f"openvino.* and this is {system} {machine}: use fp32"):
+        require("this", "openvino")
 
 
 MISSING = "which is not installed: {}"
