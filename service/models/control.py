@@ -320,9 +320,10 @@ class ModelControl:
         seconds = 0.0 if known else time.monotonic() - began
         if not known:
             self._load_seconds = seconds
-            _log.info("%s is loaded and serves, after %.1f s", model, seconds)
+            # by name: a record that somebody keeps would keep the model in memory
+            _log.info("%s is loaded and serves, after %.1f s", str(model), seconds)
             if report:
-                _log.info("%s compared with the version before: %s", model, report)
+                _log.info("%s compared with the version before: %s", str(model), report)
         return Loaded(model, seconds, old.version if old else None, report)
 
     def _seconds_left(self, load: _Load) -> int:

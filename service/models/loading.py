@@ -121,7 +121,7 @@ class ModelLoader:
         idle = [one for one in self._models if one.name not in kept and not one.uses.count]
         evicted = self.budget.to_evict(artifact, self.in_memory, idle)
         for model in evicted:
-            _log.info("%s makes room for %s", model, source.target)
+            _log.info("%s makes room for %s", str(model), source.target)
             self.retire(model)
         releases = [task for task, one in self._releases.items() if one in evicted]
         if releases:
