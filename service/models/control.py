@@ -40,6 +40,8 @@ FIRST_LOAD_SECONDS = 5.0
 """Expected seconds of a load before one was measured."""
 FAILED_SECONDS = 30.0
 """Time for which requests do not repeat a failed load."""
+FAILED = "cannot be loaded: the service's log has the reason"
+"""State of a model for clients, to whom the reason would show the service's folders."""
 
 _log = logging.getLogger("headscope")
 
@@ -189,9 +191,9 @@ class ModelControl:
 
         """
         target = Target.parse(missing.model)
-        failed_at, why = self._failed.get(target, (-math.inf, ""))
+        failed_at, _ = self._failed.get(target, (-math.inf, ""))
         if (left := failed_at + FAILED_SECONDS - time.monotonic()) > 0:
-            raise ModelNotLoaded(str(target), why, retry_after_seconds=max(1, round(left)))
+            raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=max(1, round(left)))
         try:
             async with asyncio.timeout(finish_by - time.monotonic()):
                 if load := self._loads.get(target.name):
@@ -203,9 +205,9 @@ class ModelControl:
             seconds = self._seconds_left(load) if load else 1
             why = "is still being loaded"
             raise ModelNotLoaded(str(target), why, retry_after_seconds=seconds) from None
-        except ModelNotLoadable as error:
+        except ModelNotLoadable:
             seconds = round(FAILED_SECONDS)
-            raise ModelNotLoaded(str(target), error.detail, retry_after_seconds=seconds) from None
+            raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=seconds) from None
 
     def unload(self, target: Target) -> list[ServedModel]:
         """Take a version, by default all versions of a model, from all workers.
@@ -248,6 +250,7 @@ class ModelControl:
         try:
             model = await self.loader.start(source, self.pinned | self._loads.keys())
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
+            _log.error("%s cannot be loaded: %s", source.target, error)
             for failed in (target, source.target):
                 self._failed[failed] = time.monotonic(), str(error)
             raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None

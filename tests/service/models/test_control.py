@@ -68,7 +68,7 @@ async def test_requests_do_not_repeat_a_failed_load(client: Client, repository: 
     (repository / "b" / MANIFEST).write_text("{}", encoding="utf-8")
     for _ in range(2):
         reply = await encode(client, "b")
-        assert_problem(reply, 503, "is invalid", "Unhealthy")
+        assert_problem(reply, 503, "b cannot be loaded: the service's log", "Unhealthy")
     assert int(reply.headers["retry-after"]) >= 1
 
 
