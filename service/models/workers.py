@@ -92,6 +92,8 @@ class Workers:
                 self._control.loader.retire(model)
             return f"{target} has changed since it was read by the other worker"
         if model not in self._control.models:
+            if unused := self._prepared.pop(target, None):  # of a load that failed elsewhere
+                self._control.loader.retire(unused[0])
             self._prepared[target] = model, time.monotonic()
         return ""
 
