@@ -6,6 +6,7 @@ import { LABELS, STATISTICS } from '../core/statistics.js';
 import { tokenUnits } from '../core/words.js';
 import { mapScene } from '../elements/map-view.js';
 import { measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
+import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { mapDataOf, mapJson, mapOf } from '../ui/map-panel.js';
 import { overlaidBeside, overlayControls, overlayOf } from '../ui/overlaid-heads.js';
@@ -18,6 +19,9 @@ import { overlaidBeside, overlayControls, overlayOf } from '../ui/overlaid-heads
  * @typedef {import('../ui/overlaid-heads.js').OverlaidHead} OverlaidHead
  * @typedef {{reading: Reading, weights: Float32Array, overlaid: OverlaidHead[]}} Reply `weights` `[S, S]`
  */
+
+/** Behaviours whose weight rests on special tokens. */
+const SINKS = ['cls', 'sep'];
 
 /** @param {{layer: number, head: number, measure: string}} asked */
 const titled = ({ layer, head, measure }) =>
@@ -48,16 +52,14 @@ export const headView = {
   draw(store, shown) {
     const reading = shown?.reply.reading ?? store.reading?.reply;
     const { layer, head } = shown?.asked ?? reading?.place(store.state) ?? store.state;
-    return html`<div class="head-top">
-        <div class="head-facts"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
-          ${shown ? facts(shown.reply.reading, layer, head) : nothing}</div>
-        ${reading ? headPadOf(store, reading) : nothing}
-      </div>
-      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, shown.reply.reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
+    return html`<div class="head-title"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
+        ${shown ? behaviour(store, shown.reply.reading, layer, head) : nothing}</div>
+      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, shown.reply.reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}${overlayControls(store, shown.reply.reading, { layer, head })}` : nothing}</div>
+      ${shown?.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
+      <div class="head-body">${reading ? headPadOf(store, reading) : nothing}${shown ? mapOf(store, dataOfHead(store.state, shown)) : nothing}</div>
       ${
         shown
-          ? html`${overlayControls(store, shown.reply.reading, { layer, head })}${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
-          ${mapOf(store, dataOfHead(store.state, shown))}
+          ? html`${facts(shown.reply.reading, layer, head)}
           ${shown.reply.reading.texts.length === 2 && shown.asked.measure === 'weights' ? quadrantTable(shown.reply) : nothing}`
           : nothing
       }`;
@@ -95,15 +97,32 @@ export const headView = {
   },
 };
 
+/**
+ * Name of the head's behaviour, and a way to see what is left where a sink swamps it.
+ *
+ * @param {Store} store
+ * @param {Reading} reading
+ * @param {number} layer
+ * @param {number} head
+ */
+function behaviour(store, reading, layer, head) {
+  const label = reading.labelOf(layer, head);
+  if (!label) return html`<p class="says">No single behaviour dominates.</p>`;
+  const hide = () => store.go({ bare: true, zoom: [1, 0, 0] });
+  return html`<p class="says">${definition(LABELS[label].name, LABELS[label].says)}${
+    SINKS.includes(label) && !store.state.bare
+      ? html` <button type="button" class="link" @click=${hide}>Hide sinks</button>`
+      : nothing
+  }</p>`;
+}
+
 /** @param {Reading} reading @param {number} layer @param {number} head */
 function facts(reading, layer, head) {
-  const label = reading.labelOf(layer, head);
   const statistics = reading.statisticsOf(layer, head);
-  return html`<p class="says">${label ? `${LABELS[label].name}: ${LABELS[label].says}` : 'No single behaviour dominates.'}</p>
-    <dl class="statistics">${Object.entries(STATISTICS).map(
-      ([name, { name: called, says }]) => html`<div title=${says}><dt>${called}</dt>
+  return html`<dl class="statistics">${Object.entries(STATISTICS).map(
+    ([name, { name: called, says }]) => html`<div><dt>${definition(called, says)}</dt>
         <dd data-statistic=${name}>${statistics[name].toFixed(3)}</dd></div>`,
-    )}</dl>`;
+  )}</dl>`;
 }
 
 /** @param {Reply} reply */
