@@ -26,6 +26,14 @@ class PlannedTarget(BaseModel):
     share: float
 
 
+class PlannedVersions(BaseModel):
+    """Loaded versions of a model, the current one first; none of an unloaded model."""
+
+    number: int
+    """Number of the plan that brought them."""
+    versions: list[str]
+
+
 class Plan(BaseModel):
     """Versions and aliases that all workers serve."""
 
@@ -33,9 +41,8 @@ class Plan(BaseModel):
 
     number: int = 0
     """Number of the plan; each change adds 1."""
-    loaded: dict[str, list[str]] = {}
-    """Loaded versions by the model's name, the current one first; only what was changed since the
-    start. An empty list is an unloaded model."""
+    loaded: dict[str, PlannedVersions] = {}
+    """Versions by the model's name; only of models that were changed since the start."""
     aliases: dict[str, list[PlannedTarget]] = {}
     """Targets of the aliases that were changed; an empty list is a removed alias."""
 
@@ -58,12 +65,17 @@ class PlanFile:
         return self._read[1]
 
     def change(self, change: Callable[[Plan], None]) -> None:
-        """Change the plan in one step, while no other worker does."""
+        """Change the plan in one step, while no other worker does.
+
+        Args:
+            change: function that changes the plan, which has its new number already.
+
+        """
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held for less than a millisecond
             plan = self.read().model_copy(deep=True)
-            change(plan)
             plan.number += 1
+            change(plan)
             written = self._path.with_suffix(".new")
             written.write_text(plan.model_dump_json(), encoding="utf-8")
             written.replace(self._path)

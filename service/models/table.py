@@ -175,7 +175,7 @@ class Models:
         if target.version and (model := self.find(target)):
             return model
         for alias in self._aliases.get(name, [target, Target(name)]):
-            if alias.name in self._offered:
+            if alias.name in self._offered and not self.find(alias):
                 raise ModelNotLoaded(str(alias))
         if self.several:
             known = dict.fromkeys([*self.by_name, *self._offered])

@@ -16,7 +16,7 @@ from service.artifacts.repository import Target
 from service.errors import ModelNotLoadable, ServiceError
 from service.health.peers import Peers
 from service.models.loading import ModelLoader
-from service.models.plan import Plan, PlanFile, PlannedTarget
+from service.models.plan import Plan, PlanFile, PlannedTarget, PlannedVersions
 from service.models.served import ServedModel
 from service.models.table import Models
 
@@ -50,6 +50,9 @@ class Workers:
         self._control: Follower | None = None
         self._prepared: dict[Target, tuple[ServedModel, float]] = {}
         """Models that get no requests yet, with the time of their preparation."""
+        self._followed: dict[str, int] = {}
+        """Number of the plan whose versions of a model this worker has, by the model's name. What
+        requests load or evict since then stays so until a command changes the model again."""
 
     def __bool__(self) -> bool:
         return self._peers is not None
@@ -99,8 +102,13 @@ class Workers:
 
     def write_versions(self, name: str, versions: Sequence[str]) -> None:
         """Plan the versions of a model, the current one first; none unloads it."""
+
+        def change(plan: Plan) -> None:
+            plan.loaded[name] = PlannedVersions(number=plan.number, versions=list(versions))
+            self._followed[name] = plan.number
+
         if self._file:
-            self._file.change(lambda plan: plan.loaded.update({name: list(versions)}))
+            self._file.change(change)
 
     def write_alias(self, alias: str, targets: Sequence[Target]) -> None:
         """Plan the targets of an alias; none removes it."""
@@ -112,24 +120,37 @@ class Workers:
         """Serve what the plan has, and release what it does not."""
         control = self._control
         assert control is not None  # noqa: S101 - set before
-        for name, versions in plan.loaded.items():
-            for place, version in enumerate(versions):
-                await self._serve(control, Target(name, version), current=place == 0)
-            for model in control.models.versions(name):
-                if model.version not in versions:
-                    control.loader.retire(model)
-        for alias, planned in plan.aliases.items():
-            targets = [Target.parse(one.model, one.share) for one in planned]
+        for name, planned in plan.loaded.items():
+            if planned.number > self._followed.get(name, 0):
+                await self._follow_versions(control, name, planned)
+        for alias, of_alias in plan.aliases.items():
+            targets = [Target.parse(one.model, one.share) for one in of_alias]
             control.models.alias(alias, targets)
 
-    async def _serve(self, control: Follower, target: Target, *, current: bool) -> None:
+    async def _follow_versions(
+        self, control: Follower, name: str, planned: PlannedVersions
+    ) -> None:
+        """Serve the planned versions of a model, and no others."""
+        targets = [Target(name, version) for version in planned.versions]
+        served = [
+            await self._serve(control, target, current=target == targets[0]) for target in targets
+        ]
+        for model in control.models.versions(name):
+            if model.version not in planned.versions:
+                control.loader.retire(model)
+        if all(served):
+            self._followed[name] = planned.number
+
+    async def _serve(self, control: Follower, target: Target, *, current: bool) -> bool:
+        """Serve a version; return whether it could be prepared."""
         model, _ = self._prepared.pop(target, (None, 0.0))
         try:
             model = model or control.models.find(target) or await control.prepare(target)
         except ServiceError as error:  # the next change of the plan tries it again
             _log.error("%s of the plan is not served: %s", target, error.detail)
-            return
+            return False
         control.serve(model, current=current)
+        return True
 
     def _release_unused(self) -> None:
         """Release prepared models that no plan has, as when another worker's load has failed."""

@@ -88,6 +88,11 @@ def test_an_alias_of_a_model_that_was_unloaded_loads_it_again() -> None:
     with pytest.raises(ModelNotLoaded) as raised:
         models.named("prod")
     assert raised.value.model == "a@3"
+    models.put(model)
+    models.alias("prod", [Target("a", "3", 0.5), Target("a", "4", 0.5)])
+    with pytest.raises(ModelNotLoaded) as raised:
+        models.named("prod")
+    assert raised.value.model == "a@4"  # the first is loaded
 
 
 def test_the_default_is_the_first_model_and_may_be_loaded_on_demand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from model.artifact.manifest import MANIFEST, Artifact
 from service.app import create_app
 from service.artifacts.repository import Target
-from service.errors import ModelNotLoadable
+from service.errors import ModelNotLoadable, ModelNotLoaded
 from service.health.peers import Peers
 from service.models import workers
 from service.models.control import ModelControl
@@ -69,6 +70,21 @@ async def test_all_switch_and_a_restarted_worker_follows(repository: Path) -> No
             assert "prod" in again.models.aliases
             first.unload(Target("a"))
             await until(lambda: current(again) is None)
+
+
+async def test_what_requests_load_after_an_unload_stays_loaded(repository: Path) -> None:
+    async with worker(repository, 0) as first, worker(repository, 1) as second:
+        await first.load(Target("a", "1"))
+        await until(lambda: current(second) == "1")
+        first.unload(Target("a"))
+        await until(lambda: current(second) is None)
+        for control in (first, second):
+            await control.obtain(ModelNotLoaded("a"), time.monotonic() + 60)
+        second.alias("prod", [Target("a")])  # another change of the plan
+        await until(lambda: "prod" in first.models.aliases)
+        assert (current(first), current(second)) == ("1", "1")
+        first.unload(Target("a"))
+        await until(lambda: current(second) is None)
 
 
 async def test_none_switches_if_one_cannot(
