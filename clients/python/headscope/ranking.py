@@ -33,6 +33,8 @@ class RankingFields(TruncationFields, total=False):
     explain: Literal["none", "tokens", "contrast"]
     compare: Sequence[int] | None
     top_words: int | None
+    query_without: Sequence[tuple[int, int]] | None
+    documents_without: Sequence[Sequence[tuple[int, int]]] | None
     weights: ScoreWeights | None
     backend: Literal["onnx", "torch"] | None
 
@@ -56,6 +58,10 @@ class RankedDocument(Shown):
     """Whether the deadline passed before all shares were computed."""
     computed: int | None = None
     """Number of computed shares."""
+    parts: dict[str, float] | None = None
+    """Dense, sparse and multi-vector score of a hybrid model."""
+    unknown: tuple[int, ...] = ()
+    """Indices of the tokens that are the unknown token."""
 
     def _facts(self) -> list[str]:
         return [f"index={self.index}", f"score={self.score:.4f}", short(self.text)]
@@ -121,6 +127,8 @@ class Ranking(Shown):
     documents: tuple[RankedDocument, ...]
     """The first `top_n` documents, the best first."""
     contrast: Contrast | None
+    prompts: tuple[str | None, str | None]
+    """Names of the prompts of the query and of the documents."""
 
     def _facts(self) -> list[str]:
         return [f"scoring={self.scoring}", *map(repr, self.documents[:3])]
@@ -173,13 +181,18 @@ def read_ranking(content: bytes, documents: Sequence[str]) -> Ranking:
             for result in reply["results"]
         ),
         None if contrast is None else _contrast(contrast),
+        (_prompt(reply["prompts"]["query"]), _prompt(reply["prompts"]["document"])),
     )
 
 
+def _prompt(prompt: dict[str, str] | None) -> str | None:
+    return None if prompt is None else prompt["name"]
+
+
 def _document(result: dict[str, Any], text: str, model: str, backend: str) -> RankedDocument:
-    index, score = result["index"], float(result["score"])
+    index, score, parts = result["index"], float(result["score"]), result.get("parts")
     if "shares" not in result:
-        return RankedDocument(index, score, text)
+        return RankedDocument(index, score, text, parts=parts)
     tokenized = TokenizedText(
         model=model,
         backend=backend,
@@ -192,7 +205,8 @@ def _document(result: dict[str, Any], text: str, model: str, backend: str) -> Ra
     )
     return RankedDocument(
         *(index, score, text, tokenized, np.array(result["shares"], np.float32)),
-        *(result["completeness_error"], result["partial"], result["computed"]),
+        *(result["completeness_error"], result["partial"], result["computed"], parts),
+        tuple(result["unknown"]),
     )
 
 

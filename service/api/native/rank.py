@@ -5,16 +5,18 @@ Notation: D tokens of a document, W distinct words of two documents.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from service.api.drop_in.prompts import prompt_for
 from service.api.drop_in.ranking import ScoreWeights, weighted_task
-from service.api.native.rank_replies import RankReply, rank_content
+from service.api.native.rank_replies import RankReply, rank_content, used_prompts
 from service.api.native.texts import (
     TEXT_BYTES,
     TOKEN_BYTES,
@@ -28,18 +30,29 @@ from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of, service_of
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
-from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable
+from service.inference.ranking.choice import (
+    RankTexts,
+    ScorerFactory,
+    check_rankable,
+    prompt_names,
+)
+from service.inference.ranking.left_out import LeftOutSpans
 from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions
 from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
-MOST_DOCUMENTS, MOST_WORDS = 512, 64
-"""Maximum number of documents, and of words without which a rank is computed."""
-SCORE_BYTES, SHARE_BYTES, WORD_BYTES, WITHOUT_BYTES = 48, 24, 192, 128
-"""Predicted bytes of a score, of a token's share, of a word, and of a rank without a word."""
+MOST_DOCUMENTS, MOST_WORDS, MOST_SPANS = 512, 64, 1024
+"""Maximum number of documents, of words without which a rank is computed, and of spans that are
+left out of a text."""
+SCORE_BYTES, SHARE_BYTES, WORD_BYTES, WITHOUT_BYTES = 160, 24, 192, 128
+"""Predicted bytes of a score and its parts, of a token's share, of a word, and of a rank without a
+word."""
 FEWER = "send fewer or shorter documents, or a smaller top_n"
 _NO_RANKER = PROBLEMS[404] | {"description": "The model is a classifier and ranks no texts"}
+
+Span = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+SpansOfText = Annotated[list[Span], Field(max_length=MOST_SPANS)]
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -84,6 +97,14 @@ class RankRequest(ModelRequest, StrictRequest):
         description="Number of words of each document of a contrast without which its rank is "
         "computed, those with the largest shares; 5 by default.",
     )
+    query_without: SpansOfText | None = Field(
+        None,
+        description="Words of the query to leave out, as [start, end) in code points, ascending; "
+        "without an explanation.",
+    )
+    documents_without: list[SpansOfText] | None = Field(
+        None, description="Words to leave out of each document, in the order of `documents`."
+    )
     weights: ScoreWeights | None = Field(
         None, description="Weights of the scores of bge-m3's three vectors; 1 each by default."
     )
@@ -116,12 +137,35 @@ class RankRequest(ModelRequest, StrictRequest):
             raise Unprocessable('compare and top_words apply to explain "contrast": set it')
         if self.explain == "contrast" and count < 2:
             raise Unprocessable('documents: explain "contrast" needs at least 2, and there is 1')
+        if self.explain != "none" and (self.query_without, self.documents_without) != (None, None):
+            raise Unprocessable(
+                'query_without and documents_without apply to explain "none": leave `explain` out'
+            )
         for place, number in enumerate(self.compare or ()):
             if number >= count:
                 raise Unprocessable(f"compare[{place}]: {number} is not in 0 … {count - 1}")
         compare = (self.compare[0], self.compare[1]) if self.compare else None
         words = self.top_words or RankOptions.top_words
         return RankOptions(self.explain, self.top_n, compare, words)
+
+    @property
+    def left_out(self) -> LeftOutSpans | None:
+        """Spans to leave out of the texts.
+
+        Raises:
+            Unprocessable: there is not one list of spans for each document.
+
+        """
+        given = self.query_without or [], *(self.documents_without or [])
+        of_query, *of_documents = ([(start, end) for start, end in spans] for spans in given)
+        if self.documents_without and len(of_documents) != len(self.documents):
+            raise Unprocessable(
+                f"documents_without has {len(of_documents)} lists, and there are "
+                f"{len(self.documents)} documents: send one list for each"
+            )
+        if not of_query and not any(of_documents):
+            return None
+        return LeftOutSpans(self.query, self.documents, of_query, of_documents)
 
     def texts(self, inference: Inference) -> RankTexts:
         """Return the texts with their prompts."""
@@ -142,6 +186,7 @@ class RankRequest(ModelRequest, StrictRequest):
 async def rank(body: RankRequest, request: Request) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
     model, caller, options = model_of(request), caller_of(request), body.options
+    spans, texts = body.left_out, body.texts(model.inference)
     if body.weights is not None:
         weighted_task(model.inference)
     weights = body.weights.hybrid if body.weights else HybridWeights()
@@ -150,24 +195,26 @@ async def rank(body: RankRequest, request: Request) -> Response:
         explains=options.explain != "none",
         weights=weights,
     )
-    scorer = await factory.scorer(body.texts(model.inference))
-    ranker = Ranker(scorer, body.documents, options)
-    size = reply_bytes(ranker)
+    scorer = await factory.scorer(texts)
+    unseen = None if spans is None else await asyncio.to_thread(spans.unseen, scorer)
+    ranker = Ranker(scorer, body.documents, options, unseen)
+    prompts = used_prompts(model.inference.sentence, prompt_names(model.inference, texts))
+    size = reply_bytes(ranker, len(orjson.dumps(prompts)))
     check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=True)
     with reserve(request, size, advice=None) as reply:
         ranking = await ranker.rank(size)
         timings = scorer.timings
         header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
-        return await reply.json(lambda: rank_content(header, ranker, ranking), timings)
+        return await reply.json(lambda: rank_content(header, ranker, ranking, prompts), timings)
 
 
-def reply_bytes(ranker: Ranker) -> int:
+def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:
     """Return the largest possible size of a reply, whichever documents are the first ones."""
     options, scorer = ranker.options, ranker.scorer
     lengths = [len(scorer.own_tokens(number)) for number in range(len(ranker.inputs))]
-    size = 2 * TEXT_BYTES + SCORE_BYTES * ranker.shown
+    size = 2 * TEXT_BYTES + prompt_bytes + SCORE_BYTES * ranker.shown
     if options.explain == "tokens":
-        largest = heapq.nlargest(ranker.shown, lengths)
+        largest = [*heapq.nlargest(ranker.shown, lengths), len(scorer.query_tokens(0))]
         size += sum(TEXT_BYTES + (TOKEN_BYTES + SHARE_BYTES) * tokens for tokens in largest)
     if options.explain == "contrast":
         size += WORD_BYTES * sum(heapq.nlargest(2, lengths)) + 2 * WITHOUT_BYTES * options.top_words

@@ -6,10 +6,12 @@ Notation: D tokens of a document, W distinct words of two documents.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from model.artifact.sentence import SentenceConfig
 from service.api.native.replies import Usage
 from service.api.native.texts import Header
 from service.api.wire.text_warnings import WarnedReply
@@ -23,6 +25,7 @@ from service.inference.ranking.contrast import (
 from service.inference.ranking.ranker import Ranker, Ranking
 from service.inference.ranking.scorer import Method, Scoring
 from service.inference.ranking.words import Word
+from service.inference.tokenization.tokenized import TokenizedText
 
 
 class RankedDocument(BaseModel):
@@ -30,10 +33,16 @@ class RankedDocument(BaseModel):
 
     index: int = Field(description="Index of the document in the request.")
     score: float
+    parts: dict[str, float] | None = Field(
+        None, description="Dense, sparse and multi-vector score of a hybrid model."
+    )
     tokens: list[str] | None = None
     token_ids: list[int] | None = None
     offsets: list[tuple[int, int]] | None = None
     truncated: bool | None = None
+    unknown: list[int] | None = Field(
+        None, description="Indices of the tokens that are the unknown token."
+    )
     shares: list[float | None] | None = Field(
         None,
         description="`[D]`: share of each token in the score. Null for special tokens that are not "
@@ -46,6 +55,30 @@ class RankedDocument(BaseModel):
         None, description="Whether the deadline passed before all shares were computed."
     )
     computed: int | None = Field(None, description="Number of computed shares.")
+
+
+class RankedQuery(BaseModel):
+    """Tokens of the query."""
+
+    tokens: list[str]
+    token_ids: list[int]
+    offsets: list[tuple[int, int]]
+    truncated: bool
+    unknown: list[int] = Field(description="Indices of the tokens that are the unknown token.")
+
+
+class UsedPrompt(BaseModel):
+    """Prompt of the checkpoint."""
+
+    name: str
+    text: str | None = Field(description="Null if the prompt is a chat template.")
+
+
+class UsedPrompts(BaseModel):
+    """Prompts of both sides; null without a prompt."""
+
+    query: UsedPrompt | None
+    document: UsedPrompt | None
 
 
 class ContrastWord(BaseModel):
@@ -97,17 +130,28 @@ class RankReply(WarnedReply):
     backend: str
     scoring: Scoring = Field(description="Name of the score, which the kind of model determines.")
     method: Method | None = Field(None, description="Origin of the shares; absent without them.")
+    prompts: UsedPrompts
+    query: RankedQuery | None = Field(
+        None,
+        description='With `explain` "tokens": tokens of the query; of a cross-encoder, in the pair '
+        "with the first document.",
+    )
     results: list[RankedDocument] = Field(description="The first `top_n` documents.")
     contrast: Contrast | None = None
     usage: Usage
 
 
-def rank_content(header: Header, ranker: Ranker, ranking: Ranking) -> dict[str, object]:
+def rank_content(
+    header: Header, ranker: Ranker, ranking: Ranking, prompts: Mapping[str, object]
+) -> dict[str, object]:
     """Return the JSON reply; fields that were not requested are absent."""
     scorer = ranker.scorer
     content: dict[str, object] = {**header.names, "scoring": scorer.scoring}
     if ranker.explains:
         content["method"] = scorer.method
+    content["prompts"] = prompts
+    if ranker.options.explain == "tokens":
+        content["query"] = _tokens(scorer.query_text(0))
     shown = ranking.order[: ranker.shown]
     content["results"] = [_result(ranker, ranking, number) for number in shown]
     if ranking.contrast:
@@ -116,17 +160,32 @@ def rank_content(header: Header, ranker: Ranker, ranking: Ranking) -> dict[str, 
     return content | {"usage": {"inputs": len(ranker.inputs), "tokens": tokens}}
 
 
+def used_prompts(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[str, object]:
+    """Return the prompts of the query and of the documents, by their names."""
+    return {
+        side: name and {"name": name, "text": sentence.prompts.get(name)}
+        for side, name in zip(("query", "document"), names, strict=True)
+    }
+
+
+def _tokens(text: TokenizedText) -> dict[str, object]:
+    return {
+        "tokens": text.tokens,
+        "token_ids": text.input_ids.tolist(),
+        "offsets": text.offsets,
+        "truncated": text.truncated,
+        "unknown": np.flatnonzero(text.unknown).tolist(),
+    }
+
+
 def _result(ranker: Ranker, ranking: Ranking, number: int) -> dict[str, object]:
     score = ranking.scores[number]
     fields: dict[str, object] = {"index": number, "score": score}
+    if ranking.parts[number] is not None:
+        fields["parts"] = ranking.parts[number]
     explained = ranking.tokens.get(number)
     if explained is not None:
-        text = ranker.scorer.document(number)
-        fields |= {
-            "tokens": text.tokens,
-            "token_ids": text.input_ids.tolist(),
-            "offsets": text.offsets,
-            "truncated": text.truncated,
+        fields |= _tokens(ranker.scorer.document(number)) | {
             "shares": explained.shares.tolist(),
             "completeness_error": explained.error(score),
             "partial": explained.computed < explained.wanted,

@@ -60,6 +60,22 @@ def check_rankable(inference: Inference) -> None:
         )
 
 
+def prompt_names(inference: Inference, texts: RankTexts) -> tuple[str | None, str | None]:
+    """Return the names of the prompts of the query and of the documents; None without a prompt.
+
+    A late-interaction model marks both sides itself, and a cross-encoder has at most a prompt of
+    the query.
+    """
+    task, default = inference.manifest.task, inference.sentence.default_prompt_name
+    prompts: tuple[str | None, ...] = texts.prompts
+    if task is not None and task.kind not in ("sparse", "hybrid"):
+        if task.late is not None:
+            return None, None
+        return (default if texts.named[0] is None else texts.named[0]) or None, None
+    query, document = ((default if name is None else name) or None for name in prompts)
+    return query, document
+
+
 @dataclass(frozen=True)
 class ScorerFactory:
     """Scorer of a request's documents, by the kind of the model's task head."""

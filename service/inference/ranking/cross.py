@@ -13,7 +13,7 @@ import numpy as np
 
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
-from service.inference.ranking.scorer import Method, Scorer, Scoring
+from service.inference.ranking.scorer import Method, Scorer, Scoring, part_of
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 
@@ -47,11 +47,32 @@ class CrossScorer(Scorer):
         del number, unseen
         return float(requested(output.scores)[0])
 
+    def query_tokens(self, number: int) -> range:
+        """Return the indices of the query's tokens in the pair of a document."""
+        return first_of_pair(self.documents.texts[number], self.own_tokens(number))
+
+    def query_text(self, number: int) -> TokenizedText:
+        """Return the query's tokens of a pair."""
+        return part_of(self.documents.texts[number], self.query_tokens(number))
+
     def own_tokens(self, number: int) -> range:
         """Return the indices of the document's tokens in its pair."""
         if number not in self._own:
             self._own[number] = second_of_pair(self.documents.texts[number])
         return self._own[number]
+
+
+def first_of_pair(pair: TokenizedText, second: range) -> range:
+    """Return the indices of the tokens of a pair's first text, without special tokens.
+
+    Args:
+        pair: tokens of both texts.
+        second: indices of the tokens of the second text.
+
+    """
+    mask: Sequence[int] = pair.special_tokens_mask
+    own = [token for token, special in enumerate(mask) if not special and token not in second]
+    return range(own[0], own[-1] + 1) if own else range(0)
 
 
 def second_of_pair(pair: TokenizedText) -> range:

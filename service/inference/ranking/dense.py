@@ -12,27 +12,19 @@ import numpy as np
 from model.artifact.sentence import SimilarityName
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.core import Inference
-from service.inference.encoding import PreparedTexts
 from service.inference.explanation.occlusion import cosine
-from service.inference.ranking.scorer import Method, Scorer, Scoring
-from service.inference.timings import Timings
+from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 
 
 @dataclass
-class DenseScorer(Scorer):
+class DenseScorer(SeparateScorer):
     """Scores of a model with one vector for each text."""
 
-    query: PreparedTexts
     inference: Inference
     _query: Floats = field(init=False)
     """`[D]`."""
-
-    @property
-    def timings(self) -> Timings:
-        """Timings of both tokenisations and of the computed passes."""
-        return self.query.timings + self.documents.timings
 
     @property
     def scoring(self) -> Scoring:
@@ -50,15 +42,15 @@ class DenseScorer(Scorer):
         """Score of a zero vector."""
         return self._similarity(np.zeros_like(self._query))
 
-    def query_tasks(self) -> list[TextTask]:
+    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
         """Return the forward pass of the query."""
         (text,) = self.query.texts
-        return [
-            TextTask(text.input_ids, text.segment_ids, pooling=pooling_of(self.inference, text))
-        ]
+        pooling = pooling_of(self.inference, text, unseen)
+        return [TextTask(text.input_ids, text.segment_ids, pooling=pooling, unseen=unseen)]
 
-    def take_query(self, output: Output) -> None:
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the query's vector."""
+        del unseen
         self._query = self._vector(output)
 
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
@@ -91,7 +83,13 @@ class DenseScorer(Scorer):
 
     def leaves_nothing(self, number: int, unseen: tuple[int, ...]) -> bool:
         """Return whether no pooled token is beside those left out."""
-        text = self.documents.texts[number]
+        return self._pools_nothing(self.documents.texts[number], unseen)
+
+    def leaves_no_query(self, unseen: tuple[int, ...]) -> bool:
+        """Return whether no pooled token of the query is beside those left out."""
+        return self._pools_nothing(self.query.texts[0], unseen)
+
+    def _pools_nothing(self, text: TokenizedText, unseen: tuple[int, ...]) -> bool:
         pooling = pooling_of(self.inference, text, unseen)
         return len(pooling.left_out) == len(text.input_ids) - pooling.first_token
 

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
 from service.inference.core import Inference
-from service.inference.encoding import PreparedTexts, TextEncoding
+from service.inference.encoding import TextEncoding
 from service.inference.head_vectors import sparse_vector, token_vectors
 from service.inference.ranking.dense import pooling_of
-from service.inference.ranking.scorer import Method, Scorer, Scoring
-from service.inference.tasks.hybrid import HybridWeights, hybrid_score
-from service.inference.timings import Timings
+from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
+from service.inference.tasks.hybrid import (
+    HybridParts,
+    HybridWeights,
+    hybrid_parts,
+    weighted_mean,
+)
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 
 
 @dataclass
-class HybridScorer(Scorer):
+class HybridScorer(SeparateScorer):
     """Scores of a model with a dense vector, a sparse vector and token vectors for each text."""
 
-    query: PreparedTexts
     inference: Inference
     head: TaskConfig
     weights: HybridWeights
     _query: TextEncoding = field(init=False)
-
-    @property
-    def timings(self) -> Timings:
-        """Timings of both tokenisations and of the computed passes."""
-        return self.query.timings + self.documents.timings
 
     @property
     def scoring(self) -> Scoring:
@@ -44,13 +43,13 @@ class HybridScorer(Scorer):
         """Loss without each token, because the dense score is not a sum over tokens."""
         return "occlusion"
 
-    def query_tasks(self) -> list[TextTask]:
+    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
         """Return the forward pass of the query."""
-        return [self._task(self.query.texts[0])]
+        return [self._task(self.query.texts[0], unseen)]
 
-    def take_query(self, output: Output) -> None:
-        """Keep the query's vectors."""
-        self._query = self._vectors(self.query.texts[0], output)
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
+        """Keep the vectors of the query's tokens that are not left out."""
+        self._query = self._vectors(self.query.texts[0], output, unseen)
 
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
         """Return the forward pass of a document."""
@@ -59,8 +58,17 @@ class HybridScorer(Scorer):
 
     def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
         """Return the weighted mean of the three scores."""
+        return weighted_mean(self._parts(number, output, unseen), self.weights)
+
+    def parts(
+        self, number: int, output: Output, unseen: tuple[int, ...] = ()
+    ) -> Mapping[str, float]:
+        """Return the three scores."""
+        return asdict(self._parts(number, output, unseen))
+
+    def _parts(self, number: int, output: Output, unseen: tuple[int, ...]) -> HybridParts:
         document = self._vectors(self.documents.texts[number], output, unseen)
-        return hybrid_score(self._query, document, self.weights)
+        return hybrid_parts(self._query, document)
 
     def _task(self, text: TokenizedText, unseen: tuple[int, ...] = ()) -> TextTask:
         pooling = pooling_of(self.inference, text, unseen)

@@ -5,16 +5,17 @@ Notation: Q vectors of the query, S tokens of one document, D features of a toke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from model.numerics.late_interaction import max_sim
+from model.numerics.late_interaction import Role, max_sim
 from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.explanation.token_matches import max_sim_matches
 from service.inference.ranking.scorer import Method, Scorer, Scoring
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
+from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 
 
@@ -41,14 +42,24 @@ class LateScorer(Scorer):
         """Name of the score."""
         return "meanmaxsim" if self.ranking.mean else "maxsim"
 
-    def query_tasks(self) -> list[TextTask]:
-        """Return the forward pass of the query."""
-        return self.ranking.tasks()[:1]
+    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
+        """Return the forward pass of the query; expansion tokens stay."""
+        (task,) = self.ranking.tasks()[:1]
+        return [replace(task, unseen=(*unseen, *task.unseen))]
 
-    def take_query(self, output: Output) -> None:
-        """Keep the query's vectors."""
-        ranking = self.ranking
-        self._query = ranking.late.kept(requested(output.scores), ranking.query_ids, "query")
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
+        """Keep the vectors of the query's tokens that are not left out."""
+        kept = np.setdiff1d(self._kept(self.ranking.query_ids, "query"), unseen)
+        self._query = requested(output.scores)[kept]
+
+    def query_tokens(self, number: int) -> range:
+        """Return the indices of the query's tokens without expansion tokens."""
+        return range(len(self.query_text(number).input_ids))
+
+    def query_text(self, number: int) -> TokenizedText:
+        """Return the tokens of the query without expansion tokens."""
+        del number
+        return self.ranking.query.texts[0]
 
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
         """Return the forward pass of a document."""
@@ -62,14 +73,14 @@ class LateScorer(Scorer):
 
         A document whose last vector is left out has score 0, the sum of no match.
         """
-        kept = np.setdiff1d(self._kept(number), unseen)
+        kept = np.setdiff1d(self._of_document(number), unseen)
         if unseen and not len(kept):
             return 0.0
         return max_sim(self._query, requested(output.scores)[kept]) / self._divisor
 
     def shares(self, number: int, output: Output) -> Floats:
         """Return the sum of each token's matches, `[S]`; see `max_sim_matches`."""
-        vectors, kept = requested(output.scores), self._kept(number)
+        vectors, kept = requested(output.scores), self._of_document(number)
         queries = np.arange(len(self._query))
         matches = max_sim_matches(self._query, vectors, (queries, kept))
         shares = np.zeros(len(vectors), np.float64)
@@ -81,8 +92,10 @@ class LateScorer(Scorer):
     def _divisor(self) -> int:
         return max(1, len(self._query)) if self.ranking.mean else 1
 
-    def _kept(self, number: int) -> Ids:
-        """Return the indices of a document's tokens that have a vector."""
-        ids = self.documents.texts[number].input_ids
+    def _of_document(self, number: int) -> Ids:
+        return self._kept(self.documents.texts[number].input_ids, "document")
+
+    def _kept(self, ids: Ids, role: Role) -> Ids:
+        """Return the indices of a text's tokens that have a vector."""
         numbers = np.arange(len(ids), dtype=np.float32)[:, None]
-        return self.ranking.late.kept(numbers, ids, "document")[:, 0].astype(np.int64)
+        return self.ranking.late.kept(numbers, ids, role)[:, 0].astype(np.int64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,6 +23,7 @@ from service.inference.explanation.cost import USEFUL_SHARE, Work, check_least, 
 from service.inference.explanation.deadline import run_until, writing_seconds
 from service.inference.explanation.occlusion import in_turn, occlude
 from service.inference.ranking.contrast import ComparedDocument, ContrastWork
+from service.inference.ranking.left_out import Unseen
 from service.inference.ranking.occluded import OccludedDocument
 from service.inference.ranking.scorer import Scorer
 from service.scheduler.lanes import LaneName
@@ -73,11 +74,22 @@ class Ranking:
 
     scores: list[float]
     """Score of each document, in the order of the request."""
+    parts: list[Mapping[str, float] | None]
+    """Scores whose weighted mean each score is, by name; None for other scores."""
     order: list[int]
     """Indices of all documents, the best first; equal scores keep the order of the request."""
     tokens: dict[int, TokenShares]
     """Shares of the tokens of the first documents, by the documents' indices."""
     contrast: tuple[ComparedDocument, ComparedDocument] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """Score of a document, with the parts and the shares of tokens that come with it."""
+
+    score: float
+    parts: Mapping[str, float] | None
+    shares: Floats | None
 
 
 @dataclass
@@ -88,7 +100,10 @@ class Ranker:
     inputs: Sequence[str]
     """Documents as the caller sent them."""
     options: RankOptions
+    unseen: Unseen | None = None
+    """Tokens that are left out of the texts; only without an explanation."""
     _scores: list[float] = field(default_factory=list)
+    _parts: list[Mapping[str, float] | None] = field(default_factory=list)
     _shares: list[Floats] = field(default_factory=list)
     """Shares that come with the scores."""
     _occluded: dict[int, OccludedDocument] = field(default_factory=dict)
@@ -154,29 +169,39 @@ class Ranker:
         scorer, lane = self.scorer, self._lane
         scheduler, timings = scorer.documents.scheduler, scorer.documents.timings
         shares = self.explains and scorer.additive
-        numbers = range(len(self.inputs))
-        tasks = [scorer.task(number, shares=shares) for number in numbers]
-        reduce = [self._reader(number, shares=shares) for number in numbers]
-        if query := scorer.query_tasks():
+        unseen = self.unseen or Unseen((), [()] * len(self.inputs))
+        numbers = [
+            number
+            for number, left_out in enumerate(unseen.documents)
+            if not (left_out and scorer.leaves_nothing(number, left_out))
+        ]
+        tasks = [scorer.task(n, unseen.documents[n], shares=shares) for n in numbers]
+        reduce = [self._reader(n, unseen.documents[n], shares=shares) for n in numbers]
+        if query := scorer.query_tasks(unseen.query):
             done = await scheduler.submit(lane, query, caller)
             timings.add(done)
-            scorer.take_query(done[0].value)
-            results = await scheduler.resume(lane, tasks, reduce, caller)
+            scorer.take_query(done[0].value, unseen.query)
+            results = await scheduler.resume(lane, tasks, reduce, caller) if tasks else []
         else:
             results = await scheduler.submit(lane, tasks, caller, reduce)
         timings.add(results)
-        self._scores = [result.value[0] for result in results]
-        self._shares = [own for result in results if (own := result.value[1]) is not None]
+        scored = {n: result.value for n, result in zip(numbers, results, strict=True)}
+        nothing = _Scored(scorer.empty_score, None, None)
+        found = [scored.get(number, nothing) for number in range(len(self.inputs))]
+        self._scores = [one.score for one in found]
+        self._parts = [one.parts for one in found]
+        self._shares = [one.shares for one in found if one.shares is not None]
 
     def _reader(
-        self, number: int, *, shares: bool
-    ) -> Callable[[Output], tuple[float, Floats | None]]:
+        self, number: int, unseen: tuple[int, ...], *, shares: bool
+    ) -> Callable[[Output], _Scored]:
         """Return a function that is called in the thread that computes a document's output."""
 
-        def read(output: Output) -> tuple[float, Floats | None]:
+        def read(output: Output) -> _Scored:
             scorer = self.scorer
             own = scorer.shares(number, output) if shares else None
-            return scorer.score(number, output), own
+            parts = scorer.parts(number, output, unseen)
+            return _Scored(scorer.score(number, output, unseen), parts, own)
 
         return read
 
@@ -212,7 +237,7 @@ class Ranker:
             tokens = {number: self._of_tokens(number) for number in order[: self.shown]}
         compared = [work.compared() for work in self._compared]
         contrast = (compared[0], compared[1]) if compared else None
-        return Ranking(self._scores, order, tokens, contrast)
+        return Ranking(self._scores, self._parts, order, tokens, contrast)
 
     def _of_tokens(self, number: int) -> TokenShares:
         if self.scorer.additive:

@@ -6,7 +6,7 @@ Notation: S tokens that the model reads for a document, D of them tokens of the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,13 +49,34 @@ class Scorer(ABC):
         """Whether the tokens' shares come with the score, and sum to it."""
         return self.method != "occlusion"
 
-    def query_tasks(self) -> Sequence[TextTask]:
-        """Return the forward pass of the query; none if each document is read with its query."""
+    def query_tasks(self, unseen: tuple[int, ...] = ()) -> Sequence[TextTask]:
+        """Return the forward pass of the query; none if each document is read with its query.
+
+        Args:
+            unseen: indices of the query's tokens to leave out.
+
+        """
+        del unseen
         return ()
 
-    def take_query(self, output: Output) -> None:
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the output of the query's forward pass, if there is one."""
         raise NotImplementedError
+
+    @abstractmethod
+    def query_tokens(self, number: int) -> range:
+        """Return the indices of the query's tokens in the text that is read for a document.
+
+        These are the indices in the query's own text if there is a forward pass of the query.
+        """
+
+    @abstractmethod
+    def query_text(self, number: int) -> TokenizedText:
+        """Return the tokens of the query alone, as they are read for a document."""
+
+    def leaves_no_query(self, unseen: tuple[int, ...]) -> bool:
+        """Return whether the query has no tokens, or no pooled ones, beside those left out."""
+        return len(unseen) == len(self.query_tokens(0))
 
     @abstractmethod
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
@@ -76,6 +97,13 @@ class Scorer(ABC):
         """Return the share of each token of a document in its score, `[D]`; see `additive`."""
         raise NotImplementedError
 
+    def parts(
+        self, number: int, output: Output, unseen: tuple[int, ...] = ()
+    ) -> Mapping[str, float] | None:
+        """Return the scores whose weighted mean is the score, by name; None for other scores."""
+        del number, output, unseen
+        return None
+
     @property
     def empty_score(self) -> float:
         """Score of a document without any token."""
@@ -91,19 +119,7 @@ class Scorer(ABC):
 
     def document(self, number: int) -> TokenizedText:
         """Return the tokens of a document alone."""
-        text, own = self.documents.texts[number], self.own_tokens(number)
-        if len(own) == len(text.input_ids):
-            return text
-        part = slice(own.start, own.stop)
-        return replace(
-            text,
-            tokens=text.tokens[part],
-            input_ids=text.input_ids[part],
-            segment_ids=text.segment_ids[part],
-            places=text.places[part],
-            special_tokens_mask=text.special_tokens_mask[part],
-            unknown=text.unknown[part],
-        )
+        return part_of(self.documents.texts[number], self.own_tokens(number))
 
     def removable(self, number: int) -> list[int]:
         """Return the indices, among the document's own tokens, that occlusion leaves out.
@@ -112,3 +128,41 @@ class Scorer(ABC):
         """
         mask = self.document(number).special_tokens_mask
         return [token for token, special in enumerate(mask) if not special]
+
+
+@dataclass
+class SeparateScorer(Scorer):
+    """Scores of a model that reads the query and each document by themselves."""
+
+    query: PreparedTexts
+
+    @property
+    def timings(self) -> Timings:
+        """Timings of both tokenisations and of the computed passes."""
+        return self.query.timings + self.documents.timings
+
+    def query_tokens(self, number: int) -> range:
+        """Return the indices of all tokens of the query."""
+        del number
+        return range(len(self.query.texts[0].input_ids))
+
+    def query_text(self, number: int) -> TokenizedText:
+        """Return the tokens of the query."""
+        del number
+        return self.query.texts[0]
+
+
+def part_of(text: TokenizedText, tokens: range) -> TokenizedText:
+    """Return some adjacent tokens of a text."""
+    if len(tokens) == len(text.input_ids):
+        return text
+    part = slice(tokens.start, tokens.stop)
+    return replace(
+        text,
+        tokens=text.tokens[part],
+        input_ids=text.input_ids[part],
+        segment_ids=text.segment_ids[part],
+        places=text.places[part],
+        special_tokens_mask=text.special_tokens_mask[part],
+        unknown=text.unknown[part],
+    )

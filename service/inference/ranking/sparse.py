@@ -14,17 +14,14 @@ from model.artifact.mapped import mapped_tensors
 from model.numerics.task_head import TaskConfig
 from model.numerics.word_logits import word_logits
 from service.engines.contract import Floats, Output, TextTask
-from service.inference.encoding import PreparedTexts
-from service.inference.ranking.scorer import Method, Scorer, Scoring
-from service.inference.timings import Timings
+from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
 from service.scheduler.outputs import requested
 
 
 @dataclass
-class SparseScorer(Scorer):
+class SparseScorer(SeparateScorer):
     """Scores of a model with a weight for each word of the vocabulary."""
 
-    query: PreparedTexts
     head: TaskConfig
     weights: Path
     """File of the task head's weights."""
@@ -32,11 +29,6 @@ class SparseScorer(Scorer):
     """Index of the last hidden state."""
     _query: Floats = field(init=False)
     """`[V]`."""
-
-    @property
-    def timings(self) -> Timings:
-        """Timings of both tokenisations and of the computed passes."""
-        return self.query.timings + self.documents.timings
 
     @property
     def scoring(self) -> Scoring:
@@ -48,13 +40,15 @@ class SparseScorer(Scorer):
         """Weights of the words that the query has too."""
         return "weights"
 
-    def query_tasks(self) -> list[TextTask]:
+    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
         """Return the forward pass of the query."""
         (text,) = self.query.texts
-        return [TextTask(text.input_ids, text.segment_ids, scores=(self.head.outputs,))]
+        scores = (self.head.outputs,)
+        return [TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)]
 
-    def take_query(self, output: Output) -> None:
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the query's weights."""
+        del unseen
         self._query = requested(output.scores)
 
     def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:

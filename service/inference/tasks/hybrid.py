@@ -31,6 +31,15 @@ class HybridWeights:
     multivector: float = 1.0
 
 
+@dataclass(frozen=True)
+class HybridParts:
+    """The three scores of a document, whose weighted mean is its hybrid score."""
+
+    dense: float
+    sparse: float
+    multivector: float
+
+
 def vector_bytes(inference: Inference, prepared: PreparedTexts, task: TaskConfig) -> int:
     """Return the bytes of all vectors of the texts, which are in memory together."""
     tokens = sum(len(text.input_ids) for text in prepared.texts)
@@ -74,10 +83,23 @@ def _scores(encodings: Sequence[TextEncoding], weights: HybridWeights) -> list[F
 
 
 def hybrid_score(query: TextEncoding, document: TextEncoding, weights: HybridWeights) -> float:
-    """Return Σ w s / Σ w over the products of the vectors and the mean over the query of MaxSim."""
+    """Return the weighted mean of the three scores of a document."""
+    return weighted_mean(hybrid_parts(query, document), weights)
+
+
+def hybrid_parts(query: TextEncoding, document: TextEncoding) -> HybridParts:
+    """Return the products of the vectors, and the mean over the query of MaxSim."""
     vectors = requested(query.multivector)
-    total = weights.dense * float(np.dot(requested(query.pooled), requested(document.pooled)))
-    total += weights.sparse * sparse_product(requested(query.sparse), requested(document.sparse))
-    mean = max_sim(vectors, requested(document.multivector)) / max(1, len(vectors))
-    total += weights.multivector * mean
+    return HybridParts(
+        float(np.dot(requested(query.pooled), requested(document.pooled))),
+        sparse_product(requested(query.sparse), requested(document.sparse)),
+        max_sim(vectors, requested(document.multivector)) / max(1, len(vectors)),
+    )
+
+
+def weighted_mean(parts: HybridParts, weights: HybridWeights) -> float:
+    """Return Σ w s / Σ w over the three scores."""
+    total = weights.dense * parts.dense
+    total += weights.sparse * parts.sparse
+    total += weights.multivector * parts.multivector
     return total / (weights.dense + weights.sparse + weights.multivector)

@@ -13,7 +13,8 @@ from headscope import AsyncClient, Client, InvalidReply, ranking
 from tests.clients.python.fake import URL
 
 DOCUMENTS = ["the cats", "a dog"]
-HEAD = {"model": "m", "backend": "onnx", "scoring": "logit", "usage": {}}
+PROMPTS = {"query": {"name": "query", "text": "q: "}, "document": None}
+HEAD = {"model": "m", "backend": "onnx", "scoring": "logit", "usage": {}, "prompts": PROMPTS}
 EXPLAINED = {
     "index": 1,
     "score": 0.5,
@@ -25,6 +26,8 @@ EXPLAINED = {
     "completeness_error": None,
     "partial": True,
     "computed": 1,
+    "parts": {"dense": 0.5, "sparse": 0.25, "multivector": 0.75},
+    "unknown": [1],
 }
 CONTRAST = {
     "documents": [1, 0],
@@ -50,6 +53,8 @@ def test_tokens_and_their_shares():
     assert [word.text for word in document.tokenized.words] == ["a", "dog"]
     np.testing.assert_array_equal(document.shares, np.array([0.25, math.nan], np.float32))
     assert (found.method, found.contrast) == ("occlusion", None)
+    assert (found.prompts, document.unknown) == (("query", None), (1,))
+    assert document.parts == EXPLAINED["parts"]
     assert repr(document) == "RankedDocument(index=1, score=0.5000, 'a dog')"
 
 

@@ -20,7 +20,7 @@ BODY: dict[str, Any] = {"query": "a cat", "documents": ["a dog", "the cat", "a r
 async def test_the_best_documents_without_an_explanation(client: httpx.AsyncClient) -> None:
     answer = await client.post("/rank", json=BODY | {"top_n": 2})
     reply = answer.json()
-    assert reply.keys() == {"model", "backend", "scoring", "results", "usage"}
+    assert reply.keys() == {"model", "backend", "scoring", "prompts", "results", "usage"}
     assert [result.keys() for result in reply["results"]] == [{"index", "score"}] * 2
     assert reply["usage"]["inputs"] == 3
     assert reply["usage"]["tokens"] == int(answer.headers["x-compute-tokens"])
@@ -46,6 +46,14 @@ async def test_the_best_documents_without_an_explanation(client: httpx.AsyncClie
         ({"explain": "contrast", "top_words": 65}, "top_words: "),
         ({"explain": "contrast", "documents": ["a"]}, "at least 2, and there is 1"),
         ({"inputs": "a"}, "inputs: "),
+        ({"query_without": [[0, 1]], "explain": "tokens"}, 'apply to explain "none"'),
+        ({"query_without": [[2, 2]]}, "query_without[0] is [2, 2): send spans of [0, 5)"),
+        ({"query_without": [[2, 6]]}, "query_without[0] is [2, 6): send spans of [0, 5)"),
+        ({"query_without": [[2, 5], [0, 1]]}, "query_without[1] is [0, 1): send spans"),
+        ({"query_without": [[1, 2]]}, "query_without[0] is [1, 2), which has no token"),
+        ({"query_without": [[0]]}, "query_without.0: "),
+        ({"documents_without": [[[0, 1]]]}, "documents_without has 1 lists, and there are 3"),
+        ({"documents_without": [[], [[0, 9]], []]}, "documents_without[1][0] is [0, 9)"),
         ({"query_prompt_name": "none"}, "unknown prompt_name"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ class Embedder:
             states = self.model(**encoded).last_hidden_state[0].double().numpy()
         return states[encoded["attention_mask"][0].bool().numpy()]
 
-    def score(self, query: str, document: str, *masked: int) -> float:
-        """Return the cosine of the means."""
-        one, other = self.rows(query).mean(axis=0), self.rows(document, *masked).mean(axis=0)
+    def score(self, query: str, document: str, *masked: int, of_query: Sequence[int] = ()) -> float:
+        """Return the cosine of the means without some tokens."""
+        one = self.rows(query, *of_query).mean(axis=0)
+        other = self.rows(document, *masked).mean(axis=0)
         return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
@@ -42,10 +44,10 @@ class CrossEncoder:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
-    def own(self, query: str, document: str) -> list[int]:
-        """Return the positions of the document's tokens."""
+    def own(self, query: str, document: str, side: int = 1) -> list[int]:
+        """Return the positions of the document's tokens, or of the query's with side 0."""
         ids = self.tokenizer(query, document).sequence_ids()
-        return [place for place, side in enumerate(ids) if side == 1]
+        return [place for place, sequence in enumerate(ids) if sequence == side]
 
     def score(self, query: str, document: str, *masked: int) -> float:
         """Return the logit of a pair without some tokens."""

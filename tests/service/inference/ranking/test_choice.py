@@ -39,6 +39,11 @@ async def test_each_side_has_its_prompt(artifact: Artifact) -> None:
         answer = await client.post("/rank", json=BODY | {"query_prompt_name": "unknown"})
         assert_problem(answer, 422, "unknown prompt_name")
     assert own["results"] == by_hand["results"]
+    assert own["prompts"] == {
+        "query": {"name": "query", "text": "find: "},
+        "document": {"name": "passage", "text": "read: "},
+    }
+    assert named["prompts"] == {"query": {"name": "other", "text": "x: "}, "document": None}
     assert named["results"] == other["results"]
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
-from service.inference.ranking.cross import second_of_pair
+from service.inference.ranking.cross import first_of_pair, second_of_pair
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.logit_checkpoints import published, write_cross_encoder
 from tests.model.task_checkpoints import write_task_checkpoint
@@ -86,6 +86,22 @@ async def test_a_contrast_removes_words_as_transformers_masks_them(
             assert row["rank"] == 1 + sum(other > score for other in others)
 
 
+async def test_words_of_the_query_are_left_out_of_each_pair(
+    cross_checkpoint: Path, exported: Callable[..., Artifact]
+) -> None:
+    oracle = CrossEncoder(cross_checkpoint)
+    fields = {"query_without": [[2, 5]], "documents_without": [[[4, 7]], *[[]] * 4]}
+    async with serving(exported(cross_checkpoint, "cross")) as client:
+        reply = await ranked(client, QUERY, **fields)
+        whole = await ranked(client, QUERY, explain="tokens")
+    scores = {result["index"]: result["score"] for result in reply["results"]}
+    for number, document in enumerate(DOCUMENTS):
+        word = [oracle.own(QUERY, document)[1]] if number == 0 else []
+        expected = oracle.score(QUERY, document, 2, *word)  # [CLS] a cat b
+        assert scores[number] == pytest.approx(expected, abs=2e-5)
+    assert whole["query"]["tokens"] == ["a", "cat", "b"]
+
+
 @pytest.mark.parametrize("family", ["Bert", "XLMRoberta"])
 def test_the_second_text_of_a_pair(tmp_path: Path, family: str) -> None:
     """By the positions that transformers' tokenizer gives, also where a text has no token."""
@@ -95,7 +111,9 @@ def test_the_second_text_of_a_pair(tmp_path: Path, family: str) -> None:
     tokenizer = TextTokenizer(folder / "tokenizer.json", sentence, Limits(36, 999))
     for pair in [("a b", "the cat"), ("", "x y"), ("x y", ""), ("", "")]:
         (text,) = tokenizer.tokenize([pair], Options())
-        assert list(second_of_pair(text)) == oracle.own(*pair), pair
+        second = second_of_pair(text)
+        assert list(second) == oracle.own(*pair), pair
+        assert list(first_of_pair(text, second)) == oracle.own(*pair, side=0), pair
 
 
 @pytest.mark.slow

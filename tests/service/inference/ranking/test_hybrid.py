@@ -57,6 +57,9 @@ async def test_the_loss_without_each_token(
     for result in reply["results"]:
         text, score = DOCUMENTS[result["index"]], scores[result["index"]]
         assert result["score"] == pytest.approx(score, abs=1e-5)
+        assert [*result["parts"]] == [*WEIGHTS]
+        expected = reference.scores(QUERY, text)
+        np.testing.assert_allclose([*result["parts"].values()], expected, atol=1e-5)
         tokens = range(1, len(result["tokens"]) - 1)
         losses = [score - reference.without(QUERY, text, token) for token in tokens]
         np.testing.assert_allclose(result["shares"][1:-1], losses, atol=1e-5)

@@ -36,5 +36,6 @@ async def test_shares_are_the_sums_of_matches(
         found = [share for share in result["shares"] if share]
         np.testing.assert_allclose(found, expected[expected != 0], atol=1e-4)
         assert result["completeness_error"] < 1e-5
+    assert reply["prompts"] == {"query": None, "document": None}
     assert contrast["contrast"]["completeness_error"] < 1e-5
     assert not contrast["contrast"]["partial"]
