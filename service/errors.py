@@ -289,3 +289,18 @@ class InsufficientMemory(ServiceError):
     """The model to load does not fit into the memory budget."""
 
     status, title, slug, error_type = 507, "Insufficient memory", "insufficient-memory", "Backend"
+
+    def __init__(self, detail: str, public: str = "") -> None:
+        """Initialise with the messages.
+
+        Args:
+            detail: message for admins, with the names and sizes of other models.
+            public: message for all other clients; the same if empty.
+
+        """
+        super().__init__(detail)
+        self._public = public or detail
+
+    def public_error(self) -> InsufficientMemory:
+        """Return the error for clients that are not admins."""
+        return InsufficientMemory(self._public)

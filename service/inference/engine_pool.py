@@ -40,7 +40,7 @@ class EnginePool:
         self.failure = ""
         """Reason for which the own engine no longer serves; or empty."""
         self._factories = factories
-        self._limits = limits
+        self.limits = limits
         self.observer = observer
         self._inspect = inspect
         self.default = self._scheduler(default)
@@ -132,7 +132,7 @@ class EnginePool:
         return all(finished)
 
     def _scheduler(self, engine: Engine) -> Scheduler:
-        return Scheduler(engine, self._limits, self.observer, self._inspect)
+        return Scheduler(engine, self.limits, self.observer, self._inspect)
 
     def _make(self, name: str) -> Engine:
         engine = self._factories[name]()
@@ -148,7 +148,7 @@ class EnginePool:
             engine = await asyncio.to_thread(self._make, name)
             if name in self._others:
                 self.observer.restarted()
-            self._others[name] = Scheduler(engine, self._limits, self.observer)
+            self._others[name] = Scheduler(engine, self.limits, self.observer)
             self._made.remove(engine)
             return self._others[name]
         finally:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +24,13 @@ from model.errors import ModelError
 from service.artifacts.repository import Repository, Source, Target
 from service.errors import (
     EngineUnavailable,
+    InsufficientMemory,
     ModelBusy,
     ModelNotLoadable,
     ModelNotLoaded,
     UnknownModel,
 )
+from service.models.failures import FAILED, Failures
 from service.models.loading import ModelLoader, cancelled
 from service.models.served import ServedModel
 from service.models.shadow import Shadow, ShadowReport
@@ -38,10 +39,6 @@ from service.models.workers import Workers
 
 FIRST_LOAD_SECONDS = 5.0
 """Expected seconds of a load before one was measured."""
-FAILED_SECONDS = 30.0
-"""Time for which requests do not repeat a failed load."""
-FAILED = "cannot be loaded: the service's log has the reason"
-"""State of a model for clients, to whom the reason would show the service's folders."""
 
 _log = logging.getLogger("headscope")
 
@@ -99,8 +96,7 @@ class ModelControl:
         self._on_demand = on_demand
         self._loads: dict[str, _Load] = {}
         """Running loads by the model's name."""
-        self._failed: dict[Target, tuple[float, str]] = {}
-        """Time and reason of the last failed load of a version."""
+        self._failures = Failures()
         self._load_seconds = FIRST_LOAD_SECONDS
 
     @contextlib.asynccontextmanager
@@ -148,14 +144,19 @@ class ModelControl:
                     created[source.name] = source.created
         return created
 
+    @property
+    def loading(self) -> list[Target]:
+        """Versions that are being loaded; without a version, the newest."""
+        return [load.target for load in self._loads.values()]
+
     def is_loading(self, target: Target) -> bool:
         """Return whether a version is being loaded; a load without a version counts for each."""
         load = self._loads.get(target.name)
         return load is not None and load.target in (target, Target(target.name))
 
     def failure(self, target: Target) -> str:
-        """Return the reason of the last failed load of a version; or empty."""
-        return self._failed.get(target, (0.0, ""))[1]
+        """Return the reason of the last failed load of a version, for admins; or empty."""
+        return self._failures.reason(target)
 
     async def load(
         self, target: Target, shadow: Shadow | None = None, *, current: bool = True
@@ -191,9 +192,8 @@ class ModelControl:
 
         """
         target = Target.parse(missing.model)
-        failed_at, _ = self._failed.get(target, (-math.inf, ""))
-        if (left := failed_at + FAILED_SECONDS - time.monotonic()) > 0:
-            raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=max(1, round(left)))
+        chosen = self.models.chosen(target)
+        self._failures.check(chosen)
         try:
             async with asyncio.timeout(finish_by - time.monotonic()):
                 if load := self._loads.get(target.name):
@@ -206,8 +206,10 @@ class ModelControl:
             why = "is still being loaded"
             raise ModelNotLoaded(str(target), why, retry_after_seconds=seconds) from None
         except ModelNotLoadable:
-            seconds = round(FAILED_SECONDS)
-            raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=seconds) from None
+            self._failures.check(chosen)
+            raise ModelNotLoaded(str(target), FAILED) from None  # the repository cannot be read
+        except InsufficientMemory as error:
+            raise error.public_error() from None
 
     def unload(self, target: Target) -> list[ServedModel]:
         """Take a version, by default all versions of a model, from all workers.
@@ -250,12 +252,12 @@ class ModelControl:
         try:
             model = await self.loader.start(source, self.pinned | self._loads.keys())
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
-            _log.error("%s cannot be loaded: %s", source.target, error)
-            for failed in (target, source.target):
-                self._failed[failed] = time.monotonic(), str(error)
+            self._failures.record((target, source.target), error)
             raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None
-        for loaded in (target, source.target):
-            self._failed.pop(loaded, None)
+        except InsufficientMemory as error:
+            self._failures.record((target, source.target), error)
+            raise
+        self._failures.forget((target, source.target))
         return model
 
     def serve(self, model: ServedModel, *, current: bool) -> ServedModel | None:
@@ -339,4 +341,6 @@ def _busy(load: _Load) -> ModelBusy:
 
 
 def _unreadable(error: OSError) -> ModelNotLoadable:
-    return ModelNotLoadable(f"the model repository cannot be read: {error}")
+    """Return the error of a repository; only the log has its folder."""
+    _log.error("the model repository cannot be read: %s", error)
+    return ModelNotLoadable("the model repository cannot be read: the service's log has the reason")

@@ -65,7 +65,8 @@ class MemoryBudget:
             evictable: those of them that may be unloaded now.
 
         Raises:
-            InsufficientMemory: it does not fit even without all of these; the message has sizes.
+            InsufficientMemory: it does not fit even without all of these; the message for admins
+                has the size of each model.
 
         """
         if self._limit is None:
@@ -80,10 +81,13 @@ class MemoryBudget:
             evicted.append(model)
         if needed > free:
             held = ", ".join(f"{names[key]} {_mebibytes(size)}" for key, size in sizes.items())
+            needs, all_models = f"the model needs about {_mebibytes(needed)}", self._limit
             raise InsufficientMemory(
-                f"the model needs about {_mebibytes(needed)}, and {_mebibytes(max(free, 0))} of "
-                f"--memory-budget {_mebibytes(self._limit)} are free (in use or pinned: "
-                f"{held or 'none'}): unload a model, or raise the budget"
+                f"{needs}, and {_mebibytes(max(free, 0))} of --memory-budget "
+                f"{_mebibytes(all_models)} are free (in use or pinned: {held or 'none'}): unload a "
+                "model, or raise the budget",
+                f"{needs}, and the models in use leave too little of the {_mebibytes(all_models)} "
+                "for all models: try again later, or ask for another model",
             )
         return evicted
 

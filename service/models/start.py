@@ -102,7 +102,6 @@ def start_model(
     engine = engine or factories[settings.engine]()
     batch_tokens = settings.max_batch_tokens or engine.batch_tokens
     queue_limits = batch_limits(settings, batch_tokens)
-    metrics.serves(engine, manifest.precision, queue_limits, limits.max_tokens)
     live_verification = LiveVerification(
         settings.verify_share, lambda: engines.get("torch"), manifest, metrics, label
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from service.health.readiness import Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
+from service.models.gauges import ModelGauges
 from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import ByteBudget
@@ -48,15 +48,13 @@ class ServiceState:
     connections: list[Sized] = field(default_factory=list)
     """Open connections of each server of the application, which adds its own."""
 
+    def __post_init__(self) -> None:
+        """Set up the gauges of the models."""
+        self._gauges = ModelGauges(self.metrics, self.control)
+
     async def refresh_metrics(self, _: str = "") -> str:
         """Update the metrics that are sampled instead of counted; return an empty text."""
-        tokens, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        for model in self.models:
-            for lane, count in model.queued_tokens.items():
-                tokens[model.name, lane] += count
-                texts[model.name, lane] += model.queued_texts[lane]
-        for (name, lane), count in tokens.items():
-            self.metrics.of_model(name).queued(lane, count, texts[name, lane])
+        self._gauges.refresh()
         service = self.metrics.service
         service.ready.set(not self.readiness.known_failure)
         service.connections.set(sum(map(len, self.connections)))

@@ -71,6 +71,11 @@ class Models:
             raise ModelNotLoaded(self._offered[0])
         raise UnknownModel("no model is loaded")
 
+    @property
+    def loaded_default(self) -> ServedModel | None:
+        """Model of requests without a name; None if it is not loaded."""
+        return self._default
+
     def find(self, target: Target) -> ServedModel | None:
         """Return the loaded model of a target; None if it is not loaded."""
         version = target.version or self._current.get(target.name)

@@ -21,8 +21,10 @@ PREFIX = "headscope-"
 LOCK = "lock"
 MARK = b"headscope service\n"
 """Content of a lock."""
-KNOWN = re.compile(r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock")
-"""Names of the files that a service makes: sockets of its workers, their metrics, its lock."""
+KNOWN = re.compile(
+    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|models\.(json|lock|new)|lock"
+)
+"""Names of the files that a service makes: its workers' sockets, metrics and plan, and its lock."""
 
 _log = logging.getLogger("headscope")
 

@@ -19,7 +19,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from service.telemetry.http_metrics import HttpMetrics
-from service.telemetry.model_metrics import ModelFamilies, ModelMetrics
+from service.telemetry.loaded_models import LoadedModels
+from service.telemetry.model_metrics import ENGINES, VERSIONS, ModelFamilies, ModelMetrics
 from service.telemetry.processes import ServiceProcesses
 from service.telemetry.service_metrics import ServiceMetrics
 
@@ -49,22 +50,23 @@ class Metrics:
             ProcessCollector(registry=registry)
         self.http = HttpMetrics(registry)
         self.service = ServiceMetrics(registry)
-        self._families = ModelFamilies(registry)
+        self.of_models = ModelFamilies(registry)
+        self._reported = LoadedModels(self._scraped, VERSIONS, (VERSIONS, ENGINES))
         self._models: dict[str, ModelMetrics] = {}
 
     def of_model(self, name: str) -> ModelMetrics:
         """Return the metrics of a model, the same object for the same name."""
         if name not in self._models:
-            self._models[name] = ModelMetrics(self._families, name)
+            self._models[name] = ModelMetrics(self.of_models, name)
         return self._models[name]
 
     def render(self) -> bytes:
         """Render the metrics in Prometheus' text format, version 0.0.4."""
-        return generate_latest(self._scraped)
+        return generate_latest(self._reported)
 
     def render_openmetrics(self) -> bytes:
         """Render the metrics as OpenMetrics 1.0.0, with exemplars if there is one process."""
         text: bytes = openmetrics.generate_latest(  # type: ignore[no-untyped-call]
-            self._scraped, version="1.0.0"
+            self._reported, version="1.0.0"
         )
         return text

@@ -9,13 +9,16 @@ from typing import NamedTuple, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from model.numerics.comparison import Kind
-from service.engines.contract import Engine, Task, TextTask
+from service.engines.contract import Task, TextTask
 from service.scheduler.admission import BatchLimits, RefusalReason
 from service.scheduler.lanes import LANE_SHARES, LaneName
 from service.telemetry.buckets import BATCH_TOKENS, INPUT_TOKENS, SECONDS, TEXTS
+from service.telemetry.loaded_models import PresentSeries
 
 _MODEL, _LANE = ["model"], ["model", "lane"]
+VERSIONS, ENGINES = "headscope_model_versions", "headscope_engine_info"
 VERIFICATION_RESULTS = ("passed", "failed", "unknown")
+NO_LIMITS = BatchLimits(0, 0, 0)
 
 
 class ModelFamilies:
@@ -111,10 +114,19 @@ class ModelFamilies:
             "Largest difference from PyTorch in live verification.",
             [*_MODEL, "kind"],
         )
-        self.engine_info = most(
-            "headscope_engine_info",
-            "1, labelled with a model's engine and the provider in use.",
-            ["engine", "provider", "precision", *_MODEL],
+        self.engines = PresentSeries(
+            most(
+                ENGINES,
+                "1, labelled with a model's engine and the provider in use.",
+                ["engine", "provider", "precision", *_MODEL],
+            )
+        )
+        self.versions = PresentSeries(
+            summed(
+                VERSIONS,
+                "Processes that have a version of a model, by its state.",
+                [*_MODEL, "version", "fingerprint", "state"],
+            )
         )
 
 
@@ -211,21 +223,28 @@ class ModelMetrics:
         self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
         self._all.live_max_abs_diff.labels(self._model, kind).set(self._worst[kind])
 
-    def serves(self, engine: Engine, precision: str, limits: BatchLimits, most_tokens: int) -> None:
-        """Set the engine that serves the model, and its limits.
+    def limited(self, calls: int, limits: BatchLimits, most_tokens: int) -> None:
+        """Set the limits of the model.
 
         Args:
-            engine: engine of the model.
-            precision: precision of the artifact.
+            calls: maximum number of concurrent batches of its engine; 0 without an engine.
             limits: limits of batches and queues.
             most_tokens: maximum tokens of an input.
 
         """
-        info = (engine.name, engine.provider, precision, self._model)
-        self._all.engine_info.labels(*info).set(1)
-        self._all.engine_calls_limit.labels(self._model).set(engine.concurrency)
+        self._all.engine_calls_limit.labels(self._model).set(calls)
         self._all.batch_tokens_limit.labels(self._model).set(limits.max_batch_tokens)
         self._all.input_tokens_limit.labels(self._model).set(most_tokens)
         for lane in LANE_SHARES:
             self._all.queue_tokens_limit.labels(self._model, lane).set(limits.max_queue_tokens)
             self._all.queue_texts_limit.labels(self._model, lane).set(limits.max_queue_texts)
+
+    def unloaded(self) -> None:
+        """Set all gauges to 0, which this process no longer adds to those of other workers."""
+        for lane in LANE_SHARES:
+            self.queued(lane, 0, 0)
+        self.limited(0, NO_LIMITS, 0)
+        self.stood_in(stood_in=False)
+        for kind in self._worst:
+            self._all.live_max_abs_diff.labels(self._model, kind).set(0)
+        self._worst.clear()

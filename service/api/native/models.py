@@ -10,14 +10,21 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse
 
-from service.api.wire.admin import admin_errors, documented_body, read_admin, require_admin
+from service.api.wire.admin import (
+    admin_errors,
+    documented_body,
+    is_admin,
+    read_admin,
+    require_admin,
+)
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import service_of
 from service.artifacts.repository import Target
 from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl
-from service.models.listing import of_name, versions
+from service.models.failures import FAILED
+from service.models.listing import VersionState, of_name, versions
 from service.models.shadow import Shadow
 
 SHADOW_TEXTS, SHADOW_SECONDS = 100, 60.0
@@ -91,7 +98,10 @@ _RESPONSES = admin_errors(PROBLEMS)
 
 @router.get(f"/models/{MODEL_PARAMETER}", responses={404: PROBLEMS[404]})
 async def state(request: Request, model: str) -> ModelReply:
-    """Return the state of each version of a model, or the targets of an alias."""
+    """Return the state of each version of a model, or the targets of an alias.
+
+    Only an admin key gets the reason of a failed load, which may show the service's folders.
+    """
     control = service_of(request).control
     states = of_name(versions(control, await control.refresh()), model)
     targets = control.models.aliases.get(model)
@@ -99,7 +109,7 @@ async def state(request: Request, model: str) -> ModelReply:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
     return ModelReply(
         name=model,
-        versions=[ModelVersion(**asdict(one)) for one in states],
+        versions=[_version(one, full=is_admin(request)) for one in states],
         targets=_described(targets) if targets else None,
     )
 
@@ -162,6 +172,13 @@ def set_alias(control: ModelControl, alias: str, targets: Sequence[AliasTarget])
     if abs(total - 1) > 1e-6:
         raise Unprocessable(f"targets: the shares add up to {total:g}, not to 1")
     control.alias(alias, parsed)
+
+
+def _version(state: VersionState, *, full: bool) -> ModelVersion:
+    version = ModelVersion(**asdict(state))
+    if version.reason and not full:
+        version.reason = FAILED
+    return version
 
 
 def _described(targets: Sequence[Target]) -> list[AliasTarget]:

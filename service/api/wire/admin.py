@@ -35,8 +35,13 @@ def require_admin(request: Request) -> None:
     key = context_of(request).key
     if not key:
         raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
-    if not key.startswith(ADMIN):
+    if not is_admin(request):
         raise Forbidden(f"{key} may not change models: use a key of --admin-keys")
+
+
+def is_admin(request: Request) -> bool:
+    """Return whether a request has a key of `--admin-keys`."""
+    return context_of(request).key.startswith(ADMIN)
 
 
 async def read_admin(request: Request, schema: type[Schema]) -> Schema:

@@ -83,12 +83,19 @@ def test_it_goes_when_the_last_of_its_processes_is_gone(parent: Path, log: Log) 
                 assert names(parent) == {Path(abandoned).name, made.name}
             second.kill()
             second.wait()
-        Path(abandoned, "counter_0.db").touch()
+        for name in ("counter_0.db", "models.json", "models.lock"):
+            Path(abandoned, name).touch()
         foreign = Path(abandoned, "notes.txt")
         foreign.write_text("a user's own")
         with folder.made() as made:
             assert names(parent) == {Path(abandoned).name, made.name}
-        assert names(Path(abandoned)) == {folder.LOCK, "counter_0.db", "notes.txt"}
+        assert names(Path(abandoned)) == {
+            folder.LOCK,
+            "counter_0.db",
+            "models.json",
+            "models.lock",
+            "notes.txt",
+        }
         foreign.unlink()
         with folder.made() as made:
             assert names(parent) == {made.name}

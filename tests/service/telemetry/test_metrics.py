@@ -87,9 +87,7 @@ SHARING = """
 import sys
 from pathlib import Path
 import numpy as np
-from model.families.registry import parse_config
 from service.engines.contract import TextTask
-from service.engines.fake import FakeEngine
 from service.scheduler.admission import BatchLimits
 from service.telemetry.metrics import Metrics
 from service.telemetry.shared import share
@@ -99,14 +97,11 @@ share(int(index))
 metrics = Metrics(Path(folder))
 model = metrics.of_model("small")
 task = TextTask(np.zeros(int(what), np.int64), np.zeros(int(what), np.int64))
-engine = FakeEngine(parse_config({
-    "model_type": "bert", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
-    "num_attention_heads": 1, "intermediate_size": 8,
-}))
 model.batch_finished("encode", [task], 0.5)
 model.waited("encode", 0.003)
 model.queued("encode", int(what), 1)
-model.serves(engine, "fp32", BatchLimits(64, 1000), 9)
+model.limited(1, BatchLimits(64, 1000), 9)
+metrics.of_models.engines.set({("fake", "CPU", "fp32", "small"): 1})
 metrics.service.ready.set(int(what) != 10)
 print(metrics.render().decode())
 """

@@ -63,7 +63,7 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
     registry = CollectorRegistry()
     families = ModelFamilies(registry)
     one, other = ModelMetrics(families, "one"), ModelMetrics(families, "other")
-    one.serves(AnsweringEngine(lambda _: []), "fp32", BatchLimits(64, 1000, 77), 9)
+    one.limited(1, BatchLimits(64, 1000, 77), 9)
     one.stood_in(stood_in=True)
     one.stood_in(stood_in=False)
     other.stood_in(stood_in=True)

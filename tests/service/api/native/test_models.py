@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import MANIFEST, Artifact
 from tests.service.harness import Client, assert_problem
+from tests.service.logged import Log
 from tests.service.repositories import ADMIN, add, serving_repository
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +54,37 @@ async def test_shares_must_add_up_and_an_alias_is_no_models_name(client: Client)
     whole = {"targets": [{"model": "org/a"}]}
     reply = await client.put("/models/org/a", json=whole, headers=ADMIN)
     assert_problem(reply, 422, "is the name of a model")
+
+
+async def test_only_admins_see_the_folder_in_the_reason_of_a_failed_load(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "org/a" / MANIFEST).write_text("{}", encoding="utf-8")
+    assert str(tmp_path) in (await client.put("/models/org/a", json={}, headers=ADMIN)).text
+    said = {}
+    for who, headers in (("admin", ADMIN), ("user", USER)):
+        (version,) = (await client.get("/models/org/a", headers=headers)).json()["versions"]
+        assert version["state"] == "failed"
+        said[who] = version["reason"]
+    assert str(tmp_path) in said["admin"]
+    assert said["user"] == "cannot be loaded: the service's log has the reason"
+
+
+async def test_a_repository_that_is_gone_is_not_named(
+    client: Client, tmp_path: Path, log: Log
+) -> None:
+    shutil.rmtree(tmp_path)
+    reply = await client.get("/models/org/a", headers=USER)
+    problem = assert_problem(reply, 422, "cannot be read", error_type="Backend")
+    assert str(tmp_path) not in problem["detail"]
+    assert str(tmp_path) in log.text
+    encoded = await client.post("/encode", json={"inputs": "a", "model": "org/a"}, headers=USER)
+    assert_problem(encoded, 503, "org/a cannot be loaded", "Unhealthy")
+
+
+async def test_errors_before_the_only_model_is_loaded_keep_their_status(client: Client) -> None:
+    reply = await client.post("/encode", json={"inputs": 1}, headers=USER)
+    assert_problem(reply, 422, "inputs")
 
 
 @pytest.mark.parametrize(

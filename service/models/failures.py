@@ -1,0 +1,76 @@
+"""Failed loads: reasons for admins, and a pause before requests repeat one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from service.artifacts.repository import Target
+from service.errors import InsufficientMemory, ModelNotLoaded
+
+FAILED_SECONDS = 30.0
+"""Time for which requests do not repeat a failed load."""
+FULL_SECONDS = 5.0
+"""Time for which requests do not repeat a load for which there was too little memory."""
+FAILED = "cannot be loaded: the service's log has the reason"
+"""State of a model for all but admins, to whom the reason would show the service's folders."""
+
+_log = logging.getLogger("headscope")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Failed load of a version."""
+
+    reason: str
+    """Reason for admins."""
+    until: float
+    """`time.monotonic()` until which requests do not repeat the load."""
+    full: InsufficientMemory | None = None
+    """The error, if there was too little memory."""
+
+
+class Failures:
+    """Last failed load of each version."""
+
+    def __init__(self) -> None:
+        self._failed: dict[Target, _Failure] = {}
+
+    def reason(self, target: Target) -> str:
+        """Return the reason of the last load of a version, for admins; empty if it succeeded."""
+        failure = self._failed.get(target)
+        return failure.reason if failure else ""
+
+    def record(self, targets: tuple[Target, Target], error: Exception) -> None:
+        """Log and keep the error of a load.
+
+        Args:
+            targets: the version as it was asked for, and as the repository has it.
+            error: error of the load.
+
+        """
+        _log.error("%s cannot be loaded: %s", targets[1], error)
+        full = error if isinstance(error, InsufficientMemory) else None
+        until = time.monotonic() + (FULL_SECONDS if full else FAILED_SECONDS)
+        self._failed.update(dict.fromkeys(targets, _Failure(str(error), until, full)))
+
+    def forget(self, targets: tuple[Target, Target]) -> None:
+        """Forget the failures of a version that is loaded now."""
+        for target in targets:
+            self._failed.pop(target, None)
+
+    def check(self, target: Target) -> None:
+        """Raise the error of a load that has failed a short time ago.
+
+        Raises:
+            InsufficientMemory: there was too little memory; the message names no other model.
+            ModelNotLoaded: it failed otherwise; the message has no folder.
+
+        """
+        failure = self._failed.get(target)
+        if failure is None or (left := failure.until - time.monotonic()) <= 0:
+            return
+        if failure.full:
+            raise failure.full.public_error()
+        raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=max(1, round(left)))

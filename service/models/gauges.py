@@ -1,0 +1,70 @@
+"""Gauges of the models in memory, which are sampled instead of counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from service.models.control import ModelControl
+from service.models.listing import versions
+from service.models.served import ServedModel
+from service.scheduler.admission import BatchLimits
+from service.telemetry.metrics import Metrics
+
+
+class ModelGauges:
+    """Gauges of the models of a process."""
+
+    def __init__(self, metrics: Metrics, control: ModelControl) -> None:
+        self._metrics = metrics
+        self._control = control
+        self._names: set[str] = set()
+        """Names of the models in memory at the last refresh."""
+
+    def refresh(self) -> None:
+        """Update the gauges of all models, and end those of unloaded ones."""
+        by_name: dict[str, list[ServedModel]] = {}
+        for model in self._control.loader.in_memory:
+            by_name.setdefault(model.name, []).append(model)
+        for name, loaded in by_name.items():
+            self._refresh(name, loaded)
+        for name in self._names.difference(by_name):
+            self._metrics.of_model(name).unloaded()
+        self._names = set(by_name)
+        families = self._metrics.of_models
+        families.engines.set({_engine(one): 1 for loaded in by_name.values() for one in loaded})
+        families.versions.set(self._versions())
+
+    def _refresh(self, name: str, loaded: Sequence[ServedModel]) -> None:
+        """Update the gauges of a name, of which several versions may be in memory."""
+        metrics = self._metrics.of_model(name)
+        tokens, texts = Counter[str](), Counter[str]()
+        for model in loaded:
+            tokens.update(model.queued_tokens)
+            texts.update(model.queued_texts)
+        for lane, count in tokens.items():
+            metrics.queued(lane, count, texts[lane])
+        limits = [model.inference.engines.limits for model in loaded]
+        metrics.limited(
+            sum(model.inference.engines.default.engine.concurrency for model in loaded),
+            BatchLimits(
+                max(limit.max_batch_tokens for limit in limits),
+                sum(limit.max_queue_tokens for limit in limits),
+                sum(limit.max_queue_texts for limit in limits),
+            ),
+            max(model.inference.tokenizer.limits.max_tokens for model in loaded),
+        )
+
+    def _versions(self) -> Counter[tuple[str, ...]]:
+        """Return the number of versions by name, version, fingerprint and state."""
+        counts = Counter[tuple[str, ...]]()
+        for one in versions(self._control, ()):
+            counts[one.name, one.version, one.fingerprint or "", one.state] += 1
+        for target in self._control.loading:
+            counts[target.name, target.version or "", "", "loading"] += 1
+        return counts
+
+
+def _engine(model: ServedModel) -> tuple[str, ...]:
+    engine = model.inference.engines.default.engine
+    return engine.name, engine.provider, model.artifact.manifest.precision, model.name
