@@ -59,8 +59,10 @@ class Service:
         *,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.port = port
+        self._pass_fds = pass_fds
         self.url = f"http://127.0.0.1:{port}"
         self._log, name = tempfile.mkstemp()
         Path(name).unlink()
@@ -77,6 +79,7 @@ class Service:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=self._environment,
+            pass_fds=self._pass_fds,
             start_new_session=True,
         )
 

@@ -80,7 +80,13 @@ READERS = {
     "model.vendor_telemetry",
     *(
         f"service.{name}"
-        for name in ("settings.schema", "system.hub", "system.resources", "cli.terminal")
+        for name in (
+            "settings.schema",
+            "system.hub",
+            "system.resources",
+            "cli.terminal",
+            "process.systemd",
+        )
     ),
 }
 """Modules that read the environment: settings, and variables of systems, shells and libraries."""

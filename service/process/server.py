@@ -23,6 +23,7 @@ from service.http.connection import HttpProtocol
 from service.models.banner import address_line
 from service.models.state import state_of
 from service.process.listener import Listener
+from service.process.systemd import ServiceManager
 from service.settings import Settings
 from service.system import resources
 
@@ -40,7 +41,9 @@ _log = logging.getLogger("headscope")
 class Server(uvicorn.Server):
     """uvicorn server with a drain phase before shutdown."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(
+        self, app: FastAPI, settings: Settings, manager: ServiceManager | None = None
+    ) -> None:
         self._state = state_of(app)
         http: Any = partial(
             HttpProtocol,
@@ -63,6 +66,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._state.connections.append(self.server_state.connections)
         self._settings = settings
+        self._manager = manager or ServiceManager()
         self._scrapes = ServerState()
         """Connections at the metrics port, which stays open during the drain."""
         self._listeners: list[Listener] = []
@@ -103,6 +107,8 @@ class Server(uvicorn.Server):
         self.servers = []
         self.open(sockets or [])
         self.started = True
+        self._manager.ready("Serving")
+        self._manager.watch(lambda: not self.failed)
 
     def open(self, sockets: Iterable[socket.socket]) -> None:
         """Start listening on the sockets."""
@@ -143,6 +149,7 @@ class Server(uvicorn.Server):
 
         The metrics port is closed last, so that metrics are available during the shutdown.
         """
+        self._manager.stopping("Stopping after the last requests")
         del sockets  # `bound` closes them at the end; uvicorn would close them at once
         if not self._state.readiness.draining:
             self.drain()

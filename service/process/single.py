@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
 from service.models.start import build_state
-from service.process.listener import bound
+from service.process.systemd import listening, service_manager
 from service.settings import Settings
 from service.system import logs
 
@@ -28,15 +28,18 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
         ModelError: an artifact cannot be loaded, or the device does not exist.
         ServiceError: an engine cannot be started.
         OSError: a port cannot be bound.
+        ValueError: systemd passes something other than a listening socket.
 
     """
     logs.configure(settings.log_level, settings.log_format)
-    with bound(settings.host, settings.port, settings.metrics_port) as sockets:
-        state = build_state(settings, artifacts, idle=import_web)
+    manager = service_manager()
+    manager.status("Loading the models")
+    with listening(settings) as (found, sockets):
+        state = build_state(found, artifacts, idle=import_web)
         import_web()
         from service.app import application  # noqa: PLC0415 - see `WEB`
         from service.process.server import Server, end  # noqa: PLC0415
 
-        server = Server(application(state), settings)
+        server = Server(application(state), found, manager)
         server.run(sockets)
     return end(server)

@@ -27,7 +27,8 @@ from service.models.banner import address_line
 from service.process import folder
 from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
-from service.process.listener import Listener, bound
+from service.process.listener import Listener
+from service.process.systemd import ServiceManager, listening, service_manager
 from service.settings import Settings, worker_environment
 from service.system import logs, resources
 
@@ -48,24 +49,33 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
     Raises:
         ServiceError: the workers cannot be started.
         OSError: a port cannot be bound.
+        ValueError: systemd passes something other than a listening socket.
 
     """
     logs.configure(settings.log_level, settings.log_format)
     resources.end_start()
-    ports = settings.port, settings.metrics_port
-    with bound(settings.host, *ports) as sockets, folder.made() as shared:
-        return asyncio.run(Supervisor(settings, artifacts, shared).run(sockets))
+    manager = service_manager()
+    manager.status("Loading the models in all workers")
+    with listening(settings) as (found, sockets), folder.made() as shared:
+        return asyncio.run(Supervisor(found, artifacts, shared, manager).run(sockets))
 
 
 class Supervisor:
     """Supervisor that starts the workers, opens the port once all are loaded, and stops them."""
 
-    def __init__(self, settings: Settings, artifacts: Sequence[Artifact], folder: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        artifacts: Sequence[Artifact],
+        folder: Path,
+        manager: ServiceManager | None = None,
+    ) -> None:
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // settings.workers)
         self._settings = settings.model_copy(update={"threads": threads, "config": None})
         self._artifacts = [(artifact.folder, artifact.sha256) for artifact in artifacts]
         self._folder = folder
+        self._manager = manager or ServiceManager()
         self._workers: dict[int, WorkerHandle] = {}
         self._listeners: list[Listener] = []
         self._failed_starts = 0
@@ -102,7 +112,13 @@ class Supervisor:
             host, port, *_ = listener.getsockname()
             _log.info("%s", address_line(self._settings, host, port))
         _log.info("%d workers", len(indices))
+        self._manager.ready(f"Serving by {len(indices)} workers")
+        self._manager.watch(self._answers)
         await _together(self._keep(index) for index in indices)
+
+    def _answers(self) -> bool:
+        """Return whether a worker serves that does not hang."""
+        return any(worker.serves and not worker.late for worker in self._workers.values())
 
     def _give(self, connection: socket.socket) -> bool:
         """Hand a connection to the worker with the fewest connections, in turn among equals.
@@ -162,6 +178,7 @@ class Supervisor:
 
     async def _finish(self) -> bool:
         """Let the workers finish all accepted requests, and return whether all did."""
+        self._manager.stopping("Stopping after the last requests")
         serving = [worker for worker in self._workers.values() if worker.serves]
         for worker in set(self._workers.values()).difference(serving):
             worker.kill()
