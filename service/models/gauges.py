@@ -22,7 +22,7 @@ class ModelGauges:
         """Names of the models in memory at the last refresh."""
 
     def refresh(self) -> None:
-        """Update the gauges of all models, and end those of unloaded ones."""
+        """Update the gauges of the models in memory, and set the gauges of unloaded models to 0."""
         by_name: dict[str, list[ServedModel]] = {}
         for model in self._control.loader.in_memory:
             by_name.setdefault(model.name, []).append(model)

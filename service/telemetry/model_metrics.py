@@ -240,7 +240,7 @@ class ModelMetrics:
             self._all.queue_texts_limit.labels(self._model, lane).set(limits.max_queue_texts)
 
     def unloaded(self) -> None:
-        """Set all gauges to 0, which this process no longer adds to those of other workers."""
+        """Set all gauges to 0, so that they add nothing to the gauges of other workers."""
         for lane in LANE_SHARES:
             self.queued(lane, 0, 0)
         self.limited(0, NO_LIMITS, 0)
