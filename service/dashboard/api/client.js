@@ -24,6 +24,7 @@ const MODEL = new URLSearchParams(location.search).get('model');
  * @property {Lists} lists
  * @property {string} model
  * @property {number} milliseconds
+ * @property {Object<string, number>} warnings number of texts, by kind
  */
 /**
  * @typedef {{text: string, start: number, end: number}} AlignedWord
@@ -106,7 +107,8 @@ export async function attention(body, signal) {
   const lists = /** @type {any} */ ({});
   for (const name of LISTS) if (name in metadata) lists[name] = JSON.parse(metadata[name]);
   const milliseconds = Number(response.headers.get('x-total-time'));
-  return { tensors, lists, model: metadata.model, milliseconds };
+  const warnings = JSON.parse(metadata.warnings ?? '{}');
+  return { tensors, lists, model: metadata.model, milliseconds, warnings };
 }
 
 /**
@@ -114,9 +116,12 @@ export async function attention(body, signal) {
  *
  * @param {Object} body
  * @param {AbortSignal} signal
- * @returns {Promise<any>}
+ * @returns {Promise<any>} its result, with the `warnings` of the reply
  */
-export const explain = async (body, signal) => (await json('explain', body, signal)).results[0];
+export async function explain(body, signal) {
+  const { results, warnings = {} } = await json('explain', body, signal);
+  return { ...results[0], warnings };
+}
 
 /**
  * Call `POST /align` with one pair.

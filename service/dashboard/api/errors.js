@@ -27,6 +27,15 @@ export class ApiError extends Error {
 /** @param {unknown} error */
 export const isAbort = (error) => error instanceof DOMException && error.name === 'AbortError';
 
+/** Return what an error wraps, or the error itself. @param {Error|null} error */
+export const causeOf = (error) => (error instanceof OtherTextError ? error.reason : error);
+
+/** Whether an error ends when the service is available again. @param {Error|null} error */
+export function isPassing(error) {
+  const cause = causeOf(error);
+  return cause instanceof ApiError && cause.passes;
+}
+
 /** Error of a second text, shown under its own field instead of at the top of the page. */
 export class OtherTextError extends Error {
   /** @param {unknown} cause */

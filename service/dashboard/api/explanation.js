@@ -1,24 +1,22 @@
 /**
  * Explanations of the similarity of two texts.
  *
- * @typedef {import('../core/words.js').Tokenized} Tokenized
+ * @typedef {import('../core/words.js').Tokenized & {truncated: boolean}} Explained
  * @typedef {Object} Shares
  * @property {Float32Array|null} pairs `[S, T]`; null of occlusion, whose losses are of single tokens
  * @property {Float32Array[]} worth of each token of either text; NaN where the deadline came first
- * @property {number|null} error by how much they miss the similarity
- * @property {number|null} agreement with occlusion, Spearman's
+ * @property {number|null} error |sum of the shares − similarity|
+ * @property {{start: number, end: number}[][]} [spans] words of either text, if `worth` is theirs
  * @typedef {{query: number, document: number, score: number}} Match
  * @typedef {Object} Explanation
  * @property {import('./reading.js').Reading} reading
- * @property {Tokenized[]} texts
+ * @property {Explained[]} texts
  * @property {number} similarity
  * @property {Match[]|null} matches of a model whose similarity is made of them
- * @property {Object<string, Shares>} shares by method, as far as they have come
- * @property {Object<string, string>} refused why a method cannot be had, in the service's words
- * @property {(number|null)[][]|null} heads what the similarity loses with each head switched off, `[L][N]`;
- *   null where the deadline came first
- * @property {number[]|null} layers the cosine at each layer's output, the embeddings first; null where a
- *   layer has none
+ * @property {Shares|null} pairs shares of the last vectors
+ * @property {string} refusal why the model has no such shares, in the service's words
+ * @property {number} unknown number of texts that have many unknown tokens
+ * @property {number} seconds that the request took
  */
 
 import { encode, explain } from './client.js';
@@ -28,114 +26,136 @@ import { ApiError } from './errors.js';
 const REFUSED = [413, 422, 424, 501];
 const TOGETHER = 4;
 
+/** @param {unknown} error whether asking again would have the same answer */
+export const isRefusal = (error) => error instanceof ApiError && REFUSED.includes(error.status);
+
 /**
- * @param {{reading: import('./reading.js').Reading, texts: string[], cut: boolean, signal: AbortSignal,
- *   showPart: (part: Explanation) => void}} given
+ * Return the similarity with the shares of the last vectors or, of a model without them, the similarity alone.
+ *
+ * @param {{reading: import('./reading.js').Reading, texts: string[], cut: boolean, signal: AbortSignal}} given
  * @returns {Promise<Explanation>}
  */
-export async function explanation({ reading, texts, cut, signal, showPart }) {
-  /** @type {Object<string, string>} */
-  const refused = {};
+export async function explanation({ reading, texts, cut, signal }) {
   const body = { inputs: [texts], truncate: cut };
-  const ask = (/** @type {string[]} */ include) => explain({ ...body, include }, signal);
-  const first = await unlessRefused(explain(body, signal), 'pairs', refused);
-  if (first) {
-    const found = explanationOf(reading, texts, first, refused);
-    showPart(found);
-    if (found.matches) return found;
-  }
-  const include = first ? ['pairs', 'occlusion'] : ['occlusion'];
-  const all = await unlessRefused(ask([...include, 'decomposition']), 'decomposition', refused);
-  const found = explanationOf(reading, texts, all ?? (await ask(include)), refused);
-  showPart(found);
-  const layers = await cosines(reading.layers, texts, cut, signal);
-  showPart({ ...found, layers });
-  const last = await unlessRefused(ask(['heads']), 'heads', refused);
-  return { ...found, layers, heads: last?.heads ?? null };
-}
-
-/** @template T @param {Promise<T>} asked @param {string} method @param {Object<string, string>} refused */
-async function unlessRefused(asked, method, refused) {
-  try {
-    return await asked;
-  } catch (error) {
-    if (!(error instanceof ApiError) || !REFUSED.includes(error.status)) throw error;
-    refused[method] = error.message;
-    return null;
-  }
-}
-
-/**
- * @param {import('./reading.js').Reading} reading
- * @param {string[]} texts
- * @param {any} reply a result of `POST /explain`
- * @param {Object<string, string>} refused
- * @returns {Explanation}
- */
-function explanationOf(reading, texts, reply, refused) {
-  const tokenized = texts.map((text, i) => {
-    const { tokens, offsets } = reply.texts[i];
-    return { tokens, offsets, segments: tokens.map(() => 0), texts: [text] };
+  const began = performance.now();
+  let refusal = '';
+  const reply = await explain(body, signal).catch((error) => {
+    if (!isRefusal(error)) throw error;
+    refusal = error.message;
+    return explain({ ...body, include: ['occlusion'], top: 1 }, signal);
   });
-  /** @type {Object<string, Shares>} */
-  const shares = {};
-  const additive = (/** @type {string} */ method, /** @type {number} */ error) => {
-    if (!reply[method]) return;
-    const pairs = Float32Array.from(reply[method].flat());
-    const worth = sums(pairs, tokenized[0].tokens.length, tokenized[1].tokens.length);
-    shares[method] = { pairs, worth, error, agreement: reply.agreement?.[method] ?? null };
+  const tokenized = texts.map((text, i) => {
+    const { tokens, offsets, truncated } = reply.texts[i];
+    return { tokens, offsets, truncated, segments: tokens.map(() => 0), texts: [text] };
+  });
+  return {
+    reading,
+    texts: tokenized,
+    similarity: reply.similarity,
+    matches: reply.matches ?? null,
+    pairs: reply.pairs ? additive(reply.pairs, reply.completeness_error) : null,
+    refusal,
+    unknown: reply.warnings.unknown_tokens ?? 0,
+    seconds: (performance.now() - began) / 1000,
   };
-  additive('pairs', reply.completeness_error);
-  if (reply.occlusion) {
-    const worth = reply.occlusion.map((/** @type {(number|null)[]} */ losses) =>
-      Float32Array.from(losses, (loss) => loss ?? Number.NaN),
-    );
-    shares.occlusion = { pairs: null, worth, error: null, agreement: null };
-  }
-  additive('decomposition', reply.decomposition_error);
-  if (reply.decomposition === null) refused.decomposition = 'not computed before the deadline';
-  const { similarity, matches = null } = reply;
-  return { reading, texts: tokenized, similarity, matches, shares, refused, heads: null, layers: null };
 }
 
 /**
- * Return the sums of the rows and of the columns.
- *
- * @param {Float32Array} pairs
- * @param {number} rows
- * @param {number} columns
+ * @param {number[][]} rows `[S][T]` shares that sum to the similarity
+ * @param {number} error
+ * @returns {Shares}
  */
-function sums(pairs, rows, columns) {
-  const worth = [new Float32Array(rows), new Float32Array(columns)];
+function additive(rows, error) {
+  const pairs = Float32Array.from(rows.flat());
+  const columns = rows[0].length;
+  const worth = [new Float32Array(rows.length), new Float32Array(columns)];
   pairs.forEach((share, i) => {
     worth[0][Math.floor(i / columns)] += share;
     worth[1][i % columns] += share;
   });
-  return worth;
+  return { pairs, worth, error };
 }
+
+/**
+ * Return what the similarity loses without each token, or without each word.
+ *
+ * @param {Explanation} explained
+ * @param {boolean} cut
+ * @param {AbortSignal} signal
+ * @param {boolean} [words]
+ * @returns {Promise<Shares>}
+ */
+export async function occlusion(explained, cut, signal, words = false) {
+  const { occlusion: losses, spans } = await asked(
+    explained,
+    cut,
+    ['occlusion'],
+    signal,
+    words ? { spans: 'words' } : {},
+  );
+  const worth = losses.map((/** @type {(number|null)[]} */ side) =>
+    Float32Array.from(side, (loss) => loss ?? Number.NaN),
+  );
+  return { pairs: null, worth, error: null, ...(words ? { spans } : {}) };
+}
+
+/**
+ * Return the shares of pairs of input tokens.
+ *
+ * @param {Explanation} explained
+ * @param {boolean} cut
+ * @param {AbortSignal} signal
+ * @returns {Promise<Shares>}
+ */
+export async function decomposition(explained, cut, signal) {
+  const reply = await asked(explained, cut, ['decomposition'], signal);
+  if (!reply.decomposition)
+    throw new ApiError(504, 'Not in time', 'The deadline came before this was computed.');
+  return additive(reply.decomposition, reply.decomposition_error);
+}
+
+/**
+ * Return what the similarity loses with each head switched off in both texts.
+ *
+ * @param {Explanation} explained
+ * @param {boolean} cut
+ * @param {AbortSignal} signal
+ * @returns {Promise<(number|null)[][]>} `[L][N]`; null where the deadline came first
+ */
+export const headLosses = async (explained, cut, signal) =>
+  (await asked(explained, cut, ['heads'], signal)).heads;
+
+/**
+ * @param {Explanation} explained
+ * @param {boolean} cut
+ * @param {string[]} include
+ * @param {AbortSignal} signal
+ * @param {{spans?: string}} [more] fields of the request
+ */
+const asked = ({ texts }, cut, include, signal, more) =>
+  explain({ inputs: [texts.map((one) => one.texts[0])], truncate: cut, include, ...more }, signal);
 
 /**
  * Return the cosine of both texts' pooled vectors after each layer.
  *
- * @param {number} layers
- * @param {string[]} inputs
+ * @param {Explanation} explained
  * @param {boolean} truncate
  * @param {AbortSignal} signal
+ * @returns {Promise<number[]>} `[L + 1]`, the embeddings first
  */
-async function cosines(layers, inputs, truncate, signal) {
+export async function layerCosines({ reading, texts }, truncate, signal) {
+  const inputs = texts.map((one) => one.texts[0]);
   /** @type {number[]} */
   const found = [];
   const at = async (/** @type {number} */ layer) => {
     const [x, y] = await encode({ inputs, truncate, layer, outputs: ['pooled'] }, signal);
     found[layer] = dot(x, y) / Math.sqrt(dot(x, x) * dot(y, y));
   };
-  /** @type {Object<string, string>} */
-  const refused = {};
-  for (let first = 0; first <= layers && !refused.layers; first += TOGETHER) {
-    const some = Array.from({ length: Math.min(TOGETHER, layers + 1 - first) }, (_, i) => at(first + i));
-    await unlessRefused(Promise.all(some), 'layers', refused);
+  for (let first = 0; first <= reading.layers; first += TOGETHER) {
+    const count = Math.min(TOGETHER, reading.layers + 1 - first);
+    await Promise.all(Array.from({ length: count }, (_, i) => at(first + i)));
   }
-  return refused.layers ? null : found;
+  return found;
 }
 
 /** @param {number[]} a @param {number[]} b */

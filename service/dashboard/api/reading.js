@@ -46,7 +46,7 @@ export class Reading {
   #shared = new SharedWork();
 
   /** @param {Source} source @param {import('./client.js').AttentionReply} reply */
-  constructor(source, { tensors, lists, model, milliseconds }) {
+  constructor(source, { tensors, lists, model, milliseconds, warnings }) {
     const { texts, off } = source;
     this.#body = requestOf(source);
     this.texts = texts;
@@ -58,6 +58,8 @@ export class Reading {
     this.offsets = offsets;
     this.segments = placesOf({ tokens, offsets, segments: [...tensors.segment_ids.data], texts });
     this.truncated = Boolean(tensors.truncated.data[0]);
+    /** Whether many of its tokens are unknown to the model. */
+    this.unknown = Boolean(warnings.unknown_tokens);
     this.size = tokens.length;
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;

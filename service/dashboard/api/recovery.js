@@ -1,5 +1,5 @@
 import { isReady } from './client.js';
-import { ApiError } from './errors.js';
+import { isPassing } from './errors.js';
 
 const AGAIN_MS = 1500;
 
@@ -18,8 +18,7 @@ export class Recovery {
 
   /** Poll the service while there is an error that ends when it is available. */
   watch() {
-    const passes = this.errors().some((error) => error instanceof ApiError && error.passes);
-    if (!passes || this.#timer) return;
+    if (!this.errors().some(isPassing) || this.#timer) return;
     this.#timer = window.setTimeout(async () => {
       const ready = await isReady();
       this.#timer = 0;

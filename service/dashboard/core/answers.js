@@ -38,6 +38,13 @@ export function shownOf(answer) {
   return answer.before ? { ...answer.before, old: true, whole: false } : null;
 }
 
+/** Error of work that the viewer has ended. */
+export class Stopped extends Error {
+  constructor() {
+    super('Stopped.');
+  }
+}
+
 /** @param {Answer<unknown, unknown>|null} answer */
 export const isPending = (answer) => Boolean(answer && 'pending' in answer);
 
@@ -59,6 +66,9 @@ export class Slot {
   #controller = null;
   /** @type {((signal: AbortSignal, come: (part: R) => void) => Promise<R>)|null} */
   #work = null;
+  /** Time at which the work began, and its seconds once it has ended. */
+  began = 0;
+  seconds = /** @type {number|null} */ (null);
 
   /** @param {() => void} onChange told whenever the answer is another */
   constructor(onChange) {
@@ -69,23 +79,26 @@ export class Slot {
    * @param {Q} asked plain JSON
    * @param {(signal: AbortSignal, come: (part: R) => void) => Promise<R>} work `come` shows what has
    *   come so far
+   * @returns {Promise<void>} settled when the work has ended
    */
-  ask(asked, work) {
+  async ask(asked, work) {
     const key = JSON.stringify(asked);
     if (key === this.#key) return;
     this.#key = key;
     this.#work = work;
-    this.#run(asked, { asked, pending: true, part: null, before: this.answered });
+    await this.#run(asked, { asked, pending: true, part: null, before: this.answered });
   }
 
   /**
    * Ask again after an error, which stays visible until the new answer.
    *
-   * @param {{anew?: boolean}} [options] `anew`: also what is being asked, as it was with another key
+   * @param {{anew?: boolean, stopped?: boolean}} [options] `anew`: also what is being asked, as it was with
+   *   another key; `stopped`: also what the viewer has ended
    */
-  retry({ anew = false } = {}) {
+  retry({ anew = false, stopped = false } = {}) {
     const { answer } = this;
     if (!answer || 'reply' in answer) return;
+    if ('error' in answer && answer.error instanceof Stopped && !stopped) return;
     if ('pending' in answer) {
       if (anew) this.#run(answer.asked, answer);
     } else if (anew || !answer.retrying) this.#run(answer.asked, { ...answer, retrying: true });
@@ -105,6 +118,16 @@ export class Slot {
     this.#key = null;
     this.answer = this.answered;
     if (this.answer) this.#key = JSON.stringify(this.answer.asked);
+  }
+
+  /** End the work: what has come so far is the answer. */
+  halt() {
+    const { answer } = this;
+    if (!answer || !('pending' in answer)) return;
+    this.#controller?.abort();
+    const { asked, part } = answer;
+    this.answer = part ? { asked, reply: part } : { asked, error: new Stopped(), retrying: false };
+    this.onChange();
   }
 
   /** Cancel the work, and forget all answers. */
@@ -127,10 +150,13 @@ export class Slot {
       this.answer = answer;
       this.onChange();
     };
+    this.began = performance.now();
+    this.seconds = null;
     show(meanwhile);
     try {
       const come = (/** @type {R} */ part) => show({ asked, pending: true, part, before: this.answered });
       const reply = await work(signal, come);
+      this.seconds = (performance.now() - this.began) / 1000;
       show({ asked, reply });
     } catch (error) {
       show({ asked, error: error instanceof Error ? error : new Error(String(error)), retrying: false });

@@ -140,7 +140,7 @@ const SCHEMA = {
   /** Tokens of the target whose links stay marked. */
   held: list((written) => integerIn(written, TOKENS)),
   /** Method that explains a similarity. */
-  why: oneOf(['pairs', 'occlusion', 'decomposition'], 'pairs'),
+  why: oneOf(['occlusion', 'pairs', 'decomposition'], 'occlusion'),
   /** Texts of *Many texts*, one a line; the built-in samples when empty. */
   many: text(''),
   /** Order of these texts. */

@@ -59,14 +59,75 @@ function goesBack(offsets, length) {
   });
 }
 
+/** Return the label of a token. @param {string} token @param {string} piece of the text */
+function labelOf(token, piece) {
+  const shown = piece !== '' && isOfBytes(token, piece) ? piece.trimStart() || piece : token;
+  return visible(/^▁+$/.test(shown) ? shown.replaceAll('▁', ' ') : shown);
+}
+
+/** Whitespace with a sign that shows it. */
+const VISIBLE = { '\n': '⏎', '\r': '⏎', '\t': '⇥', ' ': '␣', '\u00a0': '␣', '\u3000': '␣' };
+
+/** Show a label of whitespace alone, and line breaks in any label. @param {string} label */
+function visible(label) {
+  const shown = label.replace(/\r\n|[\n\r]/g, VISIBLE['\n']);
+  return /^\s+$/u.test(shown)
+    ? shown.replace(/\s/gu, (sign) => VISIBLE[/** @type {' '} */ (sign)] ?? '␣')
+    : shown;
+}
+
+/**
+ * Characters that stand for bytes in the vocabularies of byte-level tokenizers, by byte (bytes_to_unicode of
+ * GPT-2, Radford et al. 2019): printable bytes stand for themselves, the others follow from U+0100 on.
+ */
+const BYTES = (() => {
+  const isPrintable = (/** @type {number} */ byte) =>
+    (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte !== 0xad);
+  let others = 0x100;
+  /** @type {Map<string, number>} */
+  const bytes = new Map();
+  for (let byte = 0; byte < 0x100; byte += 1)
+    bytes.set(String.fromCharCode(isPrintable(byte) ? byte : others++), byte);
+  return bytes;
+})();
+
+/**
+ * Return whether a token is written in bytes of its piece of the text, as byte-level tokenizers and the byte
+ * fallback of SentencePiece (`<0xE2>`) write it.
+ *
+ * @param {string} token
+ * @param {string} piece
+ */
+function isOfBytes(token, piece) {
+  if (/^<0x[0-9A-F]{2}>$/.test(token)) return true;
+  const bytes = Array.from(token, (sign) => BYTES.get(sign));
+  if (bytes.includes(undefined)) return false;
+  const joined = (/** @type {(number|undefined)[]|Uint8Array} */ some) => Array.from(some).join();
+  const inside = new TextEncoder().encode(` ${piece}`);
+  return `,${joined(inside)},`.includes(`,${joined(bytes)},`);
+}
+
+/** Return the text of each token in the caller's texts. @param {Tokenized} text */
+function piecesOf({ texts, offsets, segments }) {
+  const points = texts.map((part) => Array.from(part));
+  return offsets.map(([start, end], i) => points[segments[i]].slice(start, end).join(''));
+}
+
+/** Return the writing direction of a text by its first letter. @param {string} text @returns {'rtl'|'ltr'} */
+export const directionOf = (text) =>
+  /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(text)
+    ? 'rtl'
+    : 'ltr';
+
 /**
  * @param {Tokenized} text
- * @returns {Unit[]} one a token
+ * @returns {Unit[]} one a token, which is shown as its piece of the text where it is written in bytes
  */
 export function tokenUnits(text) {
-  return text.tokens.map((label, i) => ({
-    label,
-    name: label,
+  const pieces = piecesOf(text);
+  return text.tokens.map((token, i) => ({
+    label: labelOf(token, pieces[i]),
+    name: token,
     tokens: [i],
     segment: text.segments[i],
     special: isSpecial(text.offsets[i]),
@@ -81,8 +142,7 @@ export function tokenUnits(text) {
  * @returns {Unit[]}
  */
 export function wordUnits(text) {
-  const points = text.texts.map((part) => Array.from(part));
-  const pieces = text.offsets.map(([start, end], i) => points[text.segments[i]].slice(start, end).join(''));
+  const pieces = piecesOf(text);
   /** @type {Unit[]} */
   const units = [];
   for (const run of runs(text, pieces)) {
@@ -137,6 +197,9 @@ function runs(text, pieces) {
   return found;
 }
 
+/** @param {Unit} unit @returns {Unit} with whitespace that can be seen */
+const shown = (unit) => ({ ...unit, label: visible(unit.label) });
+
 /**
  * @param {Tokenized} text
  * @param {{words: boolean, bare: boolean}} options
@@ -146,7 +209,7 @@ export const unitsOf = (text, { words, bare }) => made(text, words, bare);
 
 const made = memo(
   (/** @type {Tokenized} */ text, /** @type {boolean} */ words, /** @type {boolean} */ bare) => {
-    const units = numbered(words ? wordUnits(text) : tokenUnits(text));
+    const units = numbered(words ? wordUnits(text).map(shown) : tokenUnits(text));
     const kept = bare ? units.filter((unit) => !unit.special) : units;
     return kept.length ? kept : units;
   },

@@ -211,15 +211,34 @@ export class SvgSurface {
   }
 }
 
+/** @type {CanvasRenderingContext2D|null} */
+let measuring = null;
+
 /**
- * Shorten a label to about a number of pixels.
+ * Return the width of a label in pixels.
+ *
+ * @param {string} label
+ * @param {number} [size] of the text
+ * @param {boolean} [bold]
+ */
+export function widthOf(label, size = 13, bold = false) {
+  measuring ??= document.createElement('canvas').getContext('2d');
+  if (!measuring) return label.length * size * 0.56;
+  measuring.font = `${bold ? 600 : 400} ${size}px ${FONT}`;
+  return measuring.measureText(label).width;
+}
+
+/**
+ * Shorten a label that is wider than a number of pixels.
  *
  * @param {string} label
  * @param {number} pixels
  * @param {number} [size] of the text
  */
 export function fit(label, pixels, size = 13) {
-  const most = Math.max(2, Math.floor(pixels / (size * 0.56)));
+  const width = widthOf(label, size);
+  if (width <= pixels) return label;
   const points = Array.from(label);
-  return points.length <= most ? label : `${points.slice(0, most - 1).join('')}…`;
+  const most = Math.max(1, Math.floor((points.length * pixels) / width) - 1);
+  return `${points.slice(0, most).join('')}…`;
 }

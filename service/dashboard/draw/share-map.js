@@ -3,31 +3,24 @@
 import { memo } from '../core/memo.js';
 import { unitsOf } from '../core/words.js';
 
-/**
- * @typedef {{texts: import('../core/words.js').Tokenized[], shares: Object<string, {pairs: Float32Array|null}>}}
- *   Explanation part of it that is drawn
- */
-
 const AXES = ['other text →', '← text'];
 
-/** Return the map of a method, or null without one. The same arguments give the same object. */
+/** Return the map of shares `[S, T]`. The same arguments give the same object. */
 export const shareMap = memo(
   (
-    /** @type {Explanation} */ { texts, shares },
-    /** @type {string} */ method,
+    /** @type {import('../core/words.js').Tokenized[]} */ texts,
+    /** @type {Float32Array} */ pairs,
     /** @type {string} */ name,
     /** @type {boolean} */ words,
     /** @type {boolean} */ bare,
     /** @type {string} */ _theme,
   ) => {
-    const pairs = shares[method]?.pairs;
-    if (!pairs) return null;
     const [rows, columns] = texts.map((text) => unitsOf(text, { words, bare }));
     const weights = summed(pairs, texts[1].tokens.length, rows, columns);
     const full = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 1e-9);
     const map = { rows, columns, weights, signed: true, axes: AXES };
     const options = { name, full, linear: false, zoom: [1, 0, 0], pins: [], small: false };
-    return [{ name, map, options, zooms: false }];
+    return [{ name, map, options, zooms: true }];
   },
 );
 

@@ -11,7 +11,7 @@ import { isPending } from '../core/answers.js';
 import { bdi, html, nothing, share } from '../core/html.js';
 import { placeOf } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
-import { unitsOf } from '../core/words.js';
+import { directionOf, unitsOf } from '../core/words.js';
 import { arrowKeys } from './arrow-keys.js';
 import { select } from './controls.js';
 
@@ -102,11 +102,5 @@ function strip(store, reading, units) {
       @click=${() => click(unit)}>${bdi(unit.label)}</button>`;
   };
   return html`<div class=${old ? 'strip stale' : 'strip'} role="group" aria-label="Tokens: click the one that looks, then the one it looks at"
-    dir=${direction(reading.texts[0])} @keydown=${arrowKeys()}>${units.map(word)}</div>`;
+    dir=${directionOf(reading.texts[0])} @keydown=${arrowKeys()}>${units.map(word)}</div>`;
 }
-
-/** @param {string} text @returns {'rtl'|'ltr'} by its first letter that has one */
-const direction = (text) =>
-  /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(text)
-    ? 'rtl'
-    : 'ltr';

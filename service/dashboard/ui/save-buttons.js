@@ -30,12 +30,13 @@ export function saveButtons(store) {
 async function save(store, kind) {
   const { savable } = store;
   if (!savable) return;
-  const { name, scene, json } = savable.make();
-  const { texts, tokens, off, model } = savable.reading;
+  const { name, scene, json, texts: own } = savable.make();
+  const { tokens, off, model } = savable.reading;
+  const texts = own ?? savable.reading.texts;
   const { words, view } = store.state;
   const title = `${name} · ${model} · ${texts.join(' / ')}`;
   const heading = title.length > MOST_TITLE ? `${title.slice(0, MOST_TITLE - 1)}…` : title;
-  const content = { model, texts, tokens, off, words, view, ...json };
+  const content = { model, texts, ...(own ? {} : { tokens }), off, words, view, ...json };
   const file =
     kind === 'JSON' ? toJson(content) : kind === 'SVG' ? toSvg(scene, heading) : await toPng(scene, heading);
   download(file, `headscope ${name}.${kind.toLowerCase()}`.replaceAll(' ', '-'));

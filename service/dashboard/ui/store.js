@@ -46,7 +46,10 @@ export class Store {
   /** View that was shown last. */
   #entered = /** @type {ViewName|null} */ (null);
   #recovery = new Recovery(
-    () => [...this.#slots().map(({ answer }) => errorOf(answer)), ...this.#views().map(({ error }) => error)],
+    () => [
+      ...this.#slots().map(({ answer }) => errorOf(answer)),
+      ...this.#views().flatMap(({ errors }) => errors),
+    ],
     () => this.retry(),
   );
 

@@ -19,9 +19,13 @@
  *   or null to ask nothing
  * @property {(given: {reading: Reading, asked: Source & Q, signal: AbortSignal, showPart: (part: R) => void}) =>
  *   Promise<R>} answer
- * @property {(store: Store, shown: Shown<Q, R>|null) => Template} draw
- * @property {(shown: Shown<Q, R>) => string} says returns what screen readers announce of a complete answer
- * @property {(store: Store, shown: Shown<Q, R>) => File} file
+ * @property {(given: {asked: Source & Q, reply: R, state: State}) => Object<string, Work>} [parts] returns work
+ *   on the same question that begins after the answer, one after another; each has a slot of its own, with its
+ *   own error
+ * @property {(store: Store, shown: Shown<Q, R>|null, parts: Parts) => Template} draw
+ * @property {(shown: Shown<Q, R>, parts: Parts) => string} says returns what screen readers announce of a
+ *   complete answer
+ * @property {(store: Store, shown: Shown<Q, R>, parts: Parts) => File} file
  * @property {(state: State) => boolean} [wantsMaps] whether small maps of every head come with the text
  * @property {(store: Store) => boolean} [ready] whether everything drawn beside the answer is complete
  */
@@ -29,7 +33,12 @@
  * @template Q, R
  * @typedef {import('../core/answers.js').Shown<Source & Q, R>} Shown
  */
-/** @typedef {{name: string, scene: Scene, json: Object}} File */
+/**
+ * @typedef {{name: string, scene: Scene, json: Object, texts?: string[]}} File `texts` that it is about, where
+ *   they are not the page's
+ */
+/** @typedef {(signal: AbortSignal, come: (part: any) => void) => Promise<any>} Work */
+/** @typedef {Object<string, Slot<unknown, any>>} Parts slots by name, as far as they have begun */
 /** @typedef {import('../core/answers.js').Answer<Source, Reading>} TextAnswer */
 /** @typedef {Pick<ViewSlot<{}, {reading: Reading}>, keyof ViewSlot<{}, {reading: Reading}>>} AnyViewSlot */
 
@@ -46,11 +55,25 @@ export class ViewSlot {
   #view;
   /** @type {Slot<Source & Q, R>} */
   #slot;
+  #onChange;
+  /** @type {Parts} */
+  #parts = {};
+  #working = false;
+  #changes = 0;
+  /** State while the view is shown. @type {State|null} */
+  #state = null;
 
   /** @param {View<Q, R>} view @param {() => void} onChange */
   constructor(view, onChange) {
     this.#view = view;
-    this.#slot = new Slot(onChange);
+    this.#onChange = () => {
+      this.#changes += 1;
+      onChange();
+    };
+    this.#slot = new Slot(() => {
+      this.#workOnParts();
+      this.#onChange();
+    });
     this.title = view.title;
   }
 
@@ -63,26 +86,72 @@ export class ViewSlot {
   ask(store, reading, source) {
     const question = this.#view.asks(store.state, reading, store);
     if (!question) {
-      this.#slot.clear();
+      this.#clear();
       return;
     }
     const asked = { ...source, ...question };
+    if (!same(asked, this.#slot.answer?.asked)) this.#clearParts();
+    this.#state = store.state;
     this.#slot.ask(asked, (signal, showPart) => this.#view.answer({ reading, asked, signal, showPart }));
+    this.#workOnParts();
+  }
+
+  /** Work on the parts of a complete answer one after another, those that a change of the state adds included. */
+  async #workOnParts() {
+    if (this.#working) return;
+    this.#working = true;
+    for (let next = this.#nextPart(); next; next = this.#nextPart()) {
+      this.#parts[next.name] ??= new Slot(this.#onChange);
+      await this.#parts[next.name].ask(next.asked, next.work);
+    }
+    this.#working = false;
+  }
+
+  /** Return the first part that has not begun, or null. */
+  #nextPart() {
+    const { answer } = this.#slot;
+    if (!this.#state || !answer || !('reply' in answer)) return null;
+    const { asked, reply } = answer;
+    const all = this.#view.parts?.({ asked, reply, state: this.#state }) ?? {};
+    const name = Object.keys(all).find((one) => !this.#parts[one]?.answer);
+    return name === undefined ? null : { name, asked, work: all[name] };
+  }
+
+  #clear() {
+    this.#slot.clear();
+    this.#clearParts();
+  }
+
+  #clearParts() {
+    for (const slot of Object.values(this.#parts)) slot.clear();
+    this.#parts = {};
   }
 
   /** Forget the answer if it is about another text. @param {Source} source */
   enter({ texts, cut, off }) {
     const before = this.#slot.answered?.asked;
-    if (!before || !same([before.texts, before.cut, before.off], [texts, cut, off])) this.#slot.clear();
+    if (!before || !same([before.texts, before.cut, before.off], [texts, cut, off])) this.#clear();
   }
 
   stop() {
+    this.#state = null;
     this.#slot.stop();
+    for (const slot of Object.values(this.#parts)) slot.stop();
+  }
+
+  /** End the work on the answer: what has come so far is shown as it is. */
+  halt() {
+    this.#slot.halt();
   }
 
   /** @param {{anew?: boolean}} [options] */
   retry(options) {
-    this.#slot.retry(options);
+    for (const slot of [this.#slot, ...Object.values(this.#parts)]) slot.retry(options);
+  }
+
+  /** Errors of the answer and of its parts. */
+  get errors() {
+    return [this.error, ...Object.values(this.#parts).map(({ answer }) => errorOf(answer))];
   }
 
   get error() {
@@ -93,9 +162,9 @@ export class ViewSlot {
     return isPending(this.#slot.answer);
   }
 
-  /** Value that changes with every answer. @returns {unknown} */
+  /** Value that changes with every answer, and with every part of one. @returns {unknown} */
   get version() {
-    return this.#slot.answer;
+    return this.#changes;
   }
 
   /** @param {TextAnswer|null} text answer that the view's text comes from */
@@ -113,13 +182,13 @@ export class ViewSlot {
 
   /** @param {Store} store @param {TextAnswer|null} text */
   draw(store, text) {
-    return this.#view.draw(store, this.#shown(text));
+    return this.#view.draw(store, this.#shown(text), this.#parts);
   }
 
   /** Return what screen readers announce, once the answer is complete. @param {TextAnswer|null} text */
   says(text) {
     const shown = this.#shown(text);
-    return shown?.whole ? this.#view.says(shown) : '';
+    return shown?.whole ? this.#view.says(shown, this.#parts) : '';
   }
 
   /**
@@ -132,7 +201,7 @@ export class ViewSlot {
   savable(store, text) {
     const shown = this.#shown(text);
     if (!shown?.whole || this.#view.ready?.(store) === false) return null;
-    return { reading: shown.reply.reading, make: () => this.#view.file(store, shown) };
+    return { reading: shown.reply.reading, make: () => this.#view.file(store, shown, this.#parts) };
   }
 }
 

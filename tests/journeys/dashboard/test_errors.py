@@ -127,6 +127,13 @@ def test_when_the_service_is_back_the_page_is_too(visitor):
         expect(page.get_by_role("alert")).to_be_visible()
     pass_time(page, page.get_by_text(re.compile(r"\b5 tokens\b")))
     expect(page.get_by_role("alert")).to_be_hidden()
+    page.get_by_role("tab", name="Comparison").click()
+    told(page, "both texts shown.")
+    with failing(page, "**/*"):
+        enter_text(page, "The second text.", name="Other text")
+        expect(view(page).get_by_role("alert")).to_be_visible()
+    pass_time(page, maps(page).first)
+    expect(page.get_by_role("alert")).to_be_hidden()
 
 
 def test_a_page_opened_while_the_service_is_away_comes_by_itself(visitor):

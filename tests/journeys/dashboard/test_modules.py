@@ -7,6 +7,7 @@ import base64
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.stats
 import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
@@ -137,6 +138,45 @@ def test_words(call):
         ("cd", [3, 4]),
         ("[SEP]", [5]),
     ]
+
+
+def test_tokens_of_bytes_and_of_whitespace_can_be_read(call):
+    """Tokens as GPT-2's, Llama's and BERT's tokenizers write them."""
+    text = " an ähnliches\n\n  🙂 Ġ x"
+    pieces = [
+        ("Ġan", 0, 3),
+        ("ĠÃ¤", 4, 5),
+        ("hnliches", 5, 13),
+        ("ĊĊ", 13, 15),
+        ("Ġ", 15, 16),
+        ("ĠðŁ", 16, 18),
+        ("ĻĤ", 17, 18),
+        ("<0xC4>", 19, 20),
+        ("Ġ", 19, 20),
+        ("##x", 21, 22),
+        ("▁", 20, 21),
+        ("[SEP]", 0, 0),
+    ]
+    tokenized = {
+        "tokens": [token for token, _, _ in pieces],
+        "offsets": [[start, end] for _, start, end in pieces],
+        "segments": [0] * len(pieces),
+        "texts": [text],
+    }
+    labels = [
+        unit["label"]
+        for unit in call("core/words", "unitsOf", tokenized, {"words": False, "bare": False})
+    ]
+    assert labels[:7] == ["an", "ä", "hnliches", "⏎⏎", "␣", "🙂", "🙂"]
+    assert labels[7:] == ["Ġ", "Ġ", "##x", "␣", "[SEP]"]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 2.0, 5.0, 0.5], [3.0, 1.0, 2.0, -4.0, 1.0]])
+def test_rank_correlation(call, values):
+    others = [0.1, 0.4, 0.4, -0.2, 0.3]
+    found = call("core/correlation", "spearman", values, others)
+    assert found == pytest.approx(scipy.stats.spearmanr(values, others).statistic)
+    assert call("core/correlation", "spearman", values, [1.0] * 5) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from scipy.stats import spearmanr
 
 from model.artifact.manifest import Artifact
@@ -22,6 +22,8 @@ from tests.journeys.dashboard.test_use import saved
 
 pytestmark = pytest.mark.e2e
 TEXT, OTHER = "A man is playing a guitar.", "Someone plays an instrument."
+WORDS = "electroencephalographers hum"
+NAMES = ("Text, token by token", "Other text, token by token")
 Vectors = list[NDArray[np.float32]]
 
 
@@ -66,6 +68,57 @@ def marks(page: Page, name: str) -> list[float]:
     return [float(text) for text in texts]
 
 
+def texts_of(picture: str) -> set[str]:
+    """Return the texts of an SVG."""
+    return set(re.findall(r"<text[^>]*>([^<]*)</text>", picture))
+
+
+def strongest_at_full_strength(page: Page) -> bool:
+    """Return whether each text's largest value has the darkest shade."""
+    lists = [page.get_by_role("list", name=name, exact=True) for name in NAMES]
+    shares = "(items) => items.map((one) => Number(one.style.getPropertyValue('--share')))"
+    return all(max(one.locator("li").evaluate_all(shares)) == 1 for one in lists)
+
+
+def slow_and_busy(route: Route) -> None:
+    """Leave /explain without an answer for occlusion, and refuse a decomposition."""
+    body = route.request.post_data or ""
+    if "decomposition" in body:
+        problem = {"title": "Too busy", "detail": "no room beside the others"}
+        route.fulfill(status=429, json=problem, headers={"retry-after": "2"})
+    elif "occlusion" not in body:
+        route.continue_()
+
+
+def test_methods_come_and_fail_one_by_one(visitor: Visitor) -> None:
+    visitor.expected = ("status of 429",)
+    page = visitor.open("#a=x")
+    page.route("**/explain", slow_and_busy)
+    page.evaluate(f"location.hash = '{visitor.state(a=TEXT, c=OTHER, view='why')}'")
+    reliability = page.get_by_role("region", name="How reliable is this?")
+    numbers = page.get_by_role("list", name=NAMES[0], exact=True).locator(".number")
+    expect(numbers.first).to_have_text("–")
+    page.get_by_role("button", name="By final vectors").click()
+    expect(numbers.first).to_contain_text("0.")
+    found = json.loads(saved(page, "JSON")[0])
+    assert found["shown"] == "by final vectors"
+    assert "occlusion" not in found
+    bar = reliability.get_by_role("progressbar", name="Progress of occlusion")
+    expect(bar).to_be_visible()
+    reliability.get_by_role("button", name="Stop").click()
+    expect(reliability.get_by_role("row", name="Remove each word")).to_contain_text("Stopped.")
+    expect(page.locator("#status")).to_have_text(re.compile("explained"))
+    failed = reliability.get_by_role("row", name="By input words")
+    expect(failed).to_contain_text("No room beside the others.")
+    expect(page.get_by_role("button", name="By input words")).to_be_disabled()
+    expect(page.get_by_role("region", name="Head by head").locator("table")).to_be_visible()
+    page.unroute("**/explain")
+    for row in (failed, reliability.get_by_role("row", name="Remove each word")):
+        row.get_by_role("button", name="Try again").click()
+        expect(row).to_contain_text("s")
+        expect(row.get_by_role("button")).to_have_count(0)
+
+
 def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -> None:
     x, y = (states(transformers_reference, text) for text in (TEXT, OTHER))
     cosines = [cosine(one, other) for one, other in zip(x, y, strict=True)]
@@ -103,17 +156,20 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     assert [row[0] for row in by_head] == [f"Layer {i} · Head {j}" for i, j in strongest]
     told = [float(row[-1]) for row in by_head]
     np.testing.assert_allclose(told, [worth[place] for place in strongest], atol=1e-4)
-    names = ("Text, token by token", "Other text, token by token")
-    for name, expected in zip(names, (pairs.sum(axis=1), pairs.sum(axis=0)), strict=True):
+    for name, expected in zip(NAMES, (losses, others), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
-    page.get_by_role("button", name="Occlusion").click()
-    expect(page).to_have_url(re.compile("why=occlusion"))
-    for name, expected in zip(names, (losses, others), strict=True):
+    assert strongest_at_full_strength(page)
+    picture = saved(page, "SVG")[0].decode()
+    page.get_by_role("button", name="By final vectors").click()
+    expect(page).to_have_url(re.compile("why=pairs"))
+    for name, expected in zip(NAMES, (pairs.sum(axis=1), pairs.sum(axis=0)), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
+    assert strongest_at_full_strength(page)
     assert axe.violations(page) == []
 
     found = json.loads(saved(page, "JSON")[0])
     assert (found["other"], len(found["otherTokens"])) == (OTHER, len(b))
+    assert (found["texts"], found["similarity"]) == ([TEXT, OTHER], pytest.approx(cosines[-1]))
     np.testing.assert_allclose(found["pairs"]["pairs"], pairs, atol=1e-5)
     np.testing.assert_allclose(
         np.concatenate(found["occlusion"]["worth"]), losses + others, atol=2e-5
@@ -121,25 +177,35 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     np.testing.assert_allclose(found["heads"], worth, atol=2e-5)
     decomposed = np.array(found["decomposition"]["pairs"])
     assert decomposed.sum() == pytest.approx(cosines[-1], abs=1e-4)
-    for method, shares in (("pairs", pairs), ("decomposition", decomposed)):
+    reliability = rows_of(page, "section[aria-label='How reliable is this?'] table")
+    for row, shares in zip(reliability[1:], (pairs, decomposed), strict=True):
         sums = np.concatenate([shares.sum(axis=1), shares.sum(axis=0)])
         expected = spearmanr(sums, losses + others).statistic
-        assert found[method]["agreement"] == pytest.approx(expected, abs=0.01)
-    assert saved(page, "SVG")[0].startswith(b"<svg")
+        assert float(row[3]) == pytest.approx(expected, abs=0.015)
+    assert {f"{loss:.3f}".replace("-0.000", "0.000") for loss in losses} <= texts_of(picture)
+    assert f"Similarity {cosines[-1]:.4f} · Remove each word" in texts_of(picture)
     layer, head = strongest[0]
     page.get_by_role("button", name=f"Layer {layer} · Head {head}", exact=True).click()
     said(page, f"Layer {layer} head {head} shown.")
 
 
-def test_words_are_sums_of_their_tokens(visitor: Visitor) -> None:
-    page = visitor.open(visitor.state(a="electroencephalographers hum", c=OTHER, view="why"))
+def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
+    visitor: Visitor, api: httpx.Client
+) -> None:
+    page = visitor.open(visitor.state(a=WORDS, c=OTHER, view="why"))
     expect(page.locator("#status")).to_have_text(re.compile("explained"))
-    tokens = marks(page, "Text, token by token")
+    page.get_by_role("button", name="By final vectors").click()
+    tokens = marks(page, NAMES[0])
     page.get_by_label("Merge word pieces").check()
-    words = page.get_by_role("list", name="Text, token by token", exact=True).locator("li")
+    words = page.get_by_role("list", name=NAMES[0], exact=True).locator("li")
     expect(words).to_have_count(4)  # two of the text, two special
     assert len(tokens) > 4
-    assert sum(marks(page, "Text, token by token")) == pytest.approx(sum(tokens), abs=5e-3)
+    assert sum(marks(page, NAMES[0])) == pytest.approx(sum(tokens), abs=5e-3)
+    body = {"inputs": [[WORDS, OTHER]], "include": ["occlusion"], "spans": "words"}
+    [told] = api.post("/explain", json=body).json()["results"]
+    page.get_by_role("button", name="Remove each word").click()
+    expect(words).to_have_text([re.compile(word) for word in WORDS.split()])
+    np.testing.assert_allclose(marks(page, NAMES[0]), told["occlusion"][0], atol=6e-4)
 
 
 def test_matches_of_late_interaction(browser: Browser, late_artifact: Artifact) -> None:
@@ -157,5 +223,9 @@ def test_matches_of_late_interaction(browser: Browser, late_artifact: Artifact) 
         scores = [float(score) for *_, score in rows_of(page, "#panel table.links")]
         best = sorted((match["score"] for match in told["matches"]), reverse=True)[: len(scores)]
         np.testing.assert_allclose(scores, best, atol=1e-4)
+        picture = saved(page, "SVG")[0].decode()
+        assert {f"{score:.4f}" for score in best} <= texts_of(picture)
+        assert re.match(r'<svg[^>]* height="\d+"', picture)
+        assert saved(page, "PNG")[0].startswith(b"\x89PNG")
         visitor.check()
         visitor.close()
