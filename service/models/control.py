@@ -96,7 +96,7 @@ class ModelControl:
         self._on_demand = on_demand
         self._loads: dict[str, _Load] = {}
         """Running loads by the model's name."""
-        self._failures = Failures()
+        self._failures = Failures(loader.metrics)
         self._load_seconds = FIRST_LOAD_SECONDS
 
     @contextlib.asynccontextmanager

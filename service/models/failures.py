@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from service.artifacts.repository import Target
 from service.errors import InsufficientMemory, ModelNotLoaded
+from service.telemetry.service_metrics import ServiceMetrics
 
 FAILED_SECONDS = 30.0
 """Time for which requests do not repeat a failed load."""
@@ -34,7 +35,8 @@ class _Failure:
 class Failures:
     """Last failed load of each version."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: ServiceMetrics) -> None:
+        self._metrics = metrics
         self._failed: dict[Target, _Failure] = {}
 
     def reason(self, target: Target) -> str:
@@ -43,7 +45,7 @@ class Failures:
         return failure.reason if failure else ""
 
     def record(self, targets: tuple[Target, Target], error: Exception) -> None:
-        """Log and keep the error of a load.
+        """Log, count and keep the error of a load.
 
         Args:
             targets: the version as it was asked for, and as the repository has it.
@@ -52,6 +54,7 @@ class Failures:
         """
         _log.error("%s cannot be loaded: %s", targets[1], error)
         full = error if isinstance(error, InsufficientMemory) else None
+        self._metrics.model_load_failures.labels("memory" if full else "invalid").inc()
         until = time.monotonic() + (FULL_SECONDS if full else FAILED_SECONDS)
         self._failed.update(dict.fromkeys(targets, _Failure(str(error), until, full)))
 

@@ -24,8 +24,11 @@ class ModelGauges:
     def refresh(self) -> None:
         """Update the gauges of the models in memory, and set the gauges of unloaded models to 0."""
         by_name: dict[str, list[ServedModel]] = {}
+        size = 0
         for model in self._control.loader.in_memory:
             by_name.setdefault(model.name, []).append(model)
+            size += self._control.loader.budget.of(model.artifact)
+        self._metrics.service.models_bytes.set(size)
         for name, loaded in by_name.items():
             self._refresh(name, loaded)
         for name in self._names.difference(by_name):

@@ -15,6 +15,7 @@ from service.artifacts.repository import Source
 from service.models.memory import MemoryBudget, resident_bytes
 from service.models.served import ServedModel
 from service.models.table import Models
+from service.telemetry.service_metrics import ServiceMetrics
 
 _log = logging.getLogger("headscope")
 
@@ -32,15 +33,19 @@ class Steps:
 class ModelLoader:
     """Start and release of models, for use on the event loop."""
 
-    def __init__(self, models: Models, steps: Steps, budget: MemoryBudget) -> None:
+    def __init__(
+        self, models: Models, steps: Steps, budget: MemoryBudget, metrics: ServiceMetrics
+    ) -> None:
         """Initialise with the loaded models; `running` runs them.
 
         Args:
             models: table of the loaded models.
             steps: steps of a load.
             budget: memory budget of the models.
+            metrics: metrics that count loads and evictions.
 
         """
+        self.metrics = metrics
         self.budget = budget
         self._models = models
         self._steps = steps
@@ -107,6 +112,7 @@ class ModelLoader:
                 raise
             self.budget.measured(artifact, resident_bytes() - before)
             await self._enter(model)
+            self.metrics.model_loads.inc()
             return model
 
     def retire(self, model: ServedModel) -> None:
@@ -122,6 +128,7 @@ class ModelLoader:
         evicted = self.budget.to_evict(artifact, self.in_memory, idle)
         for model in evicted:
             _log.info("%s makes room for %s", str(model), source.target)
+            self.metrics.model_evictions.inc()
             self.retire(model)
         releases = [task for task, one in self._releases.items() if one in evicted]
         if releases:

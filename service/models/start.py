@@ -293,7 +293,7 @@ def build_state(
         control=ModelControl(
             models,
             repository,
-            ModelLoader(models, steps, budget),
+            ModelLoader(models, steps, budget, metrics.service),
             Workers(peers),
             frozenset(source.name for source in [*fixed, *pinned]),
             on_demand=settings.on_demand,

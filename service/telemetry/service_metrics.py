@@ -11,6 +11,9 @@ from service.settings import Settings
 from service.system import machine
 from service.system.distribution import version
 
+LOAD_FAILURES = ("invalid", "memory")
+"""Reasons of failed loads: the version cannot be opened, started or verified; or does not fit."""
+
 
 class ServiceMetrics:
     """Gauges of a process, aggregated over all workers."""
@@ -19,6 +22,7 @@ class ServiceMetrics:
         """Declare the metrics."""
         summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
         least = partial(Gauge, registry=registry, multiprocess_mode="livemin")
+        counter = partial(Counter, registry=registry)
         self.build_info = Gauge(
             "headscope_build_info",
             "1, labelled with the versions of Headscope and Python.",
@@ -54,16 +58,28 @@ class ServiceMetrics:
             "Bytes available to processes, by the machine or the container's limit.",
         )
         self.workers = summed("headscope_workers", "Number of serving processes.")
-        self.worker_restarts = Counter(
-            "headscope_worker_restarts",
-            "Restarts of ended workers.",
-            registry=registry,
+        self.worker_restarts = counter("headscope_worker_restarts", "Restarts of ended workers.")
+        self.models_bytes = summed(
+            "headscope_models_bytes", "Bytes of the models in memory, measured or predicted."
         )
+        self.models_bytes_limit = summed(
+            "headscope_models_bytes_limit", "Maximum bytes of the models in memory; 0 is no limit."
+        )
+        self.model_loads = counter("headscope_model_loads", "Models loaded after the start.")
+        self.model_load_failures = counter(
+            "headscope_model_load_failures", "Failed loads of models.", ["reason"]
+        )
+        self.model_evictions = counter(
+            "headscope_model_evictions", "Models unloaded to make room for another."
+        )
+        for reason in LOAD_FAILURES:
+            self.model_load_failures.labels(reason)
         self.workers.set(1)
         self.build_info.labels(version(), platform.python_version()).set(1)
 
     def limited(self, settings: Settings) -> None:
         """Set the limits from the settings."""
+        self.models_bytes_limit.set(settings.memory_budget or 0)
         self.body_bytes_limit.set(settings.max_body_bytes_in_flight)
         self.reply_bytes_limit.set(settings.max_bytes_in_flight)
         self.request_seconds_limit.set(settings.request_timeout_seconds)

@@ -12,6 +12,7 @@ from service.artifacts.repository import Target
 from service.settings import Settings
 from tests.service.harness import assert_problem
 from tests.service.repositories import add, control_of, encode, load, serving_repository
+from tests.service.scraped import samples
 
 pytestmark = pytest.mark.anyio
 
@@ -34,4 +35,9 @@ async def test_what_does_not_fit_names_other_models_to_admins_alone(
         assert again["detail"] == problem["detail"], "the changed file is not opened so soon"
         manifest.write_bytes(whole)
         assert_problem(await load(client, "wanted"), 507, "secret@1", error_type="Backend")
+        found = await samples(client)
+        assert found["headscope_model_load_failures_total", (("reason", "memory"),)] == 2
+        assert found["headscope_model_load_failures_total", (("reason", "invalid"),)] == 0
+        assert found["headscope_models_bytes_limit", ()] == budget
+        assert budget / 3 < found["headscope_models_bytes", ()] < budget
         assert "secret@1" in control_of(client).failure(Target("wanted", "1"))

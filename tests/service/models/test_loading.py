@@ -75,6 +75,8 @@ async def test_the_least_recently_used_makes_room(
         for name in ("a", "b", "a"):
             assert (await encode(client, name)).status_code == 200
             assert [model.name for model in control_of(client).models] == [name]
+        counts = control_of(client).loader.metrics
+        assert (counts.model_loads._value.get(), counts.model_evictions._value.get()) == (3, 2)
         gate.clear()
         running = asyncio.create_task(encode(client, "a"))
         await until(lambda: control_of(client).models.named("a").uses.count == 1)
