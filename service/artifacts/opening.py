@@ -32,6 +32,7 @@ from model.sources.recognition import check_recognised
 from service.artifacts.export_memory import check_memory
 from service.artifacts.repository import Source
 from service.settings import Settings, export_environment
+from service.settings.of_model import of_model
 from service.settings.served import artifact_of, checkpoint_of
 from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
@@ -90,7 +91,7 @@ def open_source(
     """Open a version of a model repository; a checkpoint's export comes from the cache.
 
     Args:
-        settings: settings of the exports.
+        settings: settings of the service, in which the model may have a table.
         source: version to open.
         progress: function called with a line at each step of an export.
         in_child: whether a process of its own exports a checkpoint that the cache does not have, so
@@ -100,11 +101,12 @@ def open_source(
         ModelError, ValueError: as for `open_artifact`; or the export's process failed.
 
     """
-    chosen: dict[str, tuple[object, ...]] = {"model": (), "artifact": (source.folder,)}
-    if source.kind == "checkpoint":
-        chosen = {"model": (str(source.folder),), "artifact": ()}
-    single = settings.model_copy(update=chosen)
-    if source.kind == "checkpoint" and in_child:
+    single = of_model(settings, source.name)
+    if source.kind == "artifact":
+        single = single.model_copy(update={"model": (), "artifact": (source.folder,)})
+    elif source.kind == "checkpoint":
+        single = single.model_copy(update={"model": (str(source.folder),), "artifact": ()})
+    if source.kind != "artifact" and in_child:
         export_in_child(single)
     return open_artifact(single, progress)
 
@@ -118,6 +120,8 @@ def export_in_child(settings: Settings) -> None:
     """
     command = [sys.executable, "-P", "-m", "service", "export", "--model", checkpoint_of(settings)]
     command += ["--precision", settings.precision]
+    if settings.pooling is not None:
+        command += ["--pooling", settings.pooling]
     done = subprocess.run(  # noqa: S603 - our own command
         command, env=export_environment(settings), capture_output=True, text=True, check=False
     )

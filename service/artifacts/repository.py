@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +30,7 @@ LISTED_NAMES = 20
 VERSION_MARK = "@"
 """Separator of a model's name and its version, as in `bge-m3@3`."""
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
-Kind = Literal["artifact", "checkpoint"]
+Kind = Literal["artifact", "checkpoint", "named"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Source:
     version: str
     folder: Path
     kind: Kind = "artifact"
+    """`named`: a checkpoint that the table of the model names, also one of the hub."""
 
     @property
     def target(self) -> Target:
@@ -70,10 +72,14 @@ class Source:
     def created(self) -> int:
         """Unix time in seconds at which the manifest or the checkpoint's config was written.
 
+        It is now for a model that a table names, which may be on the hub.
+
         Raises:
             OSError: the folder has vanished.
 
         """
+        if self.kind == "named":
+            return int(time.time())
         name = MANIFEST if self.kind == "artifact" else CHECKPOINT
         return int((self.folder / name).stat().st_mtime)
 
@@ -81,14 +87,21 @@ class Source:
 class Repository:
     """Versions of models that can be loaded."""
 
-    def __init__(self, root: Path | None = None, fixed: tuple[Source, ...] = ()) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        fixed: tuple[Source, ...] = (),
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
         """Set the folder.
 
         Args:
             root: folder of the models; None has only the fixed ones.
             fixed: models that the settings name; they hide models of the same name.
+            versions: default versions by the model's name, in place of the newest.
 
         """
+        self._versions = versions or {}
         self._root = root
         self._fixed = fixed
 
@@ -107,7 +120,7 @@ class Repository:
         return [*self._fixed, *sorted(found, key=lambda one: (one.name, int(one.version)))]
 
     def find(self, target: Target) -> Source:
-        """Return a version of a model, by default the newest.
+        """Return a version of a model, by default its default version or the newest.
 
         Raises:
             UnknownModel: there is no such model or version.
@@ -120,8 +133,9 @@ class Repository:
             names = dict.fromkeys(source.name for source in sources)
             listed = ", ".join(itertools.islice(names, LISTED_NAMES)) or "none"
             raise UnknownModel(f"the repository has no such model; it has: {listed}")
+        wanted = target.version or self._versions.get(target.name)
         for source in reversed(versions):
-            if target.version in (None, source.version):
+            if wanted in (None, source.version):
                 return source
         known = ", ".join(source.version for source in versions)
         raise UnknownModel(f"{target.name} has no such version; it has: {known}")

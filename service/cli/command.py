@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from service.cli.terminal import colours
+from service.settings.mistakes import likely, must_be_one_of
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-CLOSE = 0.7
-"""Minimum similarity of a suggested word, by `difflib`'s ratio."""
 OWN = "Options"
 """Heading of options without a group."""
 
@@ -63,15 +60,3 @@ def write_lines(formatter: click.HelpFormatter, name: str, text: str) -> None:
         with formatter.section(heading(name)):
             for line in text.strip().splitlines():
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-
-
-def must_be_one_of(words: Iterable[str]) -> str:
-    """Return the message `must be a, b or c`."""
-    *others, last = words
-    return f"must be {', '.join(others)} or {last}"
-
-
-def likely(wrong: str, words: Sequence[str]) -> str:
-    """Return `: did you mean a?` if a word is similar enough, else empty; `gpu` is not to `cpu`."""
-    (closest,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
-    return f": did you mean {closest}?" if closest else ""

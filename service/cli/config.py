@@ -8,9 +8,9 @@ import click
 
 from service.cli.command import Choice, Command
 from service.cli.exits import Exit
-from service.cli.options import settings_of
+from service.cli.serve import checked_settings
 from service.settings import Settings
-from service.settings.config_file import read
+from service.settings.config_file import TABLES, read
 
 EXAMPLES = """
 headscope config check headscope.toml
@@ -28,9 +28,13 @@ def run(action: str, file: Path) -> int:
     """
     del action  # there is one
     content = read(file, Settings)
-    settings_of({"config": file})
-    count = len(content.values)
-    click.echo(f"{file}: {count} setting{'' if count == 1 else 's'}, all valid")
+    checked_settings({"config": file})
+    models = content.tables("models")
+    count = len(content.values.keys() - {TABLES})
+    said = f"{count} setting{'' if count == 1 else 's'}"
+    if models:
+        said += f", {len(models)} model{'' if len(models) == 1 else 's'}"
+    click.echo(f"{file}: {said}, all valid")
     return Exit.DONE
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import click
 from click.types import OptionHelpExtra
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
-from service.cli.command import Choice, likely, must_be_one_of
+from service.cli.command import Choice
 from service.cli.exits import WrongUseError
-from service.settings import Settings, file_of
+from service.settings import Settings
 from service.settings.environment import PRECISION_OF_ARTIFACT
 from service.settings.groups import Shown
-
-PREFIX = "HEADSCOPE_"
+from service.settings.mistakes import PREFIX, choices, messages
 
 
 class Words(Choice):
@@ -118,34 +114,9 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     try:
         return Settings(**flags)
     except ValidationError as error:
-        messages = [_wrong(item, flags) for item in error.errors()]
-        raise WrongUseError("; ".join(dict.fromkeys(messages))) from None
+        raise WrongUseError("; ".join(messages(error, flags))) from None
     except ValueError as error:
         raise WrongUseError(str(error)) from None
-
-
-def _wrong(item: ErrorDetails, flags: dict[str, object]) -> str:
-    """Return the message of an invalid value, beginning with its flag, variable or place."""
-    message = item["msg"].removeprefix("Value error, ")
-    if not item["loc"]:
-        return message
-    name = str(item["loc"][0])
-    field = Settings.model_fields[name]
-    by_flag = name in flags
-    key = name.replace("_", "-")
-    if by_flag:
-        source = f"--{key}"
-    elif file := file_of(name, flags):
-        source = f"--config {file.place(name)}: {key}"
-    else:
-        source = PREFIX + name.upper()
-    value = f"{' ' if by_flag else '='}{shlex.quote(str(item['input']))}" if field.repr else ""
-    words = choices(field)
-    if words:
-        reason = must_be_one_of(words) + likely(str(item["input"]), words)
-    else:
-        reason = message.replace("Input should be", "must be").partition(", unable")[0]
-    return f"{source}{value}{' ' if reason.startswith('must be') else ': '}{reason}"
 
 
 def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings:
@@ -160,19 +131,6 @@ def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings
         environment = settings_of({})
         flags = {"revision": environment.revision, **flags, "model": environment.model}
     return settings_of({"device": device, **flags})
-
-
-def choices(field: FieldInfo) -> tuple[str, ...]:
-    """Return the words of a setting that is a choice, else nothing."""
-    return tuple(_literals(field.annotation))
-
-
-def _literals(annotation: object) -> Iterator[str]:
-    if get_origin(annotation) is Literal:
-        yield from get_args(annotation)
-    else:
-        for part in get_args(annotation):
-            yield from _literals(part)
 
 
 def _type_of(field: FieldInfo) -> click.ParamType[str] | click.Path:

@@ -11,11 +11,12 @@ from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import FAILURES, Exit, code_of, one_line
+from service.cli.exits import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.cli.options import given, setting, settings_of
+from service.models.config_checks import check_content
 from service.models.names import check_names
 from service.models.twins import open_twins
-from service.settings import Settings
+from service.settings import Settings, file_of
 from service.settings.served import each
 from service.system import logs, resources
 from service.system.distribution import require
@@ -35,7 +36,7 @@ _log = logging.getLogger("headscope")
 
 def serve(**options: Any) -> int:
     """Serve until a signal to stop; failures are log lines if the log format is JSON."""
-    settings = settings_of(given(options))
+    settings = checked_settings(given(options))
     resources.settle_allocator()
     resources.begin_start()
     if settings.log_format == "text":
@@ -50,6 +51,22 @@ def serve(**options: Any) -> int:
     except FAILURES as error:
         _log.critical("headscope serve: %s", one_line(error))
         return code_of(error)
+
+
+def checked_settings(flags: dict[str, Any]) -> Settings:
+    """Return the settings from flags, environment variables and the file, which is checked whole.
+
+    Raises:
+        WrongUseError: a value is invalid, or a folder, model or alias of the file.
+
+    """
+    settings = settings_of(flags)
+    if content := file_of(flags):
+        try:
+            check_content(settings, content)
+        except ValueError as error:
+            raise WrongUseError(str(error)) from None
+    return settings
 
 
 def _run(run: Server, settings: Settings, artifacts: list[Artifact]) -> int:
@@ -116,7 +133,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
 command = Command(
     "serve",
     callback=serve,
-    params=[setting(name) for name in Settings.model_fields],
+    params=[setting(name) for name in Settings.flags()],
     help="Serve models, or exported artifacts, over HTTP; by default the default model.\n\n"
     "An option takes precedence over its HEADSCOPE_ variable.",
     examples=EXAMPLES,

@@ -12,7 +12,9 @@ FINGERPRINT_CHARACTERS = 16
 STAND_IN = "PyTorch in place of the engine"
 
 
-def fingerprint_of(artifact: Artifact, provider: str, *, stand_in: bool = False) -> str:
+def fingerprint_of(
+    artifact: Artifact, provider: str, prompts: str = "", *, stand_in: bool = False
+) -> str:
     """Return the fingerprint of an artifact and its engine.
 
     A stand-in by PyTorch shares the fingerprint of an fp32 artifact's engine, as it agrees within
@@ -21,9 +23,10 @@ def fingerprint_of(artifact: Artifact, provider: str, *, stand_in: bool = False)
     Args:
         artifact: artifact of the model; its SHA-256 covers name, weights, tokenizer and precision.
         provider: provider of the artifact's engine.
+        prompts: the service's own prompts, which change the vectors of a text; empty without any.
         stand_in: whether PyTorch answers in place of the engine.
 
     """
     computed = STAND_IN if stand_in and artifact.manifest.precision != "fp32" else provider
-    content = f"{artifact.sha256} {artifact.manifest.precision} {computed}"
+    content = f"{artifact.sha256} {artifact.manifest.precision} {computed}{prompts}"
     return hashlib.sha256(content.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]

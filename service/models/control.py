@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.errors import ModelError
-from service.artifacts.repository import Repository, Source, Target
+from service.artifacts.repository import Source, Target
 from service.errors import (
     EngineUnavailable,
     InsufficientMemory,
@@ -33,6 +33,7 @@ from service.errors import (
 from service.models.failures import FAILED, Failures
 from service.models.loading import ModelLoader, cancelled
 from service.models.served import ServedModel
+from service.models.setup import Setup
 from service.models.shadow import Shadow, ShadowReport
 from service.models.table import Models
 from service.models.workers import Workers
@@ -70,30 +71,23 @@ class ModelControl:
     def __init__(
         self,
         models: Models,
-        repository: Repository,
         loader: ModelLoader,
         workers: Workers,
-        pinned: frozenset[str] = frozenset(),
-        *,
-        on_demand: bool = True,
+        setup: Setup,
     ) -> None:
         """Set the control up; `running` starts it.
 
         Args:
             models: table of the loaded models.
-            repository: versions that can be loaded.
             loader: start and release of models.
             workers: agreement with the other workers of the service.
-            pinned: names of models that are never unloaded to make room.
-            on_demand: whether a request loads a model of the repository.
+            setup: models that can be loaded.
 
         """
         self.models = models
         self.loader = loader
-        self.pinned = pinned
         self.workers = workers
-        self._repository = repository
-        self._on_demand = on_demand
+        self.setup = setup
         self._loads: dict[str, _Load] = {}
         """Running loads by the model's name."""
         self._failures = Failures(loader.metrics)
@@ -118,10 +112,10 @@ class ModelControl:
 
         """
         try:
-            sources = await asyncio.to_thread(self._repository.sources)
+            sources = await asyncio.to_thread(self.setup.repository.sources)
         except OSError as error:
             raise _unreadable(error) from None
-        self.models.offer(list(dict.fromkeys(s.name for s in sources)) if self._on_demand else ())
+        self.models.offer(self.setup.offered(sources))
         return sources
 
     async def on_demand(self) -> dict[str, int]:
@@ -136,10 +130,11 @@ class ModelControl:
         """
         sources = await self.refresh()
         created: dict[str, int] = {}
-        for source in sources if self._on_demand else ():
+        offered = self.setup.offered(sources)
+        for source in sources:
             chosen = self.models.chosen(Target(source.name))
             loaded = source.name in self.models.by_name
-            if not loaded and chosen.version in (None, source.version):
+            if source.name in offered and not loaded and chosen.version in (None, source.version):
                 with contextlib.suppress(OSError):  # removed since
                     created[source.name] = source.created
         return created
@@ -239,18 +234,31 @@ class ModelControl:
     async def prepare(self, target: Target) -> ServedModel:
         """Start a version that gets no requests yet; return it, or the loaded one.
 
+        If the configuration is reloaded meanwhile, the version is started with the new settings.
+
         Raises:
             UnknownModel: the repository has no such model or version.
             ModelNotLoadable: it cannot be opened, or fails its golden texts.
             InsufficientMemory: it does not fit into the budget.
 
         """
+        while True:
+            setup = self.setup
+            model = await self.start(target, setup)
+            if setup is self.setup:
+                return model
+            if model not in self.models:
+                self.loader.retire(model)
+
+    async def start(self, target: Target, setup: Setup) -> ServedModel:
+        """Start a version by a setup, which may be the next one; otherwise as `prepare`."""
         try:
-            source = await asyncio.to_thread(self._repository.find, target)
+            source = await asyncio.to_thread(setup.repository.find, target)
         except OSError as error:
             raise _unreadable(error) from None
         try:
-            model = await self.loader.start(source, self.pinned | self._loads.keys())
+            kept = setup.pinned | self.setup.pinned | self._loads.keys()
+            model = await self.loader.start(source, setup.steps, kept)
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
             self._failures.record((target, source.target), error)
             raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None

@@ -27,7 +27,7 @@ class ModelGauges:
         size = 0
         for model in self._control.loader.in_memory:
             by_name.setdefault(model.name, []).append(model)
-            size += self._control.loader.budget.of(model.artifact)
+            size += self._control.loader.budget.of(model.artifact, model.settings)
         self._metrics.service.models_bytes.set(size)
         for name, loaded in by_name.items():
             self._refresh(name, loaded)

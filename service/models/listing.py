@@ -72,6 +72,6 @@ def _loaded(control: ModelControl, model: ServedModel, state: State) -> VersionS
         state,
         fingerprint=model.fingerprint,
         requests=model.uses.count,
-        memory_bytes=control.loader.budget.of(model.artifact),
-        pinned=model.name in control.pinned,
+        memory_bytes=control.loader.budget.of(model.artifact, model.settings),
+        pinned=model.name in control.setup.pinned,
     )

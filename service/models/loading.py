@@ -15,6 +15,8 @@ from service.artifacts.repository import Source
 from service.models.memory import MemoryBudget, resident_bytes
 from service.models.served import ServedModel
 from service.models.table import Models
+from service.settings import Settings
+from service.settings.of_model import options_of
 from service.telemetry.service_metrics import ServiceMetrics
 
 _log = logging.getLogger("headscope")
@@ -28,19 +30,18 @@ class Steps:
     """Function that opens the artifact of a source."""
     start: Callable[[Source, Artifact], ServedModel]
     """Function that starts a model."""
+    settings: Callable[[str], Settings]
+    """Function that returns the settings of a model by its name."""
 
 
 class ModelLoader:
     """Start and release of models, for use on the event loop."""
 
-    def __init__(
-        self, models: Models, steps: Steps, budget: MemoryBudget, metrics: ServiceMetrics
-    ) -> None:
+    def __init__(self, models: Models, budget: MemoryBudget, metrics: ServiceMetrics) -> None:
         """Initialise with the loaded models; `running` runs them.
 
         Args:
             models: table of the loaded models.
-            steps: steps of a load.
             budget: memory budget of the models.
             metrics: metrics that count loads and evictions.
 
@@ -48,7 +49,6 @@ class ModelLoader:
         self.metrics = metrics
         self.budget = budget
         self._models = models
-        self._steps = steps
         self._running: dict[int, tuple[ServedModel, contextlib.AsyncExitStack]] = {}
         """Every model in memory and its context, by the model's `id`."""
         self._releases: dict[asyncio.Task[None], ServedModel] = {}
@@ -83,11 +83,12 @@ class ModelLoader:
         """Models that no further request gets, and that finish their last requests."""
         return list(self._releases.values())
 
-    async def start(self, source: Source, kept: Collection[str]) -> ServedModel:
-        """Start a version, or return the loaded model of the same artifact.
+    async def start(self, source: Source, steps: Steps, kept: Collection[str]) -> ServedModel:
+        """Start a version, or return the loaded model of the same artifact and settings.
 
         Args:
             source: version to start.
+            steps: steps of the load.
             kept: names of models that must not be unloaded to make room.
 
         Raises:
@@ -98,19 +99,22 @@ class ModelLoader:
 
         """
         async with self._starts:
-            artifact = await asyncio.to_thread(self._steps.open, source)
+            artifact = await asyncio.to_thread(steps.open, source)
             loaded = self._models.find(source.target)
+            settings = steps.settings(source.name)
             if loaded and loaded.artifact.sha256 == artifact.sha256:
-                return loaded
-            await self._make_room(source, artifact, {*kept, source.name})
+                now = options_of(loaded.settings, source.name)
+                if now == options_of(settings, source.name):
+                    return loaded
+            await self._make_room(source, artifact, settings, {*kept, source.name})
             before = resident_bytes()
-            starting = asyncio.create_task(asyncio.to_thread(self._steps.start, source, artifact))
+            starting = asyncio.create_task(asyncio.to_thread(steps.start, source, artifact))
             try:
                 model = await asyncio.shield(starting)
             except asyncio.CancelledError:  # the service stops; the thread ends by itself
                 starting.add_done_callback(_close_started)
                 raise
-            self.budget.measured(artifact, resident_bytes() - before)
+            self.budget.measured(artifact, settings, resident_bytes() - before)
             await self._enter(model)
             self.metrics.model_loads.inc()
             return model
@@ -122,10 +126,12 @@ class ModelLoader:
         self._releases[task] = model
         task.add_done_callback(self._released)
 
-    async def _make_room(self, source: Source, artifact: Artifact, kept: Collection[str]) -> None:
+    async def _make_room(
+        self, source: Source, artifact: Artifact, settings: Settings, kept: Collection[str]
+    ) -> None:
         """Unload the least recently used models until a model fits."""
         idle = [one for one in self._models if one.name not in kept and not one.uses.count]
-        evicted = self.budget.to_evict(artifact, self.in_memory, idle)
+        evicted = self.budget.to_evict(artifact, settings, self.in_memory, idle)
         for model in evicted:
             _log.info("%s makes room for %s", str(model), source.target)
             self.metrics.model_evictions.inc()

@@ -12,6 +12,8 @@ from pathlib import Path
 from model.artifact.manifest import Artifact
 from service.errors import InsufficientMemory
 from service.models.served import ServedModel
+from service.settings import Settings
+from service.settings.of_model import OPTIONS
 
 STATUS = Path("/proc/self/status")
 MEBIBYTE = 2**20
@@ -29,38 +31,46 @@ def resident_bytes() -> int:
 class MemoryBudget:
     """Bytes that the loaded models may take together."""
 
-    def __init__(self, limit: int | None, predict: Callable[[Artifact], int]) -> None:
+    def __init__(self, limit: int | None, predict: Callable[[Artifact, Settings], int]) -> None:
         """Set the budget.
 
         Args:
             limit: bytes of all models; None is no limit.
-            predict: function that estimates the bytes of a model that was never loaded.
+            predict: function that estimates the bytes of a model that was never loaded, from its
+                artifact and its settings.
 
         """
-        self._limit = limit
+        self.limit = limit
         self._predict = predict
-        self._measured: dict[str, int] = {}
-        """Bytes of a loaded model by the SHA-256 of its artifact."""
+        self._measured: dict[tuple[object, ...], int] = {}
+        """Bytes of a loaded model by the SHA-256 of its artifact and its settings."""
 
-    def of(self, artifact: Artifact) -> int:
+    def of(self, artifact: Artifact, settings: Settings) -> int:
         """Return the bytes of a model: measured, or predicted if it was never loaded."""
-        return self._measured.get(artifact.sha256) or self._predict(artifact)
+        known = self._measured.get(_key(artifact, settings))
+        return known or self._predict(artifact, settings)
 
-    def measured(self, artifact: Artifact, size: int) -> None:
+    def measured(self, artifact: Artifact, settings: Settings, size: int) -> None:
         """Record the bytes by which the process has grown with a model.
 
         Pages that an earlier model left behind make a model look small, so a size below half of the
         prediction counts as half of it.
         """
-        self._measured[artifact.sha256] = max(size, self._predict(artifact) // 2)
+        least = self._predict(artifact, settings) // 2
+        self._measured[_key(artifact, settings)] = max(size, least)
 
     def to_evict(
-        self, artifact: Artifact, loaded: Iterable[ServedModel], evictable: Sequence[ServedModel]
+        self,
+        artifact: Artifact,
+        settings: Settings,
+        loaded: Iterable[ServedModel],
+        evictable: Sequence[ServedModel],
     ) -> list[ServedModel]:
         """Return the models to unload so that another fits, the least recently used first.
 
         Args:
             artifact: artifact of the model to load.
+            settings: settings of that model.
             loaded: all models in memory.
             evictable: those of them that may be unloaded now.
 
@@ -69,11 +79,12 @@ class MemoryBudget:
                 has the size of each model.
 
         """
-        if self._limit is None:
+        if self.limit is None:
             return []
-        needed, sizes = self.of(artifact), {id(m): self.of(m.artifact) for m in loaded}
+        needed = self.of(artifact, settings)
+        sizes = {id(m): self.of(m.artifact, m.settings) for m in loaded}
         names = {id(model): str(model) for model in loaded}
-        free, evicted = self._limit - sum(sizes.values()), []
+        free, evicted = self.limit - sum(sizes.values()), []
         for model in sorted(evictable, key=lambda model: model.uses.last_began):
             if needed <= free:
                 break
@@ -81,7 +92,7 @@ class MemoryBudget:
             evicted.append(model)
         if needed > free:
             held = ", ".join(f"{names[key]} {_mebibytes(size)}" for key, size in sizes.items())
-            needs, all_models = f"the model needs about {_mebibytes(needed)}", self._limit
+            needs, all_models = f"the model needs about {_mebibytes(needed)}", self.limit
             raise InsufficientMemory(
                 f"{needs}, and {_mebibytes(max(free, 0))} of --memory-budget "
                 f"{_mebibytes(all_models)} are free (in use or pinned: {held or 'none'}): unload a "
@@ -90,6 +101,10 @@ class MemoryBudget:
                 "for all models: try again later, or ask for another model",
             )
         return evicted
+
+
+def _key(artifact: Artifact, settings: Settings) -> tuple[object, ...]:
+    return artifact.sha256, *(getattr(settings, name) for name in OPTIONS)
 
 
 def _mebibytes(size: int) -> str:

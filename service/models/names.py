@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from model.artifact.manifest import MANIFEST, Artifact, Manifest
 from model.sources.foreign_exports import is_graph
 from model.sources.locate import display_name
+from service.artifacts.repository import Target
 from service.settings import Settings
-from service.settings.served import served
+from service.settings.served import given_names, served
 from service.system.logs import printable
 
 
@@ -53,7 +54,7 @@ def check_names(settings: Settings) -> None:
         ValueError: as for `unique_names`.
 
     """
-    unique_names(list(_named(settings)), settings.served_model_name)
+    unique_names(list(_named(settings)), given_names(settings))
 
 
 def _named(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -83,24 +84,27 @@ def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[s
     return unique_names([(manifest.model, manifest.precision) for manifest in manifests], given)
 
 
-def aliases_of(aliases: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the names of models by alias.
+def aliases_of(settings: Settings, names: Collection[str]) -> dict[str, list[Target]]:
+    """Return the targets of each alias.
 
     Args:
-        aliases: pairs of an alias and a model's name, as `ALIAS=NAME`.
+        settings: settings with the aliases, as `ALIAS=NAME` or with shares.
         names: names of the models.
 
     Raises:
         ValueError: an alias is given twice, is a model's name, or its model is not served.
 
     """
-    names_by_alias: dict[str, str] = {}
-    for given in aliases:
+    targets: dict[str, list[Target]] = {}
+    for given in settings.alias:
         alias, _, name = given.partition("=")
         if name not in names:
             raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(names)}")
         if alias in names:
             raise ValueError(f"--alias {given}: {alias} is the name of a model that is served")
-        if (other := names_by_alias.setdefault(alias, name)) != name:
+        (other,) = targets.setdefault(alias, [Target(name)])
+        if other.name != name:
             raise ValueError(f"--alias {given}: {alias} is an alias of {other} already")
-    return names_by_alias
+    for alias, shares in settings.tables.aliases.items():
+        targets[alias] = [Target.parse(name, share) for name, share in shares.items()]
+    return targets

@@ -14,6 +14,8 @@ from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 from service.models.uses import Uses
+from service.settings import Settings
+from service.settings.of_model import prompts_given
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +24,8 @@ class ServedModel:
 
     name: str
     """Name by which requests choose the model."""
+    settings: Settings
+    """Settings with which the model was started."""
     artifact: Artifact
     inference: Inference
     readiness: ModelReadiness
@@ -68,8 +72,9 @@ class ServedModel:
     def _fingerprint_headers(self) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
         """Headers of the model's own engine and of its stand-in."""
         provider, name = self.inference.engines.default.engine.provider, FINGERPRINT_HEADER.encode()
-        own = fingerprint_of(self.artifact, provider)
-        other = fingerprint_of(self.artifact, provider, stand_in=True)
+        prompts = prompts_given(self.settings, self.name)
+        own = fingerprint_of(self.artifact, provider, prompts)
+        other = fingerprint_of(self.artifact, provider, prompts, stand_in=True)
         return (name, own.encode()), (name, other.encode())
 
     @property

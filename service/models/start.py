@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
@@ -14,13 +14,12 @@ from model.runtimes.capabilities import HeadMaps, declared
 from service.artifacts.footprint import footprint, report, shortage, torch_footprint
 from service.artifacts.opening import open_source
 from service.artifacts.precision import precision_note
-from service.artifacts.repository import FIRST_VERSION, Repository, Source, Target
+from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
-from service.errors import UnknownModel
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.peers import Peers
@@ -37,12 +36,21 @@ from service.models.loading import ModelLoader, Steps
 from service.models.memory import MemoryBudget
 from service.models.names import aliases_of, names_of
 from service.models.served import ServedModel
+from service.models.setup import (
+    Setup,
+    pinned_sources,
+    pinned_targets,
+    repository_of,
+)
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.models.twins import twins_of
 from service.models.workers import Workers
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
+from service.settings.model_table import ModelTable
+from service.settings.of_model import of_model
+from service.settings.served import given_names
 from service.system import machine
 from service.system.budget import ByteBudget
 from service.system.resources import in_lower_priority
@@ -55,7 +63,7 @@ _log = logging.getLogger("headscope")
 
 @dataclass(frozen=True)
 class Shared:
-    """Dependencies that all models of a service share at their start."""
+    """Settings of a service, and dependencies that all of its models share at their start."""
 
     settings: Settings
     metrics: Metrics
@@ -87,7 +95,10 @@ def start_model(
         ValueError: `--max-length` exceeds the model's positions.
 
     """
-    settings, name, manifest = shared.settings, source.name, artifact.manifest
+    name = source.name
+    settings = of_model(shared.settings, name)
+    artifact = with_prompts(artifact, settings.tables.models.get(name))
+    manifest = artifact.manifest
     metrics = shared.metrics.of_model(name)
     if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
         check_installed(artifact)
@@ -95,7 +106,9 @@ def start_model(
     trial = GoldenCheck(artifact)
     limits = token_limits(settings, artifact)
     factories = engine_factories(settings, artifact, trial, shared.torch)
-    factories = {kind: warmed(start, shared, artifact) for kind, start in factories.items()}
+    factories = {
+        kind: warmed(start, settings, shared.idle, artifact) for kind, start in factories.items()
+    }
     target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
     vectors = TextVectors.of(artifact)
@@ -116,6 +129,7 @@ def start_model(
     return ServedModel(
         name=name,
         version=source.version,
+        settings=settings,
         artifact=artifact,
         inference=Inference(
             artifact,
@@ -175,9 +189,33 @@ def engine_factories(
     }
 
 
-def warmed(start: Callable[[], Engine], shared: Shared, artifact: Artifact) -> Callable[[], Engine]:
+def with_prompts(artifact: Artifact, table: ModelTable | None) -> Artifact:
+    """Return an artifact with the prompts of a model's table beside its own or in their place.
+
+    Raises:
+        ValueError: the default prompt does not exist, or the artifact has a chat template, which
+            has its prompts inside.
+
+    """
+    if table is None or not (table.prompts or table.default_prompt is not None):
+        return artifact
+    sentence = artifact.manifest.sentence
+    if sentence.pair_templates:
+        raise ValueError("a model with a chat template takes no other prompts: leave them out")
+    prompts = sentence.prompts | table.prompts
+    default = sentence.default_prompt_name if table.default_prompt is None else table.default_prompt
+    if default and default not in prompts:
+        known = ", ".join(sorted(prompts)) or "none"
+        raise ValueError(f"default-prompt {default} is not a prompt; there are: {known}")
+    update = {"prompts": prompts, "default_prompt_name": default or None}
+    changed = sentence.model_copy(update=update)
+    return replace(artifact, manifest=artifact.manifest.model_copy(update={"sentence": changed}))
+
+
+def warmed(
+    start: Callable[[], Engine], settings: Settings, idle: Callable[[], object], artifact: Artifact
+) -> Callable[[], Engine]:
     """Return a function that starts an engine, warms it up and measures its first batches."""
-    settings = shared.settings
     longest = token_limits(settings, artifact).max_tokens
     config = artifact.manifest.config
 
@@ -187,7 +225,7 @@ def warmed(start: Callable[[], Engine], shared: Shared, artifact: Artifact) -> C
             undo.callback(engine.close)
             batch_tokens = settings.max_batch_tokens or engine.batch_tokens
             engine.warm_up(batch_tokens, longest)
-            shared.idle()
+            idle()
             texts = texts_of(config)
             engine.measured = measured_batches(engine, texts, batch_tokens, longest)
             engine.cost = measured_cost(engine, texts, engine.measured, longest)
@@ -246,13 +284,13 @@ def build_state(
 ) -> ServiceState:
     """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
     count = len(artifacts) - len(settings.heads_from)
-    names = names_of(artifacts[:count], settings.served_model_name)
-    aliases = aliases_of(settings.alias, names)
+    names = names_of(artifacts[:count], given_names(settings))
+    aliases = aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))
     named = dict(zip(names, artifacts[:count], strict=True))
     twins = twins_of(named, artifacts[count:], settings)
     names += twins.names
-    for artifact in artifacts:
-        token_limits(settings, artifact)  # before anything is loaded
+    for name, artifact in zip(names, artifacts, strict=True):
+        token_limits(of_model(settings, name), artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
     if settings.engine != "fake" and not (engines or (peers and peers.index)):
         log_memory(settings, dict(zip(names, artifacts, strict=True)))
@@ -260,20 +298,22 @@ def build_state(
     metrics.service.limited(settings)
 
     failures: list[str] = []
-    several, hosts = len(names) > 1 or settings.models is not None, torch_hosts(settings)
+    several = len(names) > 1 or settings.models is not None or bool(settings.tables.models)
+    hosts = torch_hosts(settings)
     shared = Shared(settings, metrics, failures.append, several, hosts, idle)
     fixed = [
         Source(name, FIRST_VERSION, artifact.folder)
         for name, artifact in zip(names, artifacts, strict=True)
     ]
-    repository = Repository(settings.models, tuple(fixed[:count]))
-    pinned = pinned_sources(settings, repository)
-    budget = MemoryBudget(settings.memory_budget, lambda one: footprint(one, settings).total)
+    flagged = () if settings.tables.models else tuple(fixed[:count])
+    setup = setup_of(shared, flagged, twins.names)
+    pinned = pinned_sources(settings, setup.repository)
+    budget = MemoryBudget(settings.memory_budget, lambda *model: footprint(*model).total)
     with contextlib.ExitStack() as started:
         served: list[ServedModel] = []
 
         def add(source: Source, artifact: Artifact, engine: Engine | None) -> None:
-            budget.to_evict(artifact, served, ())
+            budget.to_evict(artifact, of_model(settings, source.name), served, ())
             served.append(start_model(source, artifact, shared, engine))
             started.callback(served[-1].inference.close)
 
@@ -282,21 +322,12 @@ def build_state(
         for source in pinned:
             add(source, open_source(settings, source), None)
         started.pop_all()
-    models = Models(served, aliases, twins.of_models)
-    steps = Steps(
-        partial(open_source, settings, in_child=True),
-        lambda source, artifact: start_model(source, artifact, shared),
-    )
+    models = Models(served, aliases, twins.of_models, order=[*settings.tables.models])
     return ServiceState(
         settings=settings,
         models=models,
         control=ModelControl(
-            models,
-            repository,
-            ModelLoader(models, steps, budget, metrics.service),
-            Workers(peers),
-            frozenset(source.name for source in [*fixed, *pinned]),
-            on_demand=settings.on_demand,
+            models, ModelLoader(models, budget, metrics.service), Workers(peers), setup
         ),
         readiness=Readiness(models.readiness, peers),
         metrics=metrics,
@@ -308,34 +339,33 @@ def build_state(
     )
 
 
-def pinned_sources(settings: Settings, repository: Repository) -> list[Source]:
-    """Return the models of the repository that are loaded at the start.
+def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> Setup:
+    """Return the models of settings, and how each is opened and started.
 
-    Raises:
-        ValueError: the folder cannot be read, or a pinned model is not in it.
+    Args:
+        shared: settings, and dependencies of the models.
+        fixed: opened models of the settings `model` and `artifact`.
+        twins: names of the twins, which are always kept.
 
     """
-    if settings.models is None:
-        if settings.pinned:
-            raise ValueError("--pinned names models of a repository: give its folder by --models")
-        return []
-    try:
-        sources = repository.sources()
-        pinned = [repository.find(Target.parse(name)) for name in settings.pinned]
-    except (OSError, UnknownModel) as error:
-        wanted = f" and --pinned {', '.join(settings.pinned)}" if settings.pinned else ""
-        raise ValueError(f"--models {settings.models}{wanted}: {error}") from None
-    if not sources:
-        raise ValueError(
-            f"--models {settings.models} holds no model: give a folder with an artifact or a "
-            "checkpoint in NAME or NAME/VERSION"
-        )
-    return pinned
+    settings = shared.settings
+    tables = settings.tables.models.items()
+    steps = Steps(
+        partial(open_source, settings, in_child=True),
+        lambda source, artifact: start_model(source, artifact, shared),
+        partial(of_model, settings),
+    )
+    pinned = [*twins, *(source.name for source in fixed)]
+    pinned += [name for name, table in tables if table.load == "pinned"]
+    pinned += [target.name for target in pinned_targets(settings)]
+    return Setup(settings, repository_of(settings, tuple(fixed)), steps, frozenset(pinned))
 
 
 def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
     """Log the memory that several models or workers need, and a warning if less is available."""
-    footprints = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
+    footprints = {
+        name: footprint(artifact, of_model(settings, name)) for name, artifact in artifacts.items()
+    }
     if len(footprints) > 1 or settings.workers > 1:
         torch_bytes = torch_footprint(artifacts.values(), settings)
         for line in report(footprints, settings.workers, torch_bytes):

@@ -24,26 +24,29 @@ class Models:
     def __init__(
         self,
         models: Sequence[ServedModel],
-        aliases: Mapping[str, str] | None = None,
+        aliases: Mapping[str, Sequence[Target]] | None = None,
         twins: Mapping[str, str] | None = None,
         offered: Collection[str] = (),
+        order: Sequence[str] = (),
     ) -> None:
         """Initialise with the models that are loaded at the start.
 
         Args:
             models: loaded models, the default first; then the twins.
-            aliases: names of models by alias; see `aliases_of`.
+            aliases: targets by alias; see `aliases_of`.
             twins: names of twins by the name of their model; see `service.models.twins`.
             offered: names of further models, which are loaded on demand.
+            order: names in the order in which they become the default; others follow.
 
         """
         self._loaded = {(model.name, model.version): model for model in models}
         self._current = {model.name: model.version for model in models}
         self._chosen_versions: dict[str, str] = {}
         """Version of each name that was current last, which is loaded on demand again."""
-        self._aliases = {alias: [Target(name)] for alias, name in (aliases or {}).items()}
+        self._aliases = {alias: list(targets) for alias, targets in (aliases or {}).items()}
         self._twin_names = dict(twins or {})
         self._offered = list(offered)
+        self._order = {name: place for place, name in enumerate(order)}
         self.by_name: dict[str, ServedModel] = {}
         """Loaded models that requests can choose, by their names and aliases."""
         self._splits: dict[str, list[tuple[float, ServedModel]]] = {}
@@ -225,6 +228,7 @@ class Models:
             if len(found) > 1:
                 self._splits[alias] = _cumulative(found)
         own = [name for name in {**current, **dict.fromkeys(self._offered)} if name not in twins]
+        own.sort(key=lambda name: self._order.get(name, len(self._order)))
         self._default = current.get(own[0]) if own else None
         self._chosen = list(current.values())
         """Current version of each loaded model."""

@@ -7,7 +7,8 @@
     [alias]
     text-embedding-3-small = "minilm"
 
-Flags and environment variables take precedence over the file.
+Models may have tables with settings of their own instead, see `service.settings.model_table`. Flags
+and environment variables take precedence over the file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +24,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.environment import OF_MODELS, SERVED
+from service.settings.toml_places import places_of
 
-ALIAS = "alias"
-_KEY = re.compile(r"""^(\s*)["']?([A-Za-z0-9_.-]+)["']?\s*=""")
-_TABLE = re.compile(r"^(\s*)\[")
+ALIAS, MODEL, TABLES = "alias", "model", "tables"
+"""Names of settings; `tables` has the tables of models, and the aliases with shares."""
 _AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
 _UNKNOWN = "is not a setting"
 
@@ -36,14 +38,23 @@ class Content:
 
     path: Path
     values: dict[str, object] = field(default_factory=dict)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Line and column of each key, from 1."""
+    places: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    """Line and column of each key below its tables, from 1; keys have underscores."""
 
-    def place(self, name: str) -> str:
-        """Return the file and the place of a setting, for error messages."""
-        if name not in self.places:
-            return str(self.path)
-        line, column = self.places[name]
+    def tables(self, kind: str) -> dict[str, object]:
+        """Return the tables of `models` or `aliases` by name."""
+        tables = self.values.get(TABLES)
+        found = tables[kind] if isinstance(tables, dict) else {}
+        return dict(found)
+
+    def place(self, *key: str) -> str:
+        """Return the file and the place of a key or its table, for error messages."""
+        path = tuple(map(_with_underscores, key))
+        while path not in self.places:
+            if not path:
+                return str(self.path)
+            path = path[:-1]
+        line, column = self.places[path]
         return f"{self.path}, line {line}, column {column}"
 
 
@@ -65,10 +76,35 @@ class ConfigFile(PydanticBaseSettingsSource):
         path = self.current_state.get("config")
         if path is None:
             return {}
-        values = read(Path(path), self.settings_cls).values
-        if SERVED & self.current_state.keys():  # a flag or a variable chooses what is served
-            return {name: value for name, value in values.items() if name not in OF_MODELS}
-        return values
+        return without(read(Path(path), self.settings_cls).values, self.current_state.keys())
+
+
+def without(values: Mapping[str, object], given: Set[str]) -> dict[str, object]:
+    """Return the values of a file over which no flag and no variable takes precedence.
+
+    Args:
+        values: values of the file by setting.
+        given: names of the settings that have a flag or variable.
+
+    """
+    kept = {name: value for name, value in values.items() if name not in given}
+    tables = kept.pop(TABLES, None)
+    if given & SERVED:  # a flag or a variable chooses what is served
+        kept = {name: value for name, value in kept.items() if name not in OF_MODELS}
+    if not isinstance(tables, dict):
+        return kept
+    models = {} if given & SERVED else tables["models"]
+    return kept | {
+        TABLES: {
+            "models": {
+                name: {key: value for key, value in table.items() if key not in given}
+                if isinstance(table, dict)
+                else table
+                for name, table in models.items()
+            },
+            "aliases": {} if ALIAS in given else tables["aliases"],
+        }
+    }
 
 
 def read(path: Path, settings: type[BaseSettings]) -> Content:
@@ -88,8 +124,11 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
         raise ValueError(f"--config {path} is not UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"--config {path}{_at(str(error), text)}") from None
-    content = Content(path, places=_places(text))
-    names = [name for name in settings.model_fields if name != "config"]
+    except RecursionError:
+        raise ValueError(f"--config {path} has values in too many levels") from None
+    places = {tuple(map(_with_underscores, key)): at for key, at in places_of(text).items()}
+    content = Content(path, places=places)
+    names = [name for name in settings.model_fields if name not in ("config", TABLES)]
     unknown = []
     for key, value in parsed.items():
         name = key.replace("-", "_")
@@ -97,8 +136,12 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
             (likely,) = difflib.get_close_matches(name, names, 1) or [""]
             hint = f": did you mean {likely.replace('_', '-')}?" if likely else ""
             unknown.append(f"{content.place(name)}: {key} {_UNKNOWN}{hint}")
+        elif name == MODEL and isinstance(value, dict):
+            _tables(content)["models"] = {own: _table(table) for own, table in value.items()}
         elif name == ALIAS and isinstance(value, dict):
-            content.values[name] = [f"{alias}={model}" for alias, model in value.items()]
+            shares = {alias: of for alias, of in value.items() if not isinstance(of, str)}
+            content.values[name] = [f"{a}={of}" for a, of in value.items() if a not in shares]
+            _tables(content)["aliases"] = shares
         else:
             content.values[name] = value
     if unknown:
@@ -116,17 +159,18 @@ def _at(message: str, text: str) -> str:
     return f", line {line}, column {column}: {found[1]}"
 
 
-def _places(text: str) -> dict[str, tuple[int, int]]:
-    """Return the line and column of each key outside of tables, and of each table."""
-    places: dict[str, tuple[int, int]] = {}
-    inside = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := _TABLE.match(line):
-            inside = True
-            name = line.strip().strip("[]").strip()
-        elif not inside and (found := _KEY.match(line)):
-            name = found[2]
-        else:
-            continue
-        places.setdefault(name.replace("-", "_"), (number, len(found[1]) + 1))
-    return places
+def _tables(content: Content) -> dict[str, object]:
+    tables = content.values.setdefault(TABLES, {"models": {}, "aliases": {}})
+    assert isinstance(tables, dict)  # noqa: S101 - for the type checker
+    return tables
+
+
+def _table(value: object) -> object:
+    """Return a model's table with the names of settings as keys."""
+    if not isinstance(value, dict):
+        return value
+    return {_with_underscores(key): inner for key, inner in value.items()}
+
+
+def _with_underscores(key: str) -> str:
+    return key.replace("-", "_")

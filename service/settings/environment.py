@@ -76,7 +76,8 @@ class Variables(EnvSettingsSource):
 
     def _unknown(self) -> list[str]:
         """Return an error message for each unknown variable, without its value."""
-        prefix, names = self.env_prefix.lower(), list(self.settings_cls.model_fields)
+        prefix, names = self.env_prefix.lower(), [*self.settings_cls.model_fields]
+        names.remove("tables")  # of the file alone
         messages = []
         for variable in sorted(self.env_vars):  # names are in lower case
             name = variable.removeprefix(prefix)

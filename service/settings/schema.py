@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -25,10 +26,11 @@ from service.settings.client_values import (
     keys_to_send,
     origins_to_meet,
 )
-from service.settings.config_file import ConfigFile, Content, read
+from service.settings.config_file import TABLES, ConfigFile, Content, read
 from service.settings.environment import Variables
 from service.settings.groups import Group, Shown
 from service.settings.model_group import ModelSettings
+from service.settings.model_table import Tables
 
 
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
@@ -38,19 +40,19 @@ def worker_environment(metrics_folder: Path) -> dict[str, str]:
 
 def export_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of an export in a process of its own, with the service's settings."""
+    own = {name: value for name, value in os.environ.items() if name != "HEADSCOPE_CONFIG"}
     return {
-        **os.environ,
+        **own,
         "HEADSCOPE_CACHE_FOLDER": str(settings.cache_folder),
         "HEADSCOPE_HUB_ENDPOINT": settings.hub_endpoint,
         "HEADSCOPE_PICKLE": str(settings.pickle),
     }
 
 
-def file_of(name: str, flags: Mapping[str, object]) -> Content | None:
-    """Return the file that gives a setting its value; None if a flag or a variable does.
+def file_of(flags: Mapping[str, object]) -> Content | None:
+    """Return the content of the file of settings; None without one.
 
     Args:
-        name: name of the setting.
         flags: values of flags by setting.
 
     Raises:
@@ -58,10 +60,13 @@ def file_of(name: str, flags: Mapping[str, object]) -> Content | None:
 
     """
     path = flags.get("config") or os.environ.get("HEADSCOPE_CONFIG")
-    if path is None or name in flags or f"HEADSCOPE_{name.upper()}" in os.environ:
-        return None
-    content = read(Path(str(path)), Settings)
-    return content if name in content.values else None
+    return None if path is None else read(Path(str(path)), Settings)
+
+
+def overriding_names(flags: Mapping[str, object]) -> set[str]:
+    """Return the names of the settings that have a flag or a variable."""
+    variables = {name for name in Settings.flags() if f"HEADSCOPE_{name.upper()}" in os.environ}
+    return {*flags, *variables}
 
 
 class Settings(ModelSettings):
@@ -73,6 +78,8 @@ class Settings(ModelSettings):
         extra="forbid",
     )
 
+    tables: Tables = Tables()
+    """Tables of models and aliases in the file."""
     config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(
         None,
         description="TOML file of settings; flags and environment variables take precedence.",
@@ -266,6 +273,11 @@ class Settings(ModelSettings):
         pattern=r"^https?://[^/]",
         description="Base URL of an OpenTelemetry collector, for traces by OTLP over HTTP.",
     )
+
+    @classmethod
+    def flags(cls) -> dict[str, FieldInfo]:
+        """Return the settings that have a flag and a variable: all but the tables of the file."""
+        return {name: field for name, field in cls.model_fields.items() if name != TABLES}
 
     @classmethod
     def settings_customise_sources(

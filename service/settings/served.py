@@ -7,15 +7,37 @@ from pathlib import Path
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.short_names import full_name
 from service.settings import Settings
+from service.settings.of_model import of_model
 
 
 def served(settings: Settings) -> tuple[str | Path, ...]:
     """Return the full names of models, then the folders of artifacts, in order.
 
-    With a model repository and neither of them, it is empty; otherwise the default model.
+    Without them, they are those of the pinned tables. With a model repository or tables of other
+    models it is empty; otherwise the default model.
     """
     given: tuple[str | Path, ...] = (*map(full_name, settings.model), *settings.artifact)
-    return given or (() if settings.models else (DEFAULT_MODEL,))
+    if given or not settings.tables.models:
+        return given or (() if settings.models else (DEFAULT_MODEL,))
+    sources: list[str | Path] = []
+    for name in named_by_tables(settings):
+        own = of_model(settings, name)
+        sources += [*own.model, *own.artifact]
+    return tuple(sources)
+
+
+def named_by_tables(settings: Settings) -> list[str]:
+    """Return the names of the models that the file's tables have loaded at the start.
+
+    Models of the repository are not among them: `Settings.pinned` has them.
+    """
+    tables = settings.tables.models.items()
+    return [name for name, one in tables if one.load == "pinned" and not one.from_repository]
+
+
+def given_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names of `served` models that the settings give; empty for the models' own."""
+    return settings.served_model_name or tuple(named_by_tables(settings))
 
 
 def each(settings: Settings) -> list[Settings]:
@@ -31,6 +53,8 @@ def each(settings: Settings) -> list[Settings]:
             f"--served-model-name is given {len(names)} times and {count} models are served: give "
             "it once for each, models before artifacts"
         )
+    if settings.tables.models:
+        return [of_model(settings, name) for name in named_by_tables(settings)]
     return [
         settings.model_copy(
             update={"model": (source,), "artifact": ()}

@@ -11,6 +11,7 @@ from model.artifact.manifest import MANIFEST
 from model.numerics.task_head import TaskConfig
 from service.api.wire.route import service_of
 from service.models.served import ServedModel
+from service.settings.of_model import of_model
 
 NOT_LOADED = "not loaded"
 """Backend of a model that is loaded on demand."""
@@ -46,11 +47,14 @@ async def models(request: Request) -> InfinityModels:
     """List the loaded models, the default first, their aliases, and models loaded on demand."""
     state = service_of(request)
     unloaded = await state.control.on_demand()
-    limit, named = state.settings.max_queue_tokens, state.models.by_name
-    listed = [_described(name, model, limit) for name, model in named.items()]
+    listed = [_described(name, model) for name, model in state.models.by_name.items()]
     listed += [
         InfinityModel(
-            id=name, stats=_stats(0, limit), created=created, backend=NOT_LOADED, capabilities=[]
+            id=name,
+            stats=_stats(0, of_model(state.settings, name).max_queue_tokens),
+            created=created,
+            backend=NOT_LOADED,
+            capabilities=[],
         )
         for name, created in unloaded.items()
     ]
@@ -61,12 +65,12 @@ def _stats(queued_tokens: int, limit: int) -> dict[str, float]:
     return {"queue_fraction": queued_tokens / limit, "queue_absolute": queued_tokens}
 
 
-def _described(name: str, model: ServedModel, max_queue_tokens: int) -> InfinityModel:
+def _described(name: str, model: ServedModel) -> InfinityModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
     queued = sum(model.queued_tokens.values())
     return InfinityModel(
         id=name,
-        stats=_stats(queued, max_queue_tokens),
+        stats=_stats(queued, model.settings.max_queue_tokens),
         created=int(written),
         backend=model.inference.engines.default.engine.name,
         capabilities=capabilities(model.artifact.manifest.task),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -16,10 +17,18 @@ from model.artifact.verification import Verdict
 from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
-from service.artifacts.opening import FOREIGN, find_checkpoint, open_artifact, report_limits
+from service.artifacts.opening import (
+    FOREIGN,
+    find_checkpoint,
+    open_artifact,
+    open_source,
+    report_limits,
+)
+from service.artifacts.repository import Source
 from service.cli import main
 from service.measuring.fastest import open_fastest
 from service.settings import Settings
+from service.settings.model_table import ModelTable, Tables
 from tests.foreign import write_foreign
 from tests.model.checkpoints import edit_json
 from tests.model.hybrid_checkpoints import write_hybrid
@@ -153,3 +162,21 @@ def test_an_artifact_that_passed_one_use_says_which(artifact: Artifact) -> None:
     report_limits(replace(artifact, manifest=manifest), lines.append)
     report_limits(artifact, lines.append)
     assert lines == [f"served for vectors only, as the other use failed: heads: {failed.failed}"]
+
+
+def test_a_model_of_a_table_is_exported_as_the_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> CompletedProcess[str]:
+        commands.append(command)
+        return CompletedProcess(command, 1, "", "the log\nno such model")
+
+    monkeypatch.setattr("subprocess.run", run)
+    tables = Tables(models={"a": ModelTable(source="x/y@v1", precision="int8", pooling="cls")})
+    settings = Settings(tables=tables, cache_folder=tmp_path)
+    with pytest.raises(ArtifactError, match=r"^no such model$"):
+        open_source(settings, Source("a", "1", Path("x/y@v1"), "named"), in_child=True)
+    expected = ["export", "--model", "x/y@v1", "--precision", "int8", "--pooling", "cls"]
+    assert commands[0][-7:] == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from service.cli.command import Choice, Command, likely, must_be_one_of
+from service.cli.command import Choice, Command
 
 
 class Grouped(click.Option):
@@ -49,20 +49,6 @@ def test_help_has_no_colours_where_none_are_wanted(
     assert context.color is False
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words", "says"),
-    [
-        ("inof", ["debug", "info"], ": did you mean info?"),
-        ("INT8", ["int8", "fp32"], ": did you mean int8?"),
-        ("gpu", ["cpu", "cuda"], ""),
-        ("", ["cpu"], ""),
-    ],
-)
-def test_the_likely_word(wrong: str, words: list[str], says: str) -> None:
-    assert likely(wrong, words) == says
-
-
 def test_a_choice_says_what_it_takes() -> None:
-    assert must_be_one_of(["a", "b", "c"]) == "must be a, b or c"
     with pytest.raises(click.BadParameter, match=r"^cdua must be cpu or cuda: did you mean cuda\?"):
         Choice(("cpu", "cuda")).convert("cdua", None, None)

@@ -11,11 +11,12 @@ import pytest
 
 from service.cli import export, fetch, serve
 from service.cli.exits import WrongUseError
-from service.cli.options import SettingOption, choices, default_in_words, settings_of, shown_of
+from service.cli.options import SettingOption, default_in_words, settings_of, shown_of
 from service.settings import Settings
 from service.settings.groups import Group
+from service.settings.mistakes import choices
 
-FIELDS = Settings.model_fields
+FIELDS = Settings.flags()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from model.artifact.manifest import Artifact
 from service.cli import main
 from service.models.names import aliases_of, check_names, names_of, unique_names
 from service.settings import Settings
+from service.settings.model_table import Tables
 from tests.service.cli.said import one_line
 from tests.service.several import variant
 
@@ -104,10 +105,16 @@ def test_names(artifact: Artifact) -> None:
 )
 def test_an_alias_that_names_no_single_model_is_refused(aliases: list[str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        aliases_of(aliases, ["a", "b"])
+        aliases_of(Settings(alias=aliases), ["a", "b"])
 
 
 def test_aliases_of_models() -> None:
-    assert aliases_of([], ["a"]) == {}
-    assert aliases_of(["x=a", "y/z=a", "x=a"], ["a", "b=c"]) == {"x": "a", "y/z": "a"}
-    assert aliases_of(["x=b=c"], ["a", "b=c"]) == {"x": "b=c"}
+    def names(*aliases: str, **shares: dict[str, float]) -> dict[str, list[str]]:
+        settings = Settings(alias=aliases, tables=Tables(aliases=shares))
+        found = aliases_of(settings, ["a", "b=c"])
+        return {alias: [f"{one} {one.share}" for one in of] for alias, of in found.items()}
+
+    assert names() == {}
+    assert names("x=a", "y/z=a", "x=a") == {"x": ["a 1.0"], "y/z": ["a 1.0"]}
+    assert names("x=b=c") == {"x": ["b=c 1.0"]}
+    assert names(prod={"a": 0.9, "b@2": 0.1}) == {"prod": ["a 0.9", "b@2 0.1"]}

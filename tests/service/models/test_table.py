@@ -17,7 +17,7 @@ from service.models.table import Models
 def served(name: str, version: str = "1") -> ServedModel:
     """Return a model without parts."""
     parts: dict[str, Any] = dict.fromkeys(
-        ("artifact", "inference", "readiness", "live_verification", "watch"), Mock()
+        ("settings", "artifact", "inference", "readiness", "live_verification", "watch"), Mock()
     )
     return ServedModel(name=name, version=version, **parts)
 

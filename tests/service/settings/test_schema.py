@@ -146,7 +146,7 @@ def variable(value: object) -> str:
 
 
 def default(name: str) -> Any:
-    return Settings.model_fields[name].get_default(call_default_factory=True)
+    return Settings.flags()[name].get_default(call_default_factory=True)
 
 
 def from_command_line(*arguments: str) -> Settings:
@@ -154,8 +154,8 @@ def from_command_line(*arguments: str) -> Settings:
 
 
 def test_every_setting_is_described_and_tried_here() -> None:
-    assert VALUES.keys() == Settings.model_fields.keys()
-    for name, field in Settings.model_fields.items():
+    assert VALUES.keys() == Settings.flags().keys()
+    for name, field in Settings.flags().items():
         assert field.description, name
         assert field.description.endswith("."), name
 

@@ -1,0 +1,108 @@
+"""Messages about invalid settings: where the value stands, the value, and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from service.settings.config_file import ALIAS, MODEL, TABLES, Content
+from service.settings.model_table import ModelTable
+from service.settings.schema import Settings, file_of, overriding_names
+
+CLOSE = 0.7
+"""Minimum similarity of a suggested word, by `difflib`'s ratio."""
+PREFIX = "HEADSCOPE_"
+
+
+def messages(error: ValidationError, flags: Mapping[str, object]) -> list[str]:
+    """Return a message for each invalid setting, which names its flag, variable or place.
+
+    Args:
+        error: error of `Settings`.
+        flags: values of flags by setting.
+
+    """
+    return list(dict.fromkeys(_wrong(item, flags) for item in error.errors()))
+
+
+def must_be_one_of(words: Iterable[str]) -> str:
+    """Return the message `must be a, b or c`."""
+    *others, last = words
+    return f"must be {', '.join(others)} or {last}"
+
+
+def likely(wrong: str, words: Sequence[str]) -> str:
+    """Return `: did you mean a?` if a word is similar enough, else empty; `gpu` is not to `cpu`."""
+    (closest,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
+    return f": did you mean {closest}?" if closest else ""
+
+
+def choices(field: FieldInfo) -> tuple[str, ...]:
+    """Return the words of a setting that is a choice, else nothing."""
+    return tuple(_literals(field.annotation))
+
+
+def _wrong(item: ErrorDetails, flags: Mapping[str, object]) -> str:
+    """Return the message of an invalid value, beginning with its flag, variable or place."""
+    if not item["loc"]:
+        return _reason(item, ())
+    name, *inner = map(str, item["loc"])
+    if name == TABLES:
+        return _wrong_table(item, inner, file_of(flags))
+    field, by_flag, key = Settings.model_fields[name], name in flags, name.replace("_", "-")
+    content = None if name in overriding_names(flags) else file_of(flags)
+    if by_flag:
+        source = f"--{key}"
+    elif content and name in content.values:
+        source = f"--config {content.place(name)}: {key}"
+    else:
+        source = PREFIX + name.upper()
+    value = f"{' ' if by_flag else '='}{shlex.quote(str(item['input']))}" if field.repr else ""
+    return _joined(source + value, _reason(item, choices(field)))
+
+
+def _wrong_table(item: ErrorDetails, inner: Sequence[str], content: Content | None) -> str:
+    """Return the message of an invalid value in the table of a model or an alias."""
+    kind, *path = inner
+    path = [MODEL if kind == "models" else ALIAS, *(part for part in path if part != "[key]")]
+    source = f"--config {content.place(*path)}: " if content else ""
+    key = ".".join([*path[:-1], path[-1].replace("_", "-")] if kind == "models" else path)
+    field = ModelTable.model_fields.get(path[2]) if kind == "models" and len(path) == 3 else None
+    if item["type"] == "extra_forbidden":
+        known = [name.replace("_", "-") for name in ModelTable.model_fields]
+        return f"{source}{key} is not a setting of a model{likely(path[-1], known)}"
+    if item["type"] in ("model_type", "dict_type"):
+        needed = (
+            f"{key} needs a table of settings"
+            if kind == "models"
+            else (f'{key} needs a name, or a table of shares such as {{ "a" = 0.9, "b" = 0.1 }}')
+        )
+        return source + needed
+    shown = isinstance(item["input"], str | int | float) and "prompts" not in path
+    value = f"={shlex.quote(str(item['input']))}" if shown else ""
+    return _joined(source + key + value, _reason(item, choices(field) if field else ()))
+
+
+def _reason(item: ErrorDetails, words: Sequence[str]) -> str:
+    if words:
+        return must_be_one_of(words) + likely(str(item["input"]), words)
+    message = item["msg"].removeprefix("Value error, ")
+    return message.replace("Input should", "must").partition(", unable")[0]
+
+
+def _joined(source: str, reason: str) -> str:
+    return f"{source}{' ' if reason.startswith('must ') else ': '}{reason}"
+
+
+def _literals(annotation: object) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for part in get_args(annotation):
+            yield from _literals(part)

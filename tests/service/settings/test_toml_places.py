@@ -1,0 +1,50 @@
+"""Places of keys in TOML, beside what `tomllib` reads."""
+
+from __future__ import annotations
+
+import tomllib
+
+from service.settings.toml_places import places_of
+
+DOCUMENT = '''# port = 1
+port = 80 # x = 2
+  text = """ a = 1
+[b]
+x = 2 """""
+list = [ 1, # c = 3
+ {k = 1, "q.z" = [1, 2]}, 'x] = ]' ]
+day = 1979-05-27 07:32:00
+[alias]
+prod = { a = 0.5, "b \\" c" = 0.5 }
+"x=y" = 'z'
+[ model . "a/b" ] # [no]
+max-length = 3
+prompts.query = "q: "
+[[list-of]]
+u = \'\'\'x = 1'\'\'\'
+'''
+
+
+def test_each_key_has_its_line_and_column() -> None:
+    assert places_of(DOCUMENT) == {
+        ("port",): (2, 1),
+        ("text",): (3, 3),
+        ("list",): (6, 1),
+        ("list", "k"): (7, 3),
+        ("list", "q.z"): (7, 10),
+        ("day",): (8, 1),
+        ("alias",): (9, 1),
+        ("alias", "prod"): (10, 1),
+        ("alias", "prod", "a"): (10, 10),
+        ("alias", "prod", 'b " c'): (10, 19),
+        ("alias", "x=y"): (11, 1),
+        ("model",): (12, 1),
+        ("model", "a/b"): (12, 1),
+        ("model", "a/b", "max-length"): (13, 1),
+        ("model", "a/b", "prompts"): (14, 1),
+        ("model", "a/b", "prompts", "query"): (14, 1),
+        ("list-of",): (15, 1),
+        ("list-of", "u"): (16, 1),
+    }
+    parsed = tomllib.loads(DOCUMENT)
+    assert parsed.keys() == {key for key, *inner in places_of(DOCUMENT) if not inner}
