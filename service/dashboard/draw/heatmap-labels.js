@@ -13,7 +13,7 @@
 
 import { fixed } from '../core/numbers.js';
 import { fit } from './canvas-and-svg.js';
-import { exponentOf, rampImage } from './colours.js';
+import { exponentOf, rampImage, themeColours } from './colours.js';
 
 /** Pixels between two names. */
 const NAME = 11;
@@ -31,33 +31,33 @@ export function decorate(surface, view, marks) {
 }
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
-function drawBoundaries(surface, { left, top, cell, wide, high, x, y }, { map, colours }) {
+function drawBoundaries(surface, { left, top, cell, tall, wide, high, x, y }, { map, colours }) {
   const border = (/** @type {import('../core/words.js').Unit[]} */ units) =>
     units.findIndex((unit, i) => i > 0 && unit.segment !== units[i - 1].segment);
   const [down, across] = [border(map.rows) - y, border(map.columns) - x];
   if (across > 0 && across < wide)
-    surface.line(left + across * cell, top, left + across * cell, top + high * cell, colours.mark);
+    surface.line(left + across * cell, top, left + across * cell, top + high * tall, colours.mark);
   if (down > 0 && down < high)
-    surface.line(left, top + down * cell, left + wide * cell, top + down * cell, colours.mark);
+    surface.line(left, top + down * tall, left + wide * cell, top + down * tall, colours.mark);
 }
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
-function drawTitles(surface, { left, top, cell, high }, { map, colours }) {
+function drawTitles(surface, { left, top, tall, high }, { map, colours }) {
   const style = { size: 10, colour: colours.soft };
   const [across, down] = map.axes ?? ['looked at →', '← looks'];
   surface.text(across, left, 6, style);
-  surface.text(down, 6, top + high * cell, { ...style, turn: -90 });
+  surface.text(down, 6, top + high * tall, { ...style, turn: -90 });
 }
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
-function drawRowNames(surface, { left, top, cell, high, y }, { map, focus, held, colours }) {
+function drawRowNames(surface, { left, top, tall, high, y }, { map, focus, held, colours }) {
   const strong = [focus.row, ...held];
-  for (const { place, bold } of named(map.rows.length, y, high, cell, strong)) {
-    const size = bold ? 12 : Math.min(12, Math.max(9, cell * 0.8));
+  for (const { place, bold } of named(map.rows.length, y, high, tall, strong)) {
+    const size = bold ? 12 : Math.min(12, Math.max(9, tall * 0.8));
     surface.text(
       fit(map.rows[place].label, left - 10 - TITLE, size),
       left - 6,
-      top + (place + 0.5 - y) * cell,
+      top + (place + 0.5 - y) * tall,
       {
         size,
         bold,
@@ -109,18 +109,32 @@ function named(count, first, span, cell, strong) {
 }
 
 /** Draw the bar of colours. @param {Surface} surface @param {Layout} view @param {Marks} marks */
-function drawColours(surface, { left, top, cell, wide, high }, { map, options, colours }) {
+function drawColours(surface, { left, top, cell, tall, wide, high }, { map, options }) {
   const width = Math.min(BAR.width, Math.max(120, wide * cell));
-  const y = top + high * cell + BAR.gap;
-  const image = rampImage(Boolean(map.signed));
-  surface.picture(image, [0, 0, image.width, 1], left, y, width, BAR.height);
-  surface.frame(left, y, width, BAR.height, colours.faint);
-  const exponent = options.linear ? 1 : exponentOf(map.columns.length);
-  const { full } = options;
+  const { full, linear } = options;
+  const scale = { full, linear, signed: Boolean(map.signed), keys: map.columns.length };
+  drawColourBar(surface, left, top + high * tall + BAR.gap, width, scale);
+}
+
+/**
+ * Draw a bar of colours with the weights that they stand for.
+ *
+ * @param {Surface} surface
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {{full: number, linear: boolean, signed: boolean, keys: number}} scale as of `paint`
+ */
+export function drawColourBar(surface, x, y, width, { full, linear, signed, keys }) {
+  const colours = themeColours();
+  const image = rampImage(signed);
+  surface.picture(image, [0, 0, image.width, 1], x, y, width, BAR.height);
+  surface.frame(x, y, width, BAR.height, colours.faint);
+  const exponent = linear ? 1 : exponentOf(keys);
   for (const place of BAR.ticks) {
-    const from = map.signed ? 2 * place - 1 : place;
+    const from = signed ? 2 * place - 1 : place;
     const weight = full * Math.sign(from) * Math.abs(from) ** (1 / exponent);
-    surface.text(shortened(weight), left + place * width, y + BAR.height + 9, {
+    surface.text(shortened(weight), x + place * width, y + BAR.height + 9, {
       size: 10,
       colour: colours.soft,
       align: place === 0 ? 'left' : place === 1 ? 'right' : 'center',
@@ -137,13 +151,13 @@ const shortened = (weight) =>
       : fixed(weight, Math.abs(weight) < 0.1 ? 3 : 2);
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
-function drawFocus(surface, { left, top, cell, wide, high, x, y }, { focus, colours }) {
+function drawFocus(surface, { left, top, cell, tall, wide, high, x, y }, { focus, colours }) {
   const { row, column } = focus;
-  const [atX, atY] = [left + (column - x) * cell, top + (row - y) * cell];
+  const [atX, atY] = [left + (column - x) * cell, top + (row - y) * tall];
   if (row >= 0 && row + 1 > y && row < y + high)
-    surface.rect(left, Math.max(top, atY), wide * cell, cell, colours.mark, 0.14);
+    surface.rect(left, Math.max(top, atY), wide * cell, tall, colours.mark, 0.14);
   if (column >= 0 && column + 1 > x && column < x + wide)
-    surface.rect(Math.max(left, atX), top, cell, high * cell, colours.mark, 0.14);
+    surface.rect(Math.max(left, atX), top, cell, high * tall, colours.mark, 0.14);
   if (row >= y && column >= x && row >= 0 && column >= 0)
-    surface.frame(atX, atY, Math.max(3, cell), Math.max(3, cell), colours.mark);
+    surface.frame(atX, atY, Math.max(3, cell), Math.max(3, tall), colours.mark);
 }

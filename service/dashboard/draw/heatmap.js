@@ -10,32 +10,59 @@
  * @property {number[]} zoom factor, then the first column and row
  * @property {number[]} pins tokens whose links are held
  * @property {boolean} small
- * @typedef {ReturnType<typeof layoutOf>} Layout pixels of the corner and of a cell; in cells: how many
- *   are seen, and the first
+ * @typedef {ReturnType<typeof layoutOf>} Layout pixels of the corner, and of a cell across and down; in cells:
+ *   how many are seen, and the first
  */
 
 import { placeOf } from '../core/maps.js';
+import { widthOf } from './canvas-and-svg.js';
 import { paint, theme, themeColours } from './colours.js';
 import { decorate } from './heatmap-labels.js';
 
 /** Pixels for the bar of colours under a map. */
 const BAR = 44;
+/** Pixels of a narrow map's shorter side, and of a cell along it. */
+const NARROW = { side: 200, cell: 22 };
+/** Pixels of the names beside a map: bounds, and the share of the width that they may take. */
+const GUTTER = { least: 64, most: 170, share: 0.3, size: 12, around: 24 };
 const FILE_CELL = 12;
 const FILE_SIDE = { least: 420, most: 2600 };
 /** @type {Cell} */
 export const NOTHING = Object.freeze({ row: -1, column: -1 });
 
+/** @type {WeakMap<import('../core/words.js').Unit[], number>} */
+const longest = new WeakMap();
+
+/** Return the pixels that the names of units take. @param {import('../core/words.js').Unit[]} units @param {number} width */
+function gutterOf(units, width) {
+  const known =
+    longest.get(units) ?? units.reduce((most, { label }) => Math.max(most, widthOf(label, GUTTER.size)), 0);
+  longest.set(units, known);
+  const most = Math.max(GUTTER.least, Math.min(GUTTER.most, width * GUTTER.share));
+  return Math.max(GUTTER.least, Math.min(most, known + GUTTER.around));
+}
+
+/**
+ * Return the pixels of a cell along an axis: as along the longer one, but so many that a short axis can be read.
+ *
+ * @param {number} count
+ * @param {number} square
+ */
+const cellAlong = (count, square) => Math.max(square, Math.min(NARROW.cell, NARROW.side / count));
+
 /** @param {NamedMap} map @param {HeatmapOptions} options @param {number} width of everything */
-export function layoutOf({ rows, columns }, { zoom, small }, width) {
-  const left = small ? 64 : 86;
-  const top = small ? 56 : 70;
+export function layoutOf({ rows, columns }, { zoom }, width) {
+  const left = gutterOf(rows, width);
+  const top = gutterOf(columns, width);
   const side = Math.max(60, width - left - 4);
-  const cell = (side / Math.max(rows.length, columns.length)) * zoom[0];
+  const square = side / Math.max(rows.length, columns.length);
+  const cell = Math.min(cellAlong(columns.length, square), side / columns.length) * zoom[0];
+  const tall = Math.min(cellAlong(rows.length, square), side / rows.length) * zoom[0];
   const wide = Math.min(columns.length, side / cell);
-  const high = Math.min(rows.length, side / cell);
+  const high = Math.min(rows.length, side / tall);
   const x = Math.max(0, Math.min(columns.length - wide, zoom[1]));
   const y = Math.max(0, Math.min(rows.length - high, zoom[2]));
-  return { left, top, cell, wide, high, x, y, width, height: top + high * cell + BAR };
+  return { left, top, cell, tall, wide, high, x, y, width, height: top + high * tall + BAR };
 }
 
 /** @type {WeakMap<NamedMap, {key: string, image: HTMLCanvasElement}>} */
@@ -61,10 +88,10 @@ function imageOf(map, { linear, full }) {
  * @param {Cell} pointed
  */
 export function drawHeatmap(surface, map, options, view, pointed) {
-  const { left, top, cell, wide, high, x, y } = view;
+  const { left, top, cell, tall, wide, high, x, y } = view;
   const colours = themeColours();
-  surface.picture(imageOf(map, options), [x, y, wide, high], left, top, wide * cell, high * cell);
-  surface.frame(left, top, wide * cell, high * cell, colours.faint);
+  surface.picture(imageOf(map, options), [x, y, wide, high], left, top, wide * cell, high * tall);
+  surface.frame(left, top, wide * cell, high * tall, colours.faint);
   const held = options.pins.map((token) => placeOf(map.rows, token));
   decorate(surface, view, { map, options, focus: pointed, held, colours });
 }

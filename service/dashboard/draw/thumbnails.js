@@ -9,6 +9,10 @@
 import { THUMBNAIL_SIDE } from '../core/maps.js';
 import { shrink } from '../core/matrix.js';
 import { paint } from './colours.js';
+import { drawColourBar } from './heatmap-labels.js';
+
+/** Pixels for the bar of colours under all thumbnails, and its width. */
+const BAR = { height: 34, width: 240 };
 
 /** @param {HTMLCanvasElement} canvas @param {Small|null} small @param {boolean} linear */
 export function paintSmall(canvas, small, linear) {
@@ -35,10 +39,13 @@ export function reduced({ rows, columns, weights }) {
  */
 export function gallery(pictures, across, linear) {
   const [wide, high] = [THUMBNAIL_SIDE + 12, THUMBNAIL_SIDE + 38];
+  const rows = Math.ceil(pictures.length / across);
+  const keys = pictures.find(({ small }) => small)?.small?.keys ?? 1;
   return {
     width: across * wide,
-    height: Math.ceil(pictures.length / across) * high,
-    draw: (surface, colours) =>
+    height: rows * high + BAR.height,
+    draw: (surface, colours) => {
+      drawColourBar(surface, 0, rows * high + 8, BAR.width, { full: 1, linear, signed: false, keys });
       pictures.forEach(({ name, label, small }, i) => {
         const [x, y] = [(i % across) * wide, Math.floor(i / across) * high];
         const canvas = document.createElement('canvas');
@@ -48,6 +55,7 @@ export function gallery(pictures, across, linear) {
         surface.frame(x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE, colours.faint);
         surface.text(name, x, y + THUMBNAIL_SIDE + 11, { size: 11, bold: true, colour: colours.ink });
         surface.text(label, x, y + THUMBNAIL_SIDE + 25, { size: 10, colour: colours.soft });
-      }),
+      });
+    },
   };
 }

@@ -50,7 +50,8 @@ export class FeatureBars extends HTMLElement {
       const place = placeAt(data, box.width, event.clientX - box.left);
       if (place !== this.#pointed) this.#point(place, false);
     };
-    const leave = () => this.#point(NO_FEATURE, false);
+    const leave = (/** @type {PointerEvent} */ event) =>
+      event.pointerType === 'mouse' && this.#point(NO_FEATURE, false);
     render(
       html`<canvas tabindex="0" role="img" aria-label=${`${data.label}, ${data.order.length} features. Arrow keys move between features.`}
           @pointermove=${move} @pointerdown=${move} @pointerleave=${leave}

@@ -1,6 +1,7 @@
 /**
  * `<heat-map>`: a map on the screen that can be zoomed, dragged and walked through with the keys. Dispatches
- * `point` (a cell, and whether by key), `pick` (a cell) and `zoom`.
+ * `point` (a cell, and how), `pick` (a cell), `unpick` (the pick was the start of a double click) and `zoom`.
+ * A tap points and stays; it picks nothing.
  */
 
 import { html, nothing, render } from '../core/html.js';
@@ -22,6 +23,8 @@ export class HeatMap extends HTMLElement {
   #zoom = [1, 0, 0];
   /** @type {{x: number, y: number, zoom: number[], moved: boolean}|null} */
   #drag = null;
+  #dragged = false;
+  #byTouch = false;
   #observer = new ResizeObserver(() => this.#redraw());
   #redraw = oncePerFrame(() => this.#draw());
 
@@ -54,11 +57,11 @@ export class HeatMap extends HTMLElement {
     render(
       html`<div class="heatmap-frame"><canvas tabindex="0" role="img" aria-label=${label}
         @pointerdown=${on((event) => this.#press(event))} @pointermove=${on((event) => this.#move(event))}
-        @pointerup=${on((event) => this.#release(event))} @pointercancel=${() => {
+        @pointerup=${() => this.#release()} @pointercancel=${() => {
           this.#drag = null;
         }}
-        @pointerleave=${() => this.#drag ?? this.#point(NOTHING, false)} @keydown=${on((event) => this.#key(event))}
-        @dblclick=${on((event) => zooms && this.#zoomAt(2, this.#cellAt(event)))}
+        @pointerleave=${() => this.#byTouch || (this.#drag ?? this.#point(NOTHING))} @keydown=${on((event) => this.#key(event))}
+        @click=${on((event) => this.#click(event))} @dblclick=${on((event) => zooms && this.#doubled(event))}
         @wheel=${{ handleEvent: on((event) => this.#wheel(event)), passive: false }}></canvas></div>
       ${zooms ? this.#buttons() : nothing}`,
       this,
@@ -100,9 +103,9 @@ export class HeatMap extends HTMLElement {
   /** @param {MouseEvent} event @returns {Cell} */
   #cellAt(event) {
     const box = this.#canvas().getBoundingClientRect();
-    const { left, top, cell, wide, high, x, y } = this.#layout(box.width);
+    const { left, top, cell, tall, wide, high, x, y } = this.#layout(box.width);
     const across = (event.clientX - box.left - left) / cell;
-    const down = (event.clientY - box.top - top) / cell;
+    const down = (event.clientY - box.top - top) / tall;
     if (across >= wide || down >= high || (across < 0 && down < 0)) return NOTHING;
     return { row: down < 0 ? -1 : Math.floor(y + down), column: across < 0 ? -1 : Math.floor(x + across) };
   }
@@ -112,13 +115,15 @@ export class HeatMap extends HTMLElement {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  /** @param {Cell} cell @param {boolean} byKey */
-  #point(cell, byKey) {
-    this.#tell('point', { cell, byKey });
+  /** @param {Cell} cell @param {{byKey?: boolean, byTouch?: boolean}} [how] */
+  #point(cell, { byKey = false, byTouch = false } = {}) {
+    this.#tell('point', { cell, byKey, byTouch });
   }
 
   /** @param {PointerEvent} event */
   #press(event) {
+    this.#byTouch = event.pointerType !== 'mouse';
+    this.#dragged = false;
     if (this.#zoom[0] <= 1) return;
     this.#drag = { x: event.clientX, y: event.clientY, zoom: this.#zoom, moved: false };
     this.#canvas().setPointerCapture(event.pointerId);
@@ -127,23 +132,36 @@ export class HeatMap extends HTMLElement {
   /** @param {PointerEvent} event */
   #move(event) {
     if (this.#drag) {
-      const { cell } = this.#layout();
+      const { cell, tall } = this.#layout();
       const [dx, dy] = [event.clientX - this.#drag.x, event.clientY - this.#drag.y];
       if (Math.abs(dx) + Math.abs(dy) > 4) this.#drag.moved = true;
       const [factor, x, y] = this.#drag.zoom;
-      if (this.#drag.moved) this.#place([factor, x - dx / cell, y - dy / cell]);
+      if (this.#drag.moved) this.#place([factor, x - dx / cell, y - dy / tall]);
       return;
     }
+    this.#byTouch = event.pointerType !== 'mouse';
+    if (this.#byTouch) return;
     const cell = this.#cellAt(event);
-    if (cell.row !== this.#pointed.row || cell.column !== this.#pointed.column) this.#point(cell, false);
+    if (cell.row !== this.#pointed.row || cell.column !== this.#pointed.column) this.#point(cell);
   }
 
-  /** @param {PointerEvent} event */
-  #release(event) {
-    const dragged = this.#drag?.moved;
+  #release() {
+    this.#dragged = this.#drag?.moved ?? false;
     this.#drag = null;
-    if (dragged) this.#tell('zoom', this.#zoom);
-    else this.#tell('pick', this.#cellAt(event));
+    if (this.#dragged) this.#tell('zoom', this.#zoom);
+  }
+
+  /** @param {MouseEvent} event */
+  #click(event) {
+    if (this.#dragged) return;
+    if (this.#byTouch) this.#point(this.#cellAt(event), { byTouch: true });
+    else if (event.detail < 2 || !this.#shown().zooms) this.#tell('pick', this.#cellAt(event));
+  }
+
+  /** @param {MouseEvent} event */
+  #doubled(event) {
+    if (!this.#byTouch) this.#tell('unpick', null);
+    this.#zoomAt(2, this.#cellAt(event));
   }
 
   /** @param {WheelEvent} event */
@@ -182,7 +200,7 @@ export class HeatMap extends HTMLElement {
     const near = (/** @type {number} */ place, /** @type {number} */ start, /** @type {number} */ span) =>
       place < start ? place : place + 1 > start + span ? place + 1 - span : start;
     this.#place([this.#zoom[0], near(column, x, wide), near(row, y, high)]);
-    this.#point({ row, column }, true);
+    this.#point({ row, column }, { byKey: true });
   }
 
   /** @param {number} by @param {Cell} [cell] */

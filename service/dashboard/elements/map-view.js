@@ -1,9 +1,9 @@
 /**
  * `<map-view>`: one map as lines, as a heatmap and as a table of its strongest links, with a shared pointer.
- * Dispatches `hold` (a row), `link` (a cell) and `zoom`.
+ * Dispatches `hold` (a row), `link` (a cell), `unpick` (either was the start of a double click) and `zoom`.
  */
 
-import { bdi, html, render, share } from '../core/html.js';
+import { bdi, html, nothing, render, share } from '../core/html.js';
 import { placeOf } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { heatmapScene, NOTHING } from '../draw/heatmap.js';
@@ -26,6 +26,7 @@ export class MapView extends HTMLElement {
   #data = null;
   #pointed = NOTHING;
   #byKey = false;
+  #byTouch = false;
 
   /** @param {MapData} data */
   set data(data) {
@@ -36,9 +37,12 @@ export class MapView extends HTMLElement {
 
   /** @param {MapData} data */
   #render(data) {
-    const point = (/** @type {CustomEvent<{cell: Cell, byKey: boolean}>} */ { detail }) => {
+    const point = (
+      /** @type {CustomEvent<{cell: Cell, byKey: boolean, byTouch?: boolean}>} */ { detail },
+    ) => {
       this.#pointed = detail.cell;
       this.#byKey = detail.byKey;
+      this.#byTouch = detail.byTouch ?? false;
       this.#render(data);
     };
     const pointed = this.#pointed;
@@ -51,11 +55,12 @@ export class MapView extends HTMLElement {
         <div class="mapview-heatmap">
           <heat-map class="heatmap" .data=${zooming(data)} .pointed=${pointed} @point=${point}
             @zoom=${(/** @type {CustomEvent<number[]>} */ event) => this.#tell('zoom', event.detail)}
+            @unpick=${() => this.#tell('unpick', null)}
             @pick=${(/** @type {CustomEvent<Cell>} */ event) => this.#picked(event.detail)}></heat-map>
-          <p class="readout" aria-live=${this.#byKey ? 'polite' : 'off'}>${says(data, pointed)}</p>
+          <p class="readout" aria-live=${this.#byKey ? 'polite' : 'off'}>${says(data, pointed)}${this.#byTouch ? this.#chooser(pointed) : nothing}</p>
         </div>
         <div class="mapview-links"><table class="links"><caption>${caption}</caption>
-          <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col">${data.map.measure === 'norms' ? 'norm' : 'weight'}</th></tr></thead>
+          <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col" class="number">${data.map.measure === 'norms' ? 'norm' : 'weight'}</th></tr></thead>
           <tbody>${links.map((link) => this.#row(data, link))}</tbody>
         </table></div>`,
       this,
@@ -68,6 +73,13 @@ export class MapView extends HTMLElement {
     return html`<tr title="Find the heads that link these" @click=${() => this.#tell('link', cell)}>
       <td>${bdi(map.rows[cell.row].name)}</td><td>${bdi(map.columns[cell.column].name)}</td>
       <td class="number"><span class="meter" .style=${share(weight / options.unit)}></span>${weight.toFixed(4)}</td></tr>`;
+  }
+
+  /** Button that picks the cell that was tapped. @param {Cell} cell */
+  #chooser(cell) {
+    if (cell.row < 0) return nothing;
+    const name = cell.column < 0 ? 'Hold this token' : 'Choose this pair';
+    return html` <button type="button" class="quiet" @click=${() => this.#picked(cell)}>${name}</button>`;
   }
 
   /** @param {Cell} cell */

@@ -2,7 +2,7 @@
 
 import { STATISTICS } from '../core/statistics.js';
 import { arrowKeys } from './arrow-keys.js';
-import { html, share } from '../core/html.js';
+import { html, painted, share } from '../core/html.js';
 
 /**
  * Grid of small buttons, a row a layer, a column a head.
@@ -12,7 +12,7 @@ import { html, share } from '../core/html.js';
  * @property {number} layers
  * @property {number} heads
  * @property {(layer: number, head: number) => {value: number, pressed: boolean, says: string}} cell
- *   `value` 0 … 1 is its shade
+ *   `value` −1 … 1 is its shade, brown below 0
  * @property {(layer: number, head: number, byKey: boolean) => void} pick
  * @property {boolean} [moves] the arrow keys pick as they go
  *
@@ -29,18 +29,31 @@ export function headPad({ label, layers, heads, cell, pick, moves = false }) {
     const more = says ? `, ${says}` : '';
     const entered = pressed ? isPressed : layer + head === 0;
     return html`<button type="button" .tabIndex=${entered ? 0 : -1} data-layer=${layer} data-head=${head}
+      class=${value < 0 ? 'less' : ''}
       aria-pressed=${String(isPressed)} aria-label=${`Layer ${layer} head ${head}${more}`}
-      title=${`${layer}·${head}${says ? `  ${says}` : ''}`} .style=${share(value)}
+      title=${`${layer}·${head}${says ? `  ${says}` : ''}`} .style=${share(Math.abs(value))}
       @click=${() => pick(layer, head, false)}></button>`;
   };
   const name = (/** @type {string|number} */ text) =>
     html`<span class="pad-name" aria-hidden="true">${text}</span>`;
   return html`<div class="pad" role="group" aria-label=${label} .style=${`--heads: ${heads}`}
-    @keydown=${arrowKeys(moves ? moved : undefined)}>
+    @keydown=${arrowKeys(moves ? moved : undefined)} @focusin=${told} @focusout=${told} @pointerover=${told} @pointerleave=${told}>
     <div class="pad-row">${name('')}${range(heads).map(name)}</div>
     ${range(layers).map((layer) => html`<div class="pad-row">${name(layer)}${range(heads).map((head) => button(layer, head))}</div>`)}
+    <p class="pad-told" aria-hidden="true" ${painted(tell, cells)}></p>
   </div>`;
 }
+
+/** Write the value of the head that is pointed at, tapped or focused below its grid. @param {Element} line */
+function tell(line) {
+  line.textContent = line.parentElement?.querySelector('button:is(:hover, :focus)')?.ariaLabel ?? '';
+}
+
+/** @param {Event} event */
+const told = ({ currentTarget }) => {
+  const line = /** @type {Element} */ (currentTarget).querySelector('.pad-told');
+  if (line) tell(line);
+};
 
 /**
  * Grid of all heads of a reading; the chosen head is pressed.

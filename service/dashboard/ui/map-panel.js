@@ -68,6 +68,9 @@ export const mapDataOf = (state, { reading, weights }, name, measure, overlay) =
 /** @param {MapData} data */
 export const mapJson = ({ map }) => plainMap(map);
 
+/** State before the last pick. @type {Partial<State>} */
+let beforePick = {};
+
 /**
  * @param {Store} store
  * @param {MapData} data
@@ -79,20 +82,23 @@ export function mapOf(store, data, name = 'pins') {
     store.state[name].some((token) => placeOf(rows, token) === row);
   const without = (/** @type {number} */ row) =>
     store.state[name].filter((token) => placeOf(rows, token) !== row);
+  const pick = (/** @type {Partial<State>} */ patch) => {
+    const { from, to, pins, held } = store.state;
+    beforePick = { from, to, pins, held };
+    store.go(patch, { replace: true });
+  };
   const hold = (/** @type {CustomEvent<number>} */ { detail: row }) =>
-    store.go(
-      { [name]: isHeld(row) ? without(row) : [...store.state[name], rows[row].tokens[0]] },
-      { replace: true },
-    );
+    pick({ [name]: isHeld(row) ? without(row) : [...store.state[name], rows[row].tokens[0]] });
   const link = (
     /** @type {CustomEvent<import('../elements/map-view.js').Cell>} */ { detail: { row, column } },
   ) => {
     const [from, to] = [rows[row].tokens[0], columns[column].tokens[0]];
     const again = isHeld(row) && (name === 'held' || (from === store.state.from && to === store.state.to));
     const held = again ? without(row) : [...without(row), from];
-    store.go({ [name]: held, ...(name === 'pins' ? { from, to } : {}) }, { replace: true });
+    pick({ [name]: held, ...(name === 'pins' ? { from, to } : {}) });
   };
   const zoom = (/** @type {CustomEvent<number[]>} */ { detail }) =>
     store.go({ zoom: detail.map((value) => Math.round(value * 100) / 100) }, { replace: true });
-  return html`<map-view class="mapview" .data=${data} @hold=${hold} @link=${link} @zoom=${zoom}></map-view>`;
+  return html`<map-view class="mapview" .data=${data} @hold=${hold} @link=${link} @zoom=${zoom}
+    @unpick=${() => store.go(beforePick, { replace: true })}></map-view>`;
 }

@@ -54,6 +54,8 @@ def test_a_cell_is_clicked(visitor, animal):
     row, column = animal.at("tired"), animal.at("street")
     page.mouse.click(*cell_at(page, heatmap, animal.names, row, column))
     expect_ranking(page, animal, row, column)
+    page.mouse.dblclick(*cell_at(page, heatmap, animal.names, row - 3, column + 2))
+    expect(page).to_have_url(re.compile(f"from={row}&to={column}&pins={row}&zoom=2"))
 
 
 def test_a_cell_is_chosen_by_keys(visitor, animal):

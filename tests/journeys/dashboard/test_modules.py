@@ -289,6 +289,28 @@ def test_the_last_readable_value_of_a_field_counts(call):
     assert call("core/state", "read", "#head=3&head=4&head=x")["head"] == 4
 
 
+def test_cells_of_a_narrow_map_can_be_read(call):
+    def layout(rows, columns):
+        units = [[{"label": f"token {i}"} for i in range(count)] for count in (rows, columns)]
+        options = {"zoom": [1, 0, 0], "pins": [], "small": False}
+        names = {"rows": units[0], "columns": units[1]}
+        return call("draw/heatmap", "layoutOf", names, options, 600)
+
+    square, long, high = layout(16, 16), layout(7, 200), layout(200, 7)
+    assert square["cell"] == square["tall"]
+    assert long["tall"] == high["cell"] == 22
+    for side, found in ((long["cell"], long), (high["tall"], high)):
+        assert side * 200 == pytest.approx(600 - found["left"] - 4)
+
+
+def test_titles_of_files_are_broken_into_lines_that_fit(call):
+    title = "layer 3 head 1 · a-model · " + "some words of a text " * 6 + "x" * 90
+    lines = call("draw/scene", "linesOf", title, 300)
+    assert len(lines) > 3
+    assert "".join(lines).replace(" ", "") == title.replace(" ", "")
+    assert all(call("draw/canvas-and-svg", "widthOf", line, 15, True) <= 300 for line in lines)
+
+
 @pytest.mark.parametrize("values", [[3.0], [0.5, 0.5], [1.0, 2.0, 4.0, 8.0, 8.0]])
 def test_histogram(call, values):
     found = call("draw/histogram", "histogramOf", values)

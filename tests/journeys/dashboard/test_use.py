@@ -150,7 +150,7 @@ def test_every_view_as_files(visitor, animal):
         if view in ("ablation", "comparison"):
             np.testing.assert_allclose(found["maps"][0]["weights"], animal.weights[3, 1], atol=1e-6)
         root = ET.fromstring(saved(page, "SVG")[0])
-        pictures = {"heads": 72, "head": 2, "rollout": 2, "ablation": 6, "comparison": 6}[view]
+        pictures = {"heads": 73, "head": 2, "rollout": 2, "ablation": 6, "comparison": 6}[view]
         assert len(list(root.iter(f"{SVG}image"))) == pictures, "with bars of colours"
         image = Image.open(io.BytesIO(saved(page, "PNG")[0]))
         assert image.width > 600

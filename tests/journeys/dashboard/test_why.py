@@ -68,6 +68,25 @@ def marks(page: Page, name: str) -> list[float]:
     return [float(text) for text in texts]
 
 
+def parts_of_colour(colour: str) -> list[float]:
+    """Return the numbers of a CSS colour."""
+    return [float(number) for number in re.findall(r"[\d.]+", colour.removeprefix("color(srgb"))]
+
+
+def negative_is_brown(page: Page) -> bool:
+    """Return whether the colours of signed maps go from brown to teal."""
+    ends = page.evaluate(
+        """async () => {
+          const { rampImage } = await import('/dashboard/draw/colours.js');
+          const image = rampImage(true);
+          const { data } = image.getContext('2d').getImageData(0, 0, image.width, 1);
+          return [data.slice(0, 3), data.slice(-4, -1)].map((one) => [...one]);
+        }"""
+    )
+    (red, _, blue), (other_red, _, other_blue) = ends
+    return bool(red > blue and other_red < other_blue)
+
+
 def texts_of(picture: str) -> set[str]:
     """Return the texts of an SVG."""
     return set(re.findall(r"<text[^>]*>([^<]*)</text>", picture))
@@ -156,6 +175,10 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     assert [row[0] for row in by_head] == [f"Layer {i} · Head {j}" for i, j in strongest]
     told = [float(row[-1]) for row in by_head]
     np.testing.assert_allclose(told, [worth[place] for place in strongest], atol=1e-4)
+    brown = page.get_by_role("group", name="Loss without each head").locator("button.less")
+    colours = brown.evaluate_all("(all) => all.map((one) => getComputedStyle(one).backgroundColor)")
+    assert brown.count() == pytest.approx((worth < 0).sum(), abs=1)
+    assert all(red > blue for red, _, blue, *_ in map(parts_of_colour, colours))
     for name, expected in zip(NAMES, (losses, others), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
     assert strongest_at_full_strength(page)
@@ -165,6 +188,7 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     for name, expected in zip(NAMES, (pairs.sum(axis=1), pairs.sum(axis=0)), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
     assert strongest_at_full_strength(page)
+    assert negative_is_brown(page)
     assert axe.violations(page) == []
 
     found = json.loads(saved(page, "JSON")[0])
