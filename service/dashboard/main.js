@@ -44,8 +44,10 @@ function draw() {
       view === 'heads'
         ? 'Headscope'
         : `${store.view.title}${view === 'head' ? ` ${layer}·${head}` : ''} · Headscope`;
+    const before = document.activeElement;
     render(page(store, live), document.body);
-    const focused = store.focus && document.querySelector(store.focus);
+    const isLost = before !== document.body && !before?.checkVisibility();
+    const focused = document.querySelector(store.focus ?? (isLost ? '#panel' : '#none'));
     store.focus = null;
     if (focused instanceof HTMLElement) focused.focus();
   });
@@ -54,6 +56,7 @@ function draw() {
 document.addEventListener('keydown', ({ key, target }) => {
   if (key !== 'Escape' || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement)
     return;
+  if (document.querySelector(':popover-open')) return;
   if (store.state.pins.length + store.state.held.length) store.go({ pins: [], held: [] }, { replace: true });
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);

@@ -23,6 +23,8 @@ export const VIEWS = /** @type {const} */ ([
   'texts',
   'models',
 ]);
+/** Views with the finder of heads by a link. */
+export const WITH_FINDER = /** @type {readonly string[]} */ (['heads', 'head', 'compared']);
 export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
 /** Names of the statistics of a head. */
 const MEASURED = Object.keys(STATISTICS);
@@ -30,7 +32,8 @@ const MEASURED = Object.keys(STATISTICS);
 /** Ranges of numbers, both ends included. */
 const HEADS = [0, 9999];
 const TOKENS = [0, 999_999];
-const WEIGHTS = [0, 1];
+/** Range of the slider for the weakest link. */
+const WEAKEST = [0, 0.5];
 const ZOOM_FACTORS = [1, 64];
 
 /** @param {string} initial @returns {Field<string>} any text */
@@ -164,7 +167,7 @@ const SCHEMA = {
   /** Whether colours are in proportion to weights, not relative to even attention. */
   linear: flag(false),
   /** Weakest link that is drawn. */
-  min: number(0.02, WEIGHTS),
+  min: number(0.02, WEAKEST),
   /** Quadrant of a pair's map. */
   part: oneOf(['all', 'aa', 'ab', 'ba', 'bb'], 'all'),
   /** Heads switched off. */

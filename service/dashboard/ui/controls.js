@@ -38,7 +38,7 @@ export function colourLegend(keys, linear) {
     paint(canvas, RAMP, RAMP.length, 1, { linear: true });
   return html`<p class="colour-legend"><span>weight</span> <span>0</span>
     <canvas aria-hidden="true" ${painted(draw, theme())}></canvas>
-    <span>1</span> <span class="half">half-way ${half.toPrecision(2)}</span></p>`;
+    <span>1</span> <span class="half">Mid-colour = ${half.toPrecision(2)}</span></p>`;
 }
 
 /** Slider for the weakest link that is drawn. @param {Store} store @param {string} [measure] of the map */
@@ -46,7 +46,7 @@ export function weakestLink(store, measure = 'weights') {
   const { min } = store.state;
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     store.go({ min: Number(target.value) }, { replace: true });
-  return html`<label class="choice"><span>Links from</span>
+  return html`<label class="choice"><span>Hide links below</span>
     <input type="range" min="0" max="0.5" step="0.01" .value=${live(String(min))} @input=${set}>
     <output>${min.toFixed(2)}${measure === 'norms' ? ' of the largest' : ''}</output></label>`;
 }

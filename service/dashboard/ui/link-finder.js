@@ -26,11 +26,17 @@ export function linkFinder(store) {
   const reading = store.reading?.reply;
   const units = reading ? unitsOf(reading, { words: store.state.words, bare: false }) : [];
   const busy = isPending(store.text.answer) || isPending(store.link.answer);
+  const open = store.picking ?? (reading !== undefined && !store.linkUnits(reading).every(Boolean));
+  const toggle = () => {
+    store.picking = !open;
+    store.redraw();
+  };
   return html`<section id="finder" class="card finder" aria-label="Find heads by a link" aria-busy=${String(busy)}>
-    <h2>Which head links</h2>
-    ${reading ? ends(store, reading, units) : nothing}
+    <h2>Which heads connect two words?</h2>
+    <button type="button" class="quiet" aria-expanded=${String(open)} aria-controls="strip" @click=${toggle}>Choose words</button>
+    <div class="ends">${reading ? ends(store, reading, units) : nothing}</div>
     ${ranking(store)}
-    ${reading ? strip(store, reading, units) : nothing}
+    <div id="strip" ?hidden=${!open}>${reading && open ? strip(store, reading, units) : nothing}</div>
   </section>`;
 }
 
@@ -75,7 +81,7 @@ function ranking(store) {
       aria-label=${`Layer ${layer} head ${head}, ${text}: ${first.name} to ${second.name}`}
       @click=${open}><b>${layer}·${head}</b> ${weights[place].toFixed(3)}</button></li>`;
   };
-  return html`<ol class=${shown.old ? 'ranking stale' : 'ranking'} aria-busy=${String(shown.old)}>${largest(weights, BEST).map(chip)}</ol>`;
+  return html`<ol class=${shown.old ? 'ranking scrolls stale' : 'ranking scrolls'} aria-busy=${String(shown.old)}>${largest(weights, BEST).map(chip)}</ol>`;
 }
 
 /**
@@ -92,6 +98,7 @@ function strip(store, reading, units) {
   const entered = Math.max(0, from);
   const click = (/** @type {Unit} */ { tokens: [token] }) => {
     const first = store.state.from === null || store.state.to !== null;
+    store.picking = true;
     store.go(first ? { from: token, to: null } : { to: token });
   };
   const word = (/** @type {Unit} */ unit, /** @type {number} */ place) => {

@@ -42,7 +42,9 @@ export class LivePanel {
   #timer = 0;
   /** @type {AbortController|null} */
   #controller = null;
-  #engine = '';
+  #says = '';
+  /** Name of the page's model, once it is known. */
+  #model = /** @type {string|undefined} */ (undefined);
   #open = false;
 
   /** @param {() => void} onChange told when there is more to show */
@@ -51,15 +53,16 @@ export class LivePanel {
     document.addEventListener('visibilitychange', () => this.#poll());
   }
 
-  /** @param {boolean} open */
-  draw(open) {
+  /** @param {boolean} open @param {string} [model] the page's */
+  draw(open, model) {
+    this.#model = model;
     if (open !== this.#open) this.#toggle(open);
     const last = this.#history.at(-1);
     const tile = (/** @type {typeof TILES[number]} */ { key, name, show }) => html`<div><dt>${name}</dt>
       <dd data-live=${key}>${last ? show(last[key]) : '–'}</dd>
       <canvas aria-hidden="true" ${painted(spark, this.#history, key, theme())}></canvas></div>`;
     return html`<section id="live" class="card live" aria-label="Live" ?hidden=${!open}><h2>Live</h2>
-      <p class="says">${this.#engine}</p><dl class="tiles">${TILES.map(tile)}</dl></section>`;
+      <p class="says">${this.#says}</p><dl class="tiles">${TILES.map(tile)}</dl></section>`;
   }
 
   /** @param {boolean} open */
@@ -83,7 +86,9 @@ export class LivePanel {
       this.#take({ seconds: performance.now() / 1000, samples });
     } catch (error) {
       if (controller.signal.aborted) return;
-      this.#engine = `${error instanceof Error ? error.message : error} Trying again.`;
+      this.#scrapes = [];
+      this.#history = [];
+      this.#says = `${error instanceof Error ? error.message : error} Trying again.`;
     }
     if (controller.signal.aborted) return;
     this.#timer = window.setTimeout(() => this.#poll(), EVERY_MS);
@@ -94,9 +99,10 @@ export class LivePanel {
   #take(now) {
     this.#scrapes = [...this.#scrapes, now].slice(-WINDOW);
     const [before] = this.#scrapes;
-    const engine = select(now.samples, 'headscope_engine_info')[0]?.labels;
-    if (engine)
-      this.#engine = `${engine.model} · ${engine.engine} · ${engine.provider} · ${engine.precision}`;
+    const engines = select(now.samples, 'headscope_engine_info').map(({ labels }) => labels);
+    const own = engines.find(({ model }) => model === this.#model);
+    const others = engines.length > 1 ? ` Numbers are of all ${engines.length} models of the service.` : '';
+    this.#says = own ? `${own.model} · ${own.engine} · ${own.provider} · ${own.precision}.${others}` : others;
     if (before !== now) this.#history = [...this.#history, entryOf(before, now)].slice(-KEPT);
   }
 }

@@ -103,7 +103,7 @@ export function overlayControls(store, reading, asked) {
   return html`<div class="overlay" role="group" aria-label="Overlaid heads">
     <button type="button" class="quiet" aria-pressed=${String(isHeld)} ?disabled=${!isHeld && kept.length >= MOST}
       title="They stay while another head is looked at, each head in a colour of its own"
-      @click=${() => set(isHeld ? without(own) : [...kept.map(written), own])}>Keep these lines</button>
+      @click=${() => set(isHeld ? without(own) : [...kept.map(written), own])}>Pin this head to compare</button>
     ${others.length ? html`<span class="overlaid">${swatch(toneOf(state, asked))}${called(asked)}</span><ul class="ranking">${others.map(chip)}</ul>` : nothing}
   </div>`;
 }

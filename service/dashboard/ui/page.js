@@ -1,27 +1,17 @@
 /** The page as a function of the store. */
 
-import { OtherTextError } from '../api/errors.js';
 import { decoderOf, othersOf } from '../api/service-info.js';
-import { isPending } from '../core/answers.js';
-import { html, live, nothing } from '../core/html.js';
-import { OF_ONE_TEXT, VIEWS } from '../core/state.js';
+import { html, nothing, painted } from '../core/html.js';
+import { VIEWS, WITH_FINDER } from '../core/state.js';
 import { theme } from '../draw/colours.js';
-import { examples } from './examples.js';
+import { composer } from './composer.js';
+import { hint, intro } from './examples.js';
 import { linkFinder } from './link-finder.js';
-import { problem } from './problems.js';
 import { saveButtons } from './save-buttons.js';
-import { textField } from './text-field.js';
 
-const FLAGS = /** @type {const} */ ([
-  ['words', 'Merge word pieces'],
-  ['bare', 'Hide special tokens'],
-  ['cut', 'Cut long texts'],
-]);
 const NAMED = 6;
 /** Address of the page's icon, with its digest. */
 const ICON = /** @type {HTMLLinkElement} */ (document.querySelector('link[rel="icon"]')).href;
-
-/** @typedef {{target: HTMLInputElement}} Changed */
 
 /**
  * @typedef {import('./store.js').Store} Store
@@ -41,15 +31,16 @@ export const page = (store, panel) => html`
     </nav>
   </header>
   <main>
-    ${panel.draw(store.state.live)}
+    ${panel.draw(store.state.live, store.info?.model_id)}
+    ${intro(store)}
     ${composer(store)}
-    ${linkFinder(store)}
-    <div class="tabbar">${tabs(store)}${saveButtons(store)}</div>
-    ${view(store)}
+    ${WITH_FINDER.includes(store.state.view) ? linkFinder(store) : nothing}
+    ${tabs(store)}
+    ${switchedOff(store)}
+    <div class="stage">${view(store)}${saveButtons(store)}</div>
     <p id="status" class="status" role="status" aria-live="polite">${store.status}</p>
   </main>
-  <footer class="foot"><p>Layers and heads are counted from 0, as in the API. The whole state of this page is in its address.</p></footer>
-  ${switchedOff(store)}`;
+  <footer class="foot"><p>Layers and heads are counted from 0, as in the API. The whole state of this page is in its address.</p></footer>`;
 
 /** @param {Event} event */
 function skip(event) {
@@ -80,48 +71,6 @@ function otherTheme(store) {
   store.redraw();
 }
 
-/** Fields, options and errors of the texts. @param {Store} store */
-function composer(store) {
-  const { state, reading } = store;
-  const isPair = state.b !== null;
-  const error = store.problem;
-  const flag = (
-    /** @type {typeof FLAGS[number]} */ [name, label],
-  ) => html`<label class="switch"><input type="checkbox" id=${name}
-    .checked=${live(state[name])} @change=${(/** @type {Changed} */ { target }) => store.go({ [name]: target.checked, zoom: [1, 0, 0] })}> ${label}</label>`;
-  const first = { id: 'text-a', label: isPair ? 'First text of the pair' : 'Text', value: state.a };
-  const busy = isPending(store.text.answer);
-  return html`<section class="composer card" aria-label="Input"><form id="composer" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
-      <div class="texts">${textField(store, { ...first, patch: (a) => ({ a, ...OF_ONE_TEXT }) })}
-        ${isPair ? textField(store, { id: 'text-b', label: 'Second text of the pair', value: state.b ?? '', patch: (b) => ({ b, ...OF_ONE_TEXT }) }) : nothing}</div>
-      ${examples(store)}
-      <div class="options">
-        <label class="switch"><input type="checkbox" id="pair" .checked=${live(isPair)}
-          @change=${(/** @type {Changed} */ { target }) => store.go({ b: target.checked ? '' : null, part: 'all', ...OF_ONE_TEXT })}> Sentence pair</label>
-        ${FLAGS.map(flag)}
-        <span id="facts" class=${reading?.old ? 'facts stale' : 'facts'} aria-busy=${String(busy)}>${reading ? facts(reading.reply) : ''}</span>
-      </div>
-      ${
-        isPair && isForSingleTexts(store)
-          ? html`<p class="says pair-note">This model was made for single texts: it takes a pair as one text of two parts,
-        and what its heads do between the parts was never trained.</p>`
-          : nothing
-      }
-    </form>
-    ${error && !(error instanceof OtherTextError) ? problem(store, error) : nothing}
-  </section>`;
-}
-
-/** @param {import('../api/reading.js').Reading} reading */
-const facts = ({ size, truncated, milliseconds }) =>
-  `${size} tokens${truncated ? ', cut' : ''} · ${milliseconds} ms`;
-
-/** @param {Store} store */
-const isForSingleTexts = ({ service }) => {
-  const kind = service.answered?.reply.model_type ?? {};
-  return !('reranker' in kind) && !('classifier' in kind);
-};
-
 /**
  * Whether the service has what a view needs.
  *
@@ -143,7 +92,7 @@ function tabs(store) {
     const next = there[(there.indexOf(chosen) + step + there.length) % there.length];
     store.go({ view: next }, { focus: `#tab-${next}` });
   };
-  return html`<div role="tablist" aria-label="Views" id="tabs" @keydown=${key}>${there.map(
+  return html`<div role="tablist" aria-label="Views" id="tabs" class="scrolls" ${painted(reveal, chosen)} @keydown=${key}>${there.map(
     (
       name,
     ) => html`<button type="button" id=${`tab-${name}`} role="tab" data-view=${name} aria-controls="panel"
@@ -152,24 +101,34 @@ function tabs(store) {
   )}</div>`;
 }
 
+/** Scroll the tabs so that the chosen one is seen. @param {HTMLElement} list @param {string} chosen */
+const reveal = (list, chosen) =>
+  queueMicrotask(() => {
+    const tab = /** @type {HTMLElement|null} */ (list.querySelector(`#tab-${chosen}`));
+    if (tab) list.scrollLeft = tab.offsetLeft - (list.clientWidth - tab.offsetWidth) / 2;
+  });
+
 /** Panel of the chosen view, dim while it answers an earlier question. @param {Store} store */
 function view(store) {
   const text = store.text.answer;
   const shown = store.view.shows(text);
   const old = `${shown.isOld ? ' old' : ''}${store.reading?.old ? ' old-text' : ''}`;
   return html`<section id="panel" class=${`card panel${old}`} role="tabpanel" tabindex="-1"
-    aria-labelledby=${`tab-${store.state.view}`} aria-busy=${String(store.busy)}>${store.view.draw(store, text)}
+    aria-labelledby=${`tab-${store.state.view}`} aria-busy=${String(store.busy)}>${hint(store)}${store.view.draw(store, text)}
     ${store.busy && shown.isEmpty ? html`<p class="says">Being computed …</p>` : nothing}</section>`;
 }
 
-/** Notice of the heads that are switched off, in a place that moves nothing. @param {Store} store */
+/** Views that say themselves which heads are off, or in which all are on. */
+const OF_ALL_HEADS = ['ablation', 'why'];
+
+/** Notice of the heads that are switched off, above the view. @param {Store} store */
 function switchedOff(store) {
-  const { off } = store.state;
+  const { off, view: name } = store.state;
   const reading = store.reading;
   const known = reading && !reading.old ? reading.reply.shift.toPrecision(3) : '…';
-  const names = off.map((name) => name.replace('.', '·'));
+  const names = off.map((head) => head.replace('.', '·'));
   const listed = names.length > NAMED ? `${names.slice(0, NAMED).join(', ')} …` : names.join(', ');
-  return html`<aside id="ablated" class="notice" aria-label="Heads switched off" ?hidden=${off.length === 0}>
+  return html`<aside id="ablated" class="notice" aria-label="Heads switched off" ?hidden=${off.length === 0 || OF_ALL_HEADS.includes(name)}>
     ${names.length === 1 ? 'One head is' : `${names.length} heads are`} switched off (${listed}); the embedding moved by
-    <b>${known}</b>. <button type="button" class="link" @click=${() => store.go({ off: [] })}>Switch all on</button></aside>`;
+    <b>${known}</b>. <button type="button" class="link" @click=${() => store.go({ off: [] }, { focus: '#panel' })}>Switch all on</button></aside>`;
 }

@@ -14,6 +14,14 @@ export const worded = (detail) =>
     .replace(/ \(`truncate` cuts it\)/g, '')
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
+    .replace(
+      /it would take about [\d.]+ s, and ([\d.]+) s are left of its time/,
+      (_, seconds) => `Too long for the ${Math.round(seconds)} s limit: shorten the text`,
+    )
+    .replace(
+      /characters; at most (\d+) are taken[^:(]*/,
+      (_, most) => `characters. Limit: ${Number(most).toLocaleString('en')} characters`,
+    )
     .replaceAll('`', '')
     .replace(/^./u, (first) => first.toUpperCase())
     .replace(/(?<![.!?])$/, '.');
@@ -24,9 +32,11 @@ export const worded = (detail) =>
  */
 export function problem(store, error) {
   if (error instanceof ApiError && error.status === 401) return keyForm(store, error);
+  const missing = missingHeads(store);
+  if (missing.length) return withoutHeads(store, missing);
   const known = error instanceof ApiError ? error : null;
   const wait = known?.retryAfterSeconds ? ` Try again in ${known.retryAfterSeconds} s.` : '';
-  const passes = known?.passes ? ' This page goes on by itself as soon as it does.' : '';
+  const passes = known?.passes ? ' This page reconnects automatically.' : '';
   const cuts = known?.status === 422 && !store.state.cut && known.message.includes('`truncate` cuts');
   const action = (/** @type {string} */ text, /** @type {() => void} */ act) =>
     html`<button type="button" class="quiet" @click=${act}>${text}</button>`;
@@ -36,6 +46,30 @@ export function problem(store, error) {
     ${cuts ? action('Cut the text', () => store.go({ cut: true })) : nothing}
     ${action('Try again', () => store.retry())}
   </div>`;
+}
+
+/** Return the heads that are switched off and that the model does not have. @param {import('./store.js').Store} store */
+function missingHeads({ info, state }) {
+  if (!info) return [];
+  return state.off.filter((name) => {
+    const [layer, head] = name.split('.').map(Number);
+    return layer >= info.layers || head >= info.heads;
+  });
+}
+
+/**
+ * Error of an address that switches off heads of a larger model.
+ *
+ * @param {import('./store.js').Store} store
+ * @param {string[]} missing
+ */
+function withoutHeads(store, missing) {
+  const { layers, heads } = /** @type {import('../api/service-info.js').ServiceInfo} */ (store.info);
+  const names = missing.map((name) => name.replace('.', '·')).join(', ');
+  const off = store.state.off.filter((name) => !missing.includes(name));
+  return html`<div class="problem" role="alert"><b>The link switches off heads that this model does not have</b>
+    <span>(${names}): it has ${layers} layers and ${heads} heads, counted from 0.</span>
+    <button type="button" class="quiet" @click=${() => store.go({ off })}>Leave them out</button></div>`;
 }
 
 /**

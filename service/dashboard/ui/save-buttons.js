@@ -10,20 +10,40 @@ const MOST_TITLE = 160;
 /** @param {Store} store */
 export function saveButtons(store) {
   const copy = async () => {
-    try {
-      store.address.write();
-      await navigator.clipboard.writeText(location.href);
-      store.announce('Link copied.');
-    } catch {
-      store.announce('The address bar holds the link.');
-    }
+    store.address.write();
+    store.announce(
+      (await copied(location.href)) ? 'Link copied.' : 'Not copied: the address bar has the link.',
+    );
   };
   const button = (
     /** @type {string} */ kind,
   ) => html`<button type="button" class="quiet" id=${`export-${kind.toLowerCase()}`}
     ?disabled=${!store.savable} @click=${() => save(store, kind)}>${kind}</button>`;
   return html`<div class="exports" role="group" aria-label="Export what is seen">
-    <button type="button" class="quiet" id="copy-link" @click=${copy}>Copy link</button>${['PNG', 'SVG', 'JSON'].map(button)}</div>`;
+    <span class="says" aria-hidden="true">${store.announced}</span><button type="button" class="quiet" id="copy-link" @click=${copy}>Copy link</button>${['PNG', 'SVG', 'JSON'].map(button)}</div>`;
+}
+
+/** Copy a text to the clipboard, and return whether it is there. @param {string} text */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copiedWithoutApi(text);
+  }
+}
+
+/** Copy a text where browsers have no `navigator.clipboard`, as on a page over plain HTTP. @param {string} text */
+function copiedWithoutApi(text) {
+  const focused = document.activeElement;
+  const field = document.createElement('textarea');
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand('copy');
+  field.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  return done;
 }
 
 /** @param {Store} store @param {string} kind */

@@ -15,7 +15,7 @@ import { singleHeadShifts } from '../api/single-head-shifts.js';
 import { Address } from '../core/address.js';
 import { errorOf, isPending, Slot, shownOf } from '../core/answers.js';
 import { placeOf } from '../core/maps.js';
-import { FIRST_TEXT, VIEWS } from '../core/state.js';
+import { FIRST_TEXT, VIEWS, WITH_FINDER } from '../core/state.js';
 import { unitsOf } from '../core/words.js';
 
 /** @param {State} state @returns {Source} */
@@ -42,6 +42,10 @@ export class Store {
   drafts = new Map();
   /** Selector of the element that gets the focus with the next change. */
   focus = /** @type {string|null} */ (null);
+  /** Whether the finder shows the words of the text; null until somebody chooses. */
+  picking = /** @type {boolean|null} */ (null);
+  /** Second text of the pair that was switched off last. */
+  #second = '';
   #announced = { text: '', version: /** @type {unknown} */ (null) };
   /** View that was shown last. */
   #entered = /** @type {ViewName|null} */ (null);
@@ -103,6 +107,12 @@ export class Store {
     this.address.go({ ...typed, ...patch }, options);
   }
 
+  /** Return the second text of a pair that is switched on, or null. @param {boolean} isPair */
+  paired(isPair) {
+    this.#second = this.state.b ?? this.#second;
+    return { b: isPair ? this.#second : null };
+  }
+
   /** Draw again: a draft or the theme has changed. */
   redraw() {
     this.onChange();
@@ -114,10 +124,14 @@ export class Store {
     this.onChange();
   }
 
+  /** Announced text that still holds. */
+  get announced() {
+    return this.#announced.version === this.#version ? this.#announced.text : '';
+  }
+
   /** Text that screen readers announce. */
   get status() {
-    if (this.#announced.text && this.#announced.version === this.#version) return this.#announced.text;
-    return this.view.says(this.text.answer);
+    return this.announced || this.view.says(this.text.answer);
   }
 
   /** Value that changes with every answer to the text or the view. */
@@ -220,7 +234,8 @@ export class Store {
     const text = this.text.answer;
     if (text && 'reply' in text) {
       view.ask(this, text.reply, source);
-      this.#rank(text.reply, source);
+      if (WITH_FINDER.includes(state.view)) this.#rank(text.reply, source);
+      else this.link.stop();
     } else {
       view.stop();
       this.link.stop();

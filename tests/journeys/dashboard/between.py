@@ -118,6 +118,14 @@ def enter_text(page: Page, text: str, name: str = "Text") -> None:
     box.press("Enter")
 
 
+def set_option(page: Page, name: str, *, on: bool = True) -> None:
+    """Switch an option of the texts on or off, and close the options."""
+    button = page.get_by_role("button", name=re.compile("^Options"))
+    button.click()
+    page.get_by_label(name).set_checked(on)
+    page.keyboard.press("Escape")
+
+
 def strength(place: Locator) -> float:
     """Return an element's opacity, times the opacity of its ancestors, after animations."""
     return float(place.evaluate(STRENGTH))

@@ -21,6 +21,7 @@ from tests.journeys.dashboard.between import (
     is_marked_old,
     maps,
     seen,
+    set_option,
     told,
     view,
 )
@@ -204,7 +205,7 @@ def test_pieces_of_words_and_a_head_that_is_off(
     found = json.loads(Files(page).save("JSON"))
     close(found["products"], expected.products(1, 5))
     close(found["scores"], expected.scores[1])
-    page.get_by_label("Merge word pieces").uncheck()
+    set_option(page, "Merge word pieces", on=False)
     expect(view(page)).not_to_contain_text("Every piece")
 
 

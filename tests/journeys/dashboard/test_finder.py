@@ -40,6 +40,7 @@ def test_it_is_no_list_of_hundreds(visitor):
 def test_two_words_are_clicked(visitor, animal):
     page = visitor.open(visitor.state(view="head"))
     told(page, "Layer 0 head 0 shown.")
+    finder(page).get_by_role("button", name="Choose words").click()
     for name in ("tired", "street"):
         finder(page).get_by_role("button", name=re.compile(rf"^{name}\b")).click()
     expect_ranking(page, animal, animal.at("tired"), animal.at("street"))

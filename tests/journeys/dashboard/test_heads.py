@@ -32,7 +32,7 @@ def test_weak_links_of_a_held_token_are_left_out(visitor, animal):
     told(page, "Layer 3 head 1 shown.")
     files, row = Files(page), animal.weights[3, 1, it]
     for least in ("0.02", "0.1", "0.5"):
-        page.get_by_role("slider", name="Links from").fill(least)
+        page.get_by_role("slider", name="Hide links below").fill(least)
         drawn = ET.fromstring(files.save("SVG")).iter(PATH)
         assert len(list(drawn)) == (row >= float(least)).sum(), least
 

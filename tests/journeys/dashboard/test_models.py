@@ -25,6 +25,7 @@ from tests.journeys.dashboard.between import (
     is_marked_old,
     maps,
     seen,
+    set_option,
     view,
 )
 from tests.journeys.dashboard.browser import DEFAULT, VIEWER, Visitor, said
@@ -130,8 +131,8 @@ def test_a_head_and_the_most_alike_of_the_other_model(
     weights = json.loads(saved(page, "JSON")[0])["maps"][1]["weights"]
     np.testing.assert_allclose(weights, other[farthest], atol=1e-5)
 
-    page.get_by_label("Merge word pieces").check()
-    page.get_by_label("Hide special tokens").check()
+    set_option(page, "Merge word pieces")
+    set_option(page, "Hide special tokens")
     merged = json.loads(saved(page, "JSON")[0])["maps"]
     for one, expected in zip(merged, (head, by_words(other[farthest], other_words)), strict=False):
         np.testing.assert_allclose(one["weights"], expected[:, :-1], atol=1e-5)

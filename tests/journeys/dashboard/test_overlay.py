@@ -38,7 +38,7 @@ def group(page: Page) -> Locator:
 
 def keep(page: Page) -> Locator:
     """Return the button that keeps the shown head."""
-    return group(page).get_by_role("button", name="Keep these lines")
+    return group(page).get_by_role("button", name="Pin this head to compare")
 
 
 def strokes(root: ET.Element) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
+from tests.journeys.dashboard.between import set_option
 from tests.journeys.dashboard.browser import rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer, label, merged, ranked
 from tests.service.plain import NAMES as STATISTICS
@@ -313,7 +314,7 @@ def test_word_pieces_are_merged(visitor, api):
     page.get_by_label("To token").select_option(label="Unbelievably")
     links = np.array([[merged(m, groups)[8, 1] for m in layer] for layer in answer.weights])
     expect_best(page, links)
-    page.get_by_label("Hide special tokens").check()
+    set_option(page, "Hide special tokens")
     expect(page.locator(".lines canvas")).to_have_attribute("aria-label", re.compile("11 to 11"))
     inner = expected[1:-1, 1:-1]
     assert float(rows_of(page, ".links")[0][2]) == pytest.approx(inner.max(), abs=6e-5)

@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 from model.artifact.manifest import Artifact
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import axe
+from tests.journeys.dashboard.between import set_option
 from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of, said
 from tests.journeys.dashboard.test_use import saved
 
@@ -220,7 +221,7 @@ def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
     expect(page.locator("#status")).to_have_text(re.compile("explained"))
     page.get_by_role("button", name="By final vectors").click()
     tokens = marks(page, NAMES[0])
-    page.get_by_label("Merge word pieces").check()
+    set_option(page, "Merge word pieces")
     words = page.get_by_role("list", name=NAMES[0], exact=True).locator("li")
     expect(words).to_have_count(4)  # two of the text, two special
     assert len(tokens) > 4

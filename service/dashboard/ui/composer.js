@@ -1,0 +1,72 @@
+/** Fields, options and errors of the texts, in one line while the text is short. */
+
+import { OtherTextError } from '../api/errors.js';
+import { isPending } from '../core/answers.js';
+import { html, live, nothing } from '../core/html.js';
+import { OF_ONE_TEXT } from '../core/state.js';
+import { examples } from './examples.js';
+import { popover } from './popover.js';
+import { problem } from './problems.js';
+import { textField } from './text-field.js';
+
+const FLAGS = /** @type {const} */ ([
+  ['words', 'Merge word pieces'],
+  ['bare', 'Hide special tokens'],
+  ['cut', 'Cut long texts'],
+]);
+
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {{target: HTMLInputElement}} Changed
+ */
+
+/** @param {Store} store */
+export function composer(store) {
+  const { state, reading } = store;
+  const isPair = state.b !== null;
+  const error = store.problem;
+  const first = { id: 'text-a', label: isPair ? 'First text of the pair' : 'Text', value: state.a };
+  const pair = (/** @type {Changed} */ { target }) =>
+    store.go({ ...store.paired(target.checked), part: 'all', ...OF_ONE_TEXT });
+  const busy = isPending(store.text.answer);
+  return html`<section class="composer card" aria-label="Input"><form id="composer" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <div class="texts">${textField(store, { ...first, patch: (a) => ({ a, ...OF_ONE_TEXT }) })}
+        ${isPair ? textField(store, { id: 'text-b', label: 'Second text of the pair', value: state.b ?? '', patch: (b) => ({ b, ...OF_ONE_TEXT }) }) : nothing}</div>
+      <div class="options">
+        <label class="switch"><input type="checkbox" id="pair" .checked=${live(isPair)} @change=${pair}> Sentence pair</label>
+        ${options(store)}${examples(store)}
+        <span id="facts" class=${reading?.old ? 'facts stale' : 'facts'} aria-busy=${String(busy)}>${reading ? facts(reading.reply) : nothing}</span>
+      </div>
+    </form>
+    ${
+      isPair && isForSingleTexts(store)
+        ? html`<p class="says pair-note">This model was made for single texts: it takes a pair as one text of two parts,
+        and what its heads do between the parts was never trained.</p>`
+        : nothing
+    }
+    ${error && !(error instanceof OtherTextError) ? problem(store, error) : nothing}
+  </section>`;
+}
+
+/** Options of the texts; the button has the number of those that are on. @param {Store} store */
+function options(store) {
+  const { state } = store;
+  const flag = (
+    /** @type {typeof FLAGS[number]} */ [name, label],
+  ) => html`<label class="switch"><input type="checkbox" id=${name}
+    .checked=${live(state[name])} @change=${(/** @type {Changed} */ { target }) => store.go({ [name]: target.checked, zoom: [1, 0, 0] })}> ${label}</label>`;
+  const on = FLAGS.filter(([name]) => state[name]).length;
+  return popover('Options', html`<div class="list">${FLAGS.map(flag)}</div>`, {
+    more: on ? ` · ${on} on` : '',
+  });
+}
+
+/** @param {import('../api/reading.js').Reading} reading */
+const facts = ({ size, truncated, milliseconds }) =>
+  html`${size} tokens${truncated ? html`<b>, cut</b>` : nothing}<span class="wide"> · ${milliseconds} ms</span>`;
+
+/** @param {Store} store */
+function isForSingleTexts({ service }) {
+  const kind = service.answered?.reply.model_type ?? {};
+  return !('reranker' in kind) && !('classifier' in kind);
+}

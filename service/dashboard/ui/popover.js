@@ -1,0 +1,40 @@
+/** A button, and what it opens over the page; Escape, a click elsewhere, and a choice close it. */
+
+import { html } from '../core/html.js';
+
+/** Distance between a button and what it opens, in pixels. */
+const GAP = 6;
+
+/**
+ * Put a popover below its button, inside the window, before it opens.
+ *
+ * @param {Event} event
+ */
+export function placeBelow(event) {
+  const popover = /** @type {HTMLElement} */ (event.currentTarget);
+  const { left, bottom } = /** @type {Element} */ (popover.previousElementSibling).getBoundingClientRect();
+  const width = Math.min(Number(popover.dataset.width), innerWidth - 2 * GAP);
+  popover.style.width = `${width}px`;
+  popover.style.left = `${Math.max(GAP, Math.min(left, innerWidth - width - GAP))}px`;
+  popover.style.top = `${bottom + GAP}px`;
+}
+
+/**
+ * @param {string} name stands only once on the page
+ * @param {import('../core/html.js').Template} content
+ * @param {{width?: number, more?: string, onOpen?: () => void}} [options] `width` in pixels; `more` follows the name
+ */
+export function popover(name, content, { width = 240, more = '', onOpen = () => {} } = {}) {
+  const id = `open-${name.toLowerCase()}`;
+  const opening = (/** @type {ToggleEvent} */ event) => {
+    if (event.newState !== 'open') return;
+    placeBelow(event);
+    onOpen();
+  };
+  const chosen = (/** @type {MouseEvent} */ { target, currentTarget }) => {
+    if (/** @type {Element} */ (target).closest('button, a'))
+      /** @type {HTMLElement} */ (currentTarget).hidePopover();
+  };
+  return html`<span class="opens"><button type="button" class="quiet" popovertarget=${id}>${name}${more}</button><div popover
+    id=${id} class="floating" data-width=${width} @beforetoggle=${opening} @click=${chosen}>${content}</div></span>`;
+}

@@ -1,0 +1,122 @@
+"""The page around the views: room for the answer, definitions, links, focus, and the live panel."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.journeys.dashboard.between import failing, told, view, wait
+from tests.journeys.dashboard.browser import DEFAULT, Visitor
+
+pytestmark = pytest.mark.e2e
+SMALLEST_TYPE = 12
+SMALL_TYPE = """(least) => [...document.querySelectorAll('body *')]
+  .filter((node) => node.checkVisibility() && [...node.childNodes].some(
+    (child) => child.nodeType === Node.TEXT_NODE && child.data.trim()))
+  .filter((node) => parseFloat(getComputedStyle(node).fontSize) < least)
+  .map((node) => node.outerHTML.slice(0, 80))"""
+FOLDS = {"desktop": (1100, 800, 400), "phone": (390, 844, 650)}
+"""Width and height of a window, and the largest distance of the map from the page's top."""
+
+
+@pytest.mark.parametrize("window", FOLDS)
+def test_the_map_is_above_the_fold(visitor: Visitor, window: str) -> None:
+    width, height, most = FOLDS[window]
+    page = visitor.open(
+        visitor.state(view="head", layer=3, head=1, a="The dog sleeps because it is tired."),
+        viewport={"width": width, "height": height},
+        has_touch=width < 500,
+    )
+    told(page, "Layer 3 head 1 shown.")
+    box = page.locator(".lines canvas").bounding_box()
+    assert box is not None
+    assert box["y"] <= most
+    assert page.evaluate(SMALL_TYPE, SMALLEST_TYPE) == []
+    term = page.get_by_role("button", name="Entropy")
+    says = page.get_by_text("nats; 0 when each token", exact=False)
+    expect(says).to_be_hidden()
+    if width < 500:
+        term.tap()
+    else:
+        term.press("Enter")
+    expect(says).to_be_visible()
+    assert says.bounding_box()["x"] + says.bounding_box()["width"] <= width
+    page.keyboard.press("Escape")
+    expect(says).to_be_hidden()
+
+
+def test_escape_closes_a_definition_and_keeps_what_is_pinned(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(view="head", layer=3, head=1, pins=10))
+    told(page, "Layer 3 head 1 shown.")
+    page.get_by_role("button", name="Entropy").press("Enter")
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(re.compile("pins=10"))
+    page.get_by_role("button", name="Hide sinks").click()
+    expect(page.locator(".lines canvas")).to_have_attribute("aria-label", re.compile("14 to 14"))
+
+
+def test_a_link_is_copied_without_the_clipboards_api(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(view="head", layer=2))
+    told(page, "Layer 2 head 0 shown.")
+    page.evaluate(
+        """() => {
+          Object.defineProperty(navigator, 'clipboard', { value: undefined });
+          document.addEventListener('copy', () => { window.copied = getSelection().toString(); });
+        }"""
+    )
+    copy = page.get_by_role("button", name="Copy link")
+    copy.click()
+    expect(page.get_by_text("Link copied.").first).to_be_visible()
+    assert page.evaluate("() => window.copied") == page.url
+    expect(copy).to_be_focused()
+    page.evaluate("() => { document.execCommand = () => false; }")
+    copy.click()
+    expect(page.get_by_text("Not copied").first).to_be_visible()
+
+
+def test_a_pair_keeps_its_second_text(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(a="Where?", b="Here.", view="head"))
+    pair = page.get_by_label("Sentence pair")
+    for on in (False, True):
+        told(page, "Layer 0 head 0 shown.")
+        pair.set_checked(on)
+    expect(page.get_by_label("Second text of the pair")).to_have_value("Here.")
+
+
+def test_heads_that_the_model_lacks_are_left_out_by_a_click(visitor: Visitor) -> None:
+    visitor.expected = ("status of 422",)
+    page = visitor.open(visitor.state(view="head", layer=1, off="1.8,11.15", min=5))
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("switches off heads that this model does not have (11·15)")
+    alert.get_by_role("button", name="Leave them out").click()
+    told(page, "Layer 1 head 0 shown.")
+    expect(page.get_by_role("complementary")).to_contain_text("(1·8)")
+    expect(page.get_by_text("0.02", exact=True)).to_be_visible()
+
+
+def test_the_focus_stays_in_the_page_after_an_error(visitor: Visitor) -> None:
+    visitor.expected = ("status of 500",)
+    page = visitor.open(visitor.state(view="head"))
+    told(page, "Layer 0 head 0 shown.")
+    with failing(page, status=500):
+        page.get_by_role("tab", name="Rollout").click()
+        page.get_by_role("alert").wait_for()
+    again = page.get_by_role("button", name="Try again")
+    again.focus()
+    again.press("Enter")
+    told(page, "Rollout shown.")
+    expect(view(page)).to_be_focused()
+
+
+def test_the_live_panel_of_a_service_that_is_away(visitor: Visitor) -> None:
+    visitor.expected = ("ERR_CONNECTION_REFUSED",)
+    page = visitor.open(visitor.state(live=1))
+    live = page.get_by_role("region", name="Live")
+    expect(live).to_contain_text(f"{DEFAULT} · onnx")
+    requests = page.locator("[data-live=requests]")
+    wait(page, lambda: requests.inner_text() != "–")
+    with failing(page, "**/metrics"):
+        expect(live).to_contain_text("The service does not answer")
+        expect(requests).to_have_text("–")
