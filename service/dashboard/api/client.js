@@ -7,7 +7,7 @@ const LISTS = ['layers', 'heads', 'tokens', 'offsets', 'target_tokens', 'target_
 const SAFETENSORS = 'application/vnd.safetensors';
 const KEY = 'headscope-key';
 /** Name of the page's model, from the page's address; null for the first model. */
-const MODEL = new URLSearchParams(location.search).get('model');
+export const MODEL = new URLSearchParams(location.search).get('model');
 
 /**
  * @typedef {Object} Lists
@@ -32,6 +32,12 @@ const MODEL = new URLSearchParams(location.search).get('model');
  * @property {{source: AlignedWord[], target: AlignedWord[]}} words
  * @property {{source: number, target: number, score: number}[]} alignments of words, by their numbers
  * @property {string} pharaoh the same as `i-j`
+ */
+/**
+ * @typedef {Object} ModelState
+ * @property {string} name
+ * @property {{version: string, state: string, reason: string|null}[]} versions
+ * @property {{model: string, share: number}[]} targets of an alias
  */
 
 /** Add the page's model to a body that does not name another. @param {Object} body */
@@ -177,6 +183,25 @@ export async function info(signal) {
     ...known,
     models: models.map((/** @type {import('./service-info.js').ServiceInfo} */ { model_id }) => model_id),
   };
+}
+
+/** Return the names of the models that a request can choose, aliases among them. @param {AbortSignal} signal @returns {Promise<string[]>} */
+export async function modelNames(signal) {
+  const { data } = await (await request('v1/models', { signal })).json();
+  return data.map((/** @type {{id: string}} */ { id }) => id);
+}
+
+/**
+ * Return the state of each version of a model, or the targets of an alias.
+ *
+ * @param {string} name
+ * @param {AbortSignal} signal
+ * @returns {Promise<ModelState>}
+ */
+export async function modelState(name, signal) {
+  const path = name.split('/').map(encodeURIComponent).join('/');
+  const { versions, targets } = await (await request(`models/${path}`, { signal })).json();
+  return { name, versions, targets: targets ?? [] };
 }
 
 /** @param {AbortSignal} signal */

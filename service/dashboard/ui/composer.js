@@ -56,9 +56,11 @@ function options(store) {
   ) => html`<label class="switch"><input type="checkbox" id=${name}
     .checked=${live(state[name])} @change=${(/** @type {Changed} */ { target }) => store.go({ [name]: target.checked, zoom: [1, 0, 0] })}> ${label}</label>`;
   const on = FLAGS.filter(([name]) => state[name]).length;
-  return popover('Options', html`<div class="list">${FLAGS.map(flag)}</div>`, {
-    more: on ? ` · ${on} on` : '',
-  });
+  return popover(
+    'Options',
+    on ? `Options · ${on} on` : 'Options',
+    html`<div class="list">${FLAGS.map(flag)}</div>`,
+  );
 }
 
 /** @param {import('../api/reading.js').Reading} reading */

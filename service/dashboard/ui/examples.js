@@ -93,6 +93,7 @@ const open = (store, { opens, more }) =>
 export const examples = (store) =>
   popover(
     'Examples',
+    'Examples',
     html`<div class="list" role="group" aria-label="Examples">${EXAMPLES.map(
       (example) =>
         html`<button type="button" class="quiet" @click=${() => open(store, example)}>${example.name}</button>`,

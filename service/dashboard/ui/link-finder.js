@@ -81,8 +81,11 @@ function ranking(store) {
       aria-label=${`Layer ${layer} head ${head}, ${text}: ${first.name} to ${second.name}`}
       @click=${open}><b>${layer}·${head}</b> ${weights[place].toFixed(3)}</button></li>`;
   };
-  return html`<ol class=${shown.old ? 'ranking scrolls stale' : 'ranking scrolls'} aria-busy=${String(shown.old)}>${largest(weights, BEST).map(chip)}</ol>`;
+  return html`<ol class=${shown.old ? 'ranking scrolls stale' : 'ranking scrolls'} aria-busy=${String(shown.old)} @focusin=${reveal}>${largest(weights, BEST).map(chip)}</ol>`;
 }
+
+/** Scroll a chip that gets the focus into the row. @param {{target: HTMLElement}} event */
+const reveal = ({ target }) => target.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 
 /**
  * Tokens or words of the text; a click on two of them asks for the heads that link them.

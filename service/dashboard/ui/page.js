@@ -1,5 +1,6 @@
 /** The page as a function of the store. */
 
+import { key } from '../api/client.js';
 import { decoderOf, othersOf } from '../api/service-info.js';
 import { html, nothing, painted } from '../core/html.js';
 import { VIEWS, WITH_FINDER } from '../core/state.js';
@@ -7,6 +8,8 @@ import { theme } from '../draw/colours.js';
 import { composer } from './composer.js';
 import { hint, intro } from './examples.js';
 import { linkFinder } from './link-finder.js';
+import { modelSwitch } from './model-switch.js';
+import { popover } from './popover.js';
 import { saveButtons } from './save-buttons.js';
 
 const NAMED = 6;
@@ -22,11 +25,11 @@ export const page = (store, panel) => html`
   <a class="skip" href="#panel" id="skip" @click=${skip}>Skip to the view</a>
   <header class="bar">
     <h1 class="brand"><img src=${ICON} alt="" width="28" height="28">Headscope</h1>
-    <p id="model" class="model">${described(store)}</p>
+    <div id="model" class="model">${modelSwitch(store)}</div>
     <nav class="tools" aria-label="Page">
       <button type="button" id="live-toggle" class="quiet" aria-expanded=${String(store.state.live)} aria-controls="live"
         @click=${() => store.go({ live: !store.state.live })}>Live</button>
-      <a class="quiet" href="docs">API</a>
+      ${apiLink()}
       <button type="button" id="theme-toggle" class="quiet" @click=${() => otherTheme(store)}>${theme() === 'dark' ? 'Light' : 'Dark'}</button>
     </nav>
   </header>
@@ -42,22 +45,23 @@ export const page = (store, panel) => html`
   </main>
   <footer class="foot"><p>Layers and heads are counted from 0, as in the API. The whole state of this page is in its address.</p></footer>`;
 
+/** Link to the pages of the API, which a browser opens with a key that it asks for itself. */
+function apiLink() {
+  const link = (/** @type {string} */ text) => html`<a class="quiet" href="docs">${text}</a>`;
+  if (key.get() === null) return link('API');
+  return popover(
+    'API',
+    'API',
+    html`<p>The browser asks for a name and a password: enter the API key as the password.</p>
+    ${link('Open the API’s pages')}`,
+  );
+}
+
 /** @param {Event} event */
 function skip(event) {
   event.preventDefault();
   document.getElementById('panel')?.focus();
 }
-
-/** @param {Store} store */
-function described({ service }) {
-  const known = service.answered?.reply;
-  if (!known) return '';
-  const { model_id: model, layers, heads, engine, provider, precision } = known;
-  return `${model} · ${counted(layers, 'layer')} × ${counted(heads, 'head')} · ${engine}, ${provider}, ${precision}`;
-}
-
-/** @param {number} count @param {string} noun */
-const counted = (count, noun) => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 /** @param {Store} store */
 function otherTheme(store) {

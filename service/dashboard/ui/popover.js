@@ -20,11 +20,12 @@ export function placeBelow(event) {
 }
 
 /**
- * @param {string} name stands only once on the page
+ * @param {string} name of what opens, once on the page
+ * @param {import('../core/html.js').Template} label of the button
  * @param {import('../core/html.js').Template} content
- * @param {{width?: number, more?: string, onOpen?: () => void}} [options] `width` in pixels; `more` follows the name
+ * @param {{width?: number, onOpen?: () => void}} [options] `width` in pixels
  */
-export function popover(name, content, { width = 240, more = '', onOpen = () => {} } = {}) {
+export function popover(name, label, content, { width = 240, onOpen = () => {} } = {}) {
   const id = `open-${name.toLowerCase()}`;
   const opening = (/** @type {ToggleEvent} */ event) => {
     if (event.newState !== 'open') return;
@@ -35,6 +36,6 @@ export function popover(name, content, { width = 240, more = '', onOpen = () => 
     if (/** @type {Element} */ (target).closest('button, a'))
       /** @type {HTMLElement} */ (currentTarget).hidePopover();
   };
-  return html`<span class="opens"><button type="button" class="quiet" popovertarget=${id}>${name}${more}</button><div popover
+  return html`<span class="opens"><button type="button" class="quiet" popovertarget=${id}>${label}</button><div popover
     id=${id} class="floating" data-width=${width} @beforetoggle=${opening} @click=${chosen}>${content}</div></span>`;
 }

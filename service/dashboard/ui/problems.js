@@ -2,7 +2,11 @@
 
 import { key } from '../api/client.js';
 import { ApiError, OtherTextError } from '../api/errors.js';
+import { errorOf } from '../core/answers.js';
 import { html, nothing } from '../core/html.js';
+
+/** Title of the error of a model that the next request loads, where models are loaded on demand. */
+const NOT_LOADED = 'Model not loaded';
 
 /**
  * Put the service's detail of an error, which is meant for programs, into words for people.
@@ -32,6 +36,10 @@ export const worded = (detail) =>
  */
 export function problem(store, error) {
   if (error instanceof ApiError && error.status === 401) return keyForm(store, error);
+  if (isForLoading(error) && !errorOf(store.text.answer)) {
+    return html`<p class="says" role="status">${error.message}. It is being loaded, which takes seconds to a minute: this page
+      waits for it, and goes on as soon as it answers.</p>`;
+  }
   const missing = missingHeads(store);
   if (missing.length) return withoutHeads(store, missing);
   const known = error instanceof ApiError ? error : null;
@@ -42,11 +50,14 @@ export function problem(store, error) {
     html`<button type="button" class="quiet" @click=${act}>${text}</button>`;
   return html`<div class="problem" role="alert">
     <b>${known ? known.title : 'This page failed'}</b>
-    <span>${known ? worded(known.message) : error.message}${wait}${passes}</span>
+    <span>${known ? (isForLoading(error) ? `${known.message}.` : worded(known.message)) : error.message}${wait}${passes}</span>
     ${cuts ? action('Cut the text', () => store.go({ cut: true })) : nothing}
     ${action('Try again', () => store.retry())}
   </div>`;
 }
+
+/** Return whether an error ends when a model has been loaded for a request. @param {Error} error */
+const isForLoading = (error) => error instanceof ApiError && error.title === NOT_LOADED;
 
 /** Return the heads that are switched off and that the model does not have. @param {import('./store.js').Store} store */
 function missingHeads({ info, state }) {

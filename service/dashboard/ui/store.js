@@ -8,7 +8,7 @@
  * @typedef {import('./view-slot.js').AnyViewSlot} AnyViewSlot
  */
 
-import { info } from '../api/client.js';
+import { info, modelNames } from '../api/client.js';
 import { open } from '../api/reading.js';
 import { Recovery } from '../api/recovery.js';
 import { singleHeadShifts } from '../api/single-head-shifts.js';
@@ -28,8 +28,16 @@ export class Store {
   #changed = () => this.onChange();
   /** @type {Slot<{}, import('../api/service-info.js').ServiceInfo>} */
   service = new Slot(() => this.#update());
+  /** Names of the models that a request can choose. @type {Slot<{}, string[]>} */
+  modelNames = new Slot(this.#changed);
+  /** States of these models when their list was opened. @type {Slot<{at: number}, import('../api/client.js').ModelState[]>} */
+  modelStates = new Slot(this.#changed);
   /** @type {Slot<Source, Reading>} */
-  text = new Slot(() => this.#update());
+  text = new Slot(() => {
+    // a model that was loaded for the text can be described now
+    if (this.text.answer && 'reply' in this.text.answer) this.service.retry();
+    this.#update();
+  });
   /** Heads by the weight from one token, or word, to another. */
   link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
     new Slot(this.#changed)
@@ -216,7 +224,7 @@ export class Store {
 
   /** Slots beside those of the views. */
   #slots() {
-    return [this.service, this.text, this.link, this.headShifts];
+    return [this.service, this.modelNames, this.text, this.link, this.headShifts];
   }
 
   #views() {
@@ -232,6 +240,7 @@ export class Store {
       this.headShifts.clear();
     this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
+    if (this.info || errorOf(text)) this.modelNames.ask({}, modelNames);
     if (text && 'reply' in text) {
       view.ask(this, text.reply, source);
       if (WITH_FINDER.includes(state.view)) this.#rank(text.reply, source);
