@@ -71,6 +71,7 @@ export class LinesMap extends HTMLElement {
     const scroller = this.#data && this.#scroller();
     if (!this.#data || !scroller?.clientWidth) return;
     const frame = { width: scroller.clientWidth, height: scroller.clientHeight, top: scroller.scrollTop };
+    this.#canvas().style.cursor = this.#pointed.row >= 0 ? 'pointer' : 'default';
     const surface = new CanvasSurface(sharpContext(this.#canvas(), frame.width, frame.height));
     drawLines(surface, this.#data.map, this.#data.options, frame, this.#pointed);
   }

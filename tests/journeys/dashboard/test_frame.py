@@ -47,14 +47,21 @@ def test_the_map_is_above_the_fold(visitor: Visitor, window: str) -> None:
     expect(says).to_be_hidden()
 
 
-def test_escape_closes_a_definition_and_keeps_what_is_pinned(visitor: Visitor) -> None:
+def test_escape_closes_a_definition_alone_and_only_what_can_be_held_is_pointed_at(
+    visitor: Visitor,
+) -> None:
     page = visitor.open(visitor.state(view="head", layer=3, head=1, pins=10))
     told(page, "Layer 3 head 1 shown.")
     page.get_by_role("button", name="Entropy").press("Enter")
     page.keyboard.press("Escape")
     expect(page).to_have_url(re.compile("pins=10"))
+    lines = page.locator(".lines canvas")
+    box = lines.bounding_box()
+    for share, cursor in ((0.2, "pointer"), (0.8, "default")):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + 60)
+        expect(lines).to_have_css("cursor", cursor)
     page.get_by_role("button", name="Hide sinks").click()
-    expect(page.locator(".lines canvas")).to_have_attribute("aria-label", re.compile("14 to 14"))
+    expect(lines).to_have_attribute("aria-label", re.compile("14 to 14"))
 
 
 def test_a_link_is_copied_without_the_clipboards_api(visitor: Visitor) -> None:
@@ -87,7 +94,7 @@ def test_a_pair_keeps_its_second_text(visitor: Visitor) -> None:
 
 def test_heads_that_the_model_lacks_are_left_out_by_a_click(visitor: Visitor) -> None:
     visitor.expected = ("status of 422",)
-    page = visitor.open(visitor.state(view="head", layer=1, off="1.8,11.15", min=5))
+    page = visitor.open(visitor.state(view="head", layer=1, off="1.8,11.15", min=0.9))
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("switches off heads that this model does not have (11·15)")
     alert.get_by_role("button", name="Leave them out").click()
