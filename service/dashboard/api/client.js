@@ -130,6 +130,17 @@ export async function explain(body, signal) {
 }
 
 /**
+ * Call `POST /predict` with one text or pair.
+ *
+ * @param {string[]} texts
+ * @param {boolean} truncate
+ * @param {AbortSignal} signal
+ * @returns {Promise<{label: string, score: number}[]>} labels, the largest score first
+ */
+export const predict = async (texts, truncate, signal) =>
+  (await json('predict', { inputs: [texts], truncate }, signal))[0];
+
+/**
  * Call `POST /align` with one pair.
  *
  * @param {Object} body

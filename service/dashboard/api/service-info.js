@@ -15,6 +15,17 @@
  */
 
 /**
+ * Return whether the model scores pairs (`reranker`), or labels texts (`classifier`).
+ *
+ * @param {ServiceInfo|undefined} info
+ * @returns {'reranker'|'classifier'|null}
+ */
+export const taskOf = (info) => {
+  const kind = info?.model_type ?? {};
+  return 'reranker' in kind ? 'reranker' : 'classifier' in kind ? 'classifier' : null;
+};
+
+/**
  * The layers and heads of the model's decoder.
  *
  * @param {ServiceInfo|undefined} info

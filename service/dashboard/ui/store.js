@@ -8,8 +8,9 @@
  * @typedef {import('./view-slot.js').AnyViewSlot} AnyViewSlot
  */
 
-import { info, modelNames } from '../api/client.js';
+import { info, modelNames, predict } from '../api/client.js';
 import { open } from '../api/reading.js';
+import { taskOf } from '../api/service-info.js';
 import { Recovery } from '../api/recovery.js';
 import { singleHeadShifts } from '../api/single-head-shifts.js';
 import { Address } from '../core/address.js';
@@ -38,6 +39,10 @@ export class Store {
     if (this.text.answer && 'reply' in this.text.answer) this.service.retry();
     this.#update();
   });
+  /** Labels of the text by a classifier, or the score of a pair by a cross-encoder. */
+  score = /** @type {Slot<{texts: string[], cut: boolean}, {label: string, score: number}[]>} */ (
+    new Slot(this.#changed)
+  );
   /** Heads by the weight from one token, or word, to another. */
   link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
     new Slot(this.#changed)
@@ -178,10 +183,10 @@ export class Store {
 
   /** First error of the page; an error of the text comes first. @returns {Error|null} */
   get problem() {
-    const [link, headShifts, service] = [this.link, this.headShifts, this.service].map(({ answer }) =>
+    const others = [this.link, this.headShifts, this.service, this.score].map(({ answer }) =>
       errorOf(answer),
     );
-    return errorOf(this.text.answer) ?? this.view.error ?? link ?? headShifts ?? service;
+    return errorOf(this.text.answer) ?? this.view.error ?? others.find(Boolean) ?? null;
   }
 
   /** Ask again what failed; with `anew` also what is pending. @param {{anew?: boolean}} [options] */
@@ -224,7 +229,7 @@ export class Store {
 
   /** Slots beside those of the views. */
   #slots() {
-    return [this.service, this.modelNames, this.text, this.link, this.headShifts];
+    return [this.service, this.modelNames, this.text, this.link, this.headShifts, this.score];
   }
 
   #views() {
@@ -242,6 +247,7 @@ export class Store {
     const text = this.text.answer;
     if (this.info || errorOf(text)) this.modelNames.ask({}, modelNames);
     if (text && 'reply' in text) {
+      this.#scoreText(source);
       view.ask(this, text.reply, source);
       if (WITH_FINDER.includes(state.view)) this.#rank(text.reply, source);
       else this.link.stop();
@@ -257,6 +263,14 @@ export class Store {
     if (this.#entered) this.views[this.#entered].stop();
     this.#entered = this.state.view;
     this.view.enter(source);
+  }
+
+  /** Ask for the score of a pair by a cross-encoder, or the labels by a classifier. @param {Source} source */
+  #scoreText({ texts, cut }) {
+    const task = taskOf(this.info);
+    if (task === 'classifier' || (task === 'reranker' && texts.length === 2))
+      this.score.ask({ texts, cut }, (signal) => predict(texts, cut, signal));
+    else this.score.clear();
   }
 
   /** Ask for the heads by the chosen link. @param {Reading} reading @param {Source} source */
