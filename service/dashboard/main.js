@@ -13,6 +13,7 @@ import { textsView } from './views/many-texts.js';
 import { headView } from './views/one-head.js';
 import { comparedView } from './views/query-and-key.js';
 import { rolloutView } from './views/rollout.js';
+import { searchView } from './views/search.js';
 import { modelsView } from './views/two-models.js';
 import { whyView } from './views/why-alike.js';
 
@@ -29,6 +30,7 @@ const views = {
   why: slotOf(whyView),
   texts: slotOf(textsView),
   models: slotOf(modelsView),
+  search: searchView,
 };
 const store = new Store(views, draw);
 const live = new LivePanel(draw);

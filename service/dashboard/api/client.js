@@ -172,6 +172,37 @@ export async function headScores(body, signal) {
 export const encode = async (body, signal) =>
   (await json('encode', body, signal)).results.map((/** @type {{pooled: number[]}} */ { pooled }) => pooled);
 
+/**
+ * Call `POST /rank`.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<any>}
+ */
+export const rank = (body, signal) => json('rank', body, signal);
+
+/**
+ * Call `POST /tokenize`.
+ *
+ * @param {Object} body
+ * @param {AbortSignal} signal
+ * @returns {Promise<{id: number, text: string}[][]>} tokens of each text
+ */
+export const tokenize = (body, signal) => json('tokenize', body, signal);
+
+/**
+ * Call `GET /vocabulary`.
+ *
+ * @param {number[]} indices
+ * @param {AbortSignal} signal
+ * @returns {Promise<string[]>} token of each index
+ */
+export async function vocabulary(indices, signal) {
+  const query = new URLSearchParams(indices.map((index) => ['index', String(index)]));
+  if (MODEL !== null) query.set('model', MODEL);
+  return (await request(`vocabulary?${query}`, { signal })).json();
+}
+
 /** @param {string} path @param {Object} body @param {AbortSignal} signal */
 async function json(path, body, signal) {
   const response = await request(path, {

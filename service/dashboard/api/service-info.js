@@ -8,6 +8,7 @@
  * @property {number} layers
  * @property {number} heads
  * @property {string} engine
+ * @property {string[]} prompts their names
  * @property {string} provider
  * @property {string} precision
  * @property {number|null} decoder_layers

@@ -3,6 +3,7 @@
  * range of values that an address may have.
  */
 
+import { FIRST_QUERY, FIRST_RESULTS } from './example-results.js';
 import { STATISTICS } from './statistics.js';
 
 /**
@@ -22,6 +23,7 @@ export const VIEWS = /** @type {const} */ ([
   'why',
   'texts',
   'models',
+  'search',
 ]);
 /** Views with the finder of heads by a link. */
 export const WITH_FINDER = /** @type {readonly string[]} */ (['heads', 'head', 'compared']);
@@ -34,6 +36,7 @@ const HEADS = [0, 9999];
 const TOKENS = [0, 999_999];
 /** Range of the slider for the weakest link. */
 const WEAKEST = [0, 0.5];
+const RESULTS = [0, 49];
 const ZOOM_FACTORS = [1, 64];
 
 /** @param {string} initial @returns {Field<string>} any text */
@@ -113,6 +116,10 @@ const zoom = {
   },
 };
 
+/** Spans of words left out of the query (`q`) or of a result: `q:4-7`, `3:0-7,9-12`. @param {string} written */
+const leftOut = (written) =>
+  /^(q|[0-4]?\d):\d{1,6}-\d{1,6}(,\d{1,6}-\d{1,6})*$/.test(written) ? written : undefined;
+
 /** Fields in the order in which an address has them. */
 const SCHEMA = {
   /** The text. */
@@ -152,6 +159,26 @@ const SCHEMA = {
   other: text(''),
   /** Head of that model; `alike` for the most similar one. */
   against: wordOrHead('alike'),
+  /** Query of *Search*. */
+  q: text(FIRST_QUERY),
+  /** Results to rank: one a line, CSV or JSONL. */
+  results: text(FIRST_RESULTS),
+  /** Name of results that are too long for the address. */
+  stored: {
+    initial: '',
+    read: (/** @type {string} */ written) => (/^[0-9a-f]{16}$/.test(written) ? written : undefined),
+  },
+  /** Prompts of the query and of the results; the model's own when null. */
+  qprompt: optionalText,
+  dprompt: optionalText,
+  /** Results to compare. */
+  picks: list((written) => integerIn(written, RESULTS)),
+  /** Words left out, as `goneOf` writes them. */
+  gone: { initial: '', read: leftOut },
+  /** Model whose ranks are shown beside the page's model. */
+  versus: text(''),
+  /** Number of results whose tokens are left out one by one. */
+  explained: integer(10, [1, 50]),
   /** Heads whose lines are drawn beside those of the chosen head. */
   overlaid: list(headName),
   /** Whether features are sorted by their products instead of by number. */

@@ -50,6 +50,18 @@ const EXAMPLES = [
     see: 'The shares show which words of the answer match the question, and that other forms of a word match too.',
   },
   {
+    name: 'Search',
+    opens: {
+      view: 'search',
+      a: FIRST_TEXT,
+      c: INITIAL.c,
+      q: INITIAL.q,
+      results: INITIAL.results,
+      stored: '',
+    },
+    see: 'The best two results are compared word by word. Choose a shaded word to leave it out: its result’s new score and rank appear.',
+  },
+  {
     name: 'Ambiguous word',
     opens: {
       view: 'comparison',

@@ -1,7 +1,7 @@
 /** The page as a function of the store. */
 
 import { key } from '../api/client.js';
-import { decoderOf, othersOf } from '../api/service-info.js';
+import { decoderOf, othersOf, taskOf } from '../api/service-info.js';
 import { html, nothing, painted } from '../core/html.js';
 import { VIEWS, WITH_FINDER } from '../core/state.js';
 import { theme } from '../draw/colours.js';
@@ -36,7 +36,7 @@ export const page = (store, panel) => html`
   <main>
     ${panel.draw(store.state.live, store.info?.model_id)}
     ${intro(store)}
-    ${composer(store)}
+    ${store.view.isAlone ? nothing : composer(store)}
     ${WITH_FINDER.includes(store.state.view) ? linkFinder(store) : nothing}
     ${tabs(store)}
     ${switchedOff(store)}
@@ -83,6 +83,7 @@ function otherTheme(store) {
 const NEEDED = {
   target: (store) => Boolean(decoderOf(store.info)),
   models: (store) => othersOf(store.info).length > 0,
+  search: (store) => taskOf(store.info) !== 'classifier',
 };
 
 /** Tabs, one a view. @param {Store} store */
@@ -123,7 +124,7 @@ function view(store) {
 }
 
 /** Views that say themselves which heads are off, or in which all are on. */
-const OF_ALL_HEADS = ['ablation', 'why'];
+const OF_ALL_HEADS = ['ablation', 'why', 'search'];
 
 /** Notice of the heads that are switched off, above the view. @param {Store} store */
 function switchedOff(store) {

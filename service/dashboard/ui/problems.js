@@ -16,6 +16,7 @@ const NOT_LOADED = 'Model not loaded';
 export const worded = (detail) =>
   detail
     .replace(/ \(`truncate` cuts it\)/g, '')
+    .replace(/\bdocuments\[(\d+)\]/g, (_, number) => `no. ${Number(number) + 1} of the results`)
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
     .replace(

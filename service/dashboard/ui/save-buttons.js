@@ -67,7 +67,7 @@ async function save(store, kind) {
 const toJson = (content) => new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: 'application/json' });
 
 /** Let the browser save a file. @param {Blob} blob @param {string} name */
-function download(blob, name) {
+export function download(blob, name) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);
   link.download = name;

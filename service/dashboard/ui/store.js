@@ -153,7 +153,7 @@ export class Store {
   }
 
   get #isTextComplete() {
-    return !this.text.answer || 'reply' in this.text.answer;
+    return this.view.isAlone || !this.text.answer || 'reply' in this.text.answer;
   }
 
   /** Error of the text or, once it is complete, of the view. @returns {Error|null} */
@@ -243,10 +243,12 @@ export class Store {
     if (this.#entered !== state.view) this.#enter(source);
     if (!same(this.headShifts.answer?.asked, { texts: source.texts, cut: source.cut }))
       this.headShifts.clear();
-    this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
+    if (view.isAlone) for (const slot of [this.text, this.link, this.score]) slot.stop();
+    else this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
     if (this.info || errorOf(text)) this.modelNames.ask({}, modelNames);
-    if (text && 'reply' in text) {
+    if (view.isAlone) view.ask(this, null, source);
+    else if (text && 'reply' in text) {
       this.#scoreText(source);
       view.ask(this, text.reply, source);
       if (WITH_FINDER.includes(state.view)) this.#rank(text.reply, source);

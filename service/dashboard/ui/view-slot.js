@@ -39,6 +39,7 @@
  */
 /** @typedef {(signal: AbortSignal, come: (part: any) => void) => Promise<any>} Work */
 /** @typedef {Object<string, Slot<unknown, any>>} Parts slots by name, as far as they have begun */
+/** @typedef {Pick<Reading, 'texts'|'tokens'|'off'|'model'>} Saved what a file says of its texts */
 /** @typedef {import('../core/answers.js').Answer<Source, Reading>} TextAnswer */
 /** @typedef {Pick<ViewSlot<{}, {reading: Reading}>, keyof ViewSlot<{}, {reading: Reading}>>} AnyViewSlot */
 
@@ -62,6 +63,8 @@ export class ViewSlot {
   #changes = 0;
   /** State while the view is shown. @type {State|null} */
   #state = null;
+  /** Whether the view needs no text of the page. */
+  isAlone = false;
 
   /** @param {View<Q, R>} view @param {() => void} onChange */
   constructor(view, onChange) {
@@ -82,8 +85,15 @@ export class ViewSlot {
     return this.#view.wantsMaps?.(state) ?? false;
   }
 
-  /** Ask the question that follows from the state. @param {Store} store @param {Reading} reading @param {Source} source */
+  /**
+   * Ask the question that follows from the state.
+   *
+   * @param {Store} store
+   * @param {Reading|null} reading null for a view that needs none
+   * @param {Source} source
+   */
   ask(store, reading, source) {
+    if (!reading) return;
     const question = this.#view.asks(store.state, reading, store);
     if (!question) {
       this.#clear();
@@ -196,7 +206,7 @@ export class ViewSlot {
    *
    * @param {Store} store
    * @param {TextAnswer|null} text
-   * @returns {{reading: Reading, make: () => File}|null} null until the answer is complete
+   * @returns {{reading: Saved, make: () => File}|null} null until the answer is complete
    */
   savable(store, text) {
     const shown = this.#shown(text);

@@ -5,7 +5,8 @@ Nothing outlives the package: while Playwright runs, no other event loop can in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -53,6 +54,30 @@ def api(dashboard_url: str) -> Iterator[httpx.Client]:
 def animal(api: httpx.Client) -> Answer:
     """Return the API's reply to the first text."""
     return Answer(api)
+
+
+@pytest.fixture(scope="module")
+def call(context: BrowserContext, dashboard_url: str) -> Iterator[Callable[..., Any]]:
+    """Yield `call(module, function, *arguments)`, which calls an exported function of a module."""
+    visitor = Visitor(context, dashboard_url)
+    page = visitor.open("#a=x")
+
+    def call(module: str, function: str, *arguments: Any) -> Any:
+        script = f"""async (given) => {{
+          const module = await import('/dashboard/{module}.js');
+          const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+          const revive = (x) => (x && x.bytes !== undefined ? bytes(x.bytes).buffer
+            : x && x.u16 ? new Uint16Array(x.u16) : x && x.f32 ? new Float32Array(x.f32) : x);
+          const found = module.{function}(...given.map(revive));
+          const plain = (number) => (Number.isFinite(number) ? number : String(number));
+          return JSON.parse(JSON.stringify(found, (key, value) => (ArrayBuffer.isView(value)
+            ? Array.from(value, plain) : value)));
+        }}"""
+        return page.evaluate(script, list(arguments))
+
+    yield call
+    visitor.check()
+    visitor.close()
 
 
 @pytest.fixture

@@ -22,6 +22,11 @@ from tests.journeys.dashboard.test_long_texts import TEXT
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "dashboard"
 WIDE = {"width": 1360, "height": 900}
 NARROW = {"width": 390, "height": 844}
+RESULTS = """rank,title,text,relevance
+1,Refunds,We refund orders within five days.,2
+2,Letters,Refunds are a topic of many letters to the editor.,0
+3,Payments,Money is returned to your card in about a week.,2
+4,Shipping,We ship to Norway and Sweden.,0"""
 PICTURES = {
     "heads": ("light", WIDE, {}),
     "head": ("light", WIDE, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
@@ -59,6 +64,7 @@ PICTURES = {
             "c": "Someone plays an instrument.",
         },
     ),
+    "search": ("light", WIDE, {"view": "search", "results": RESULTS, "gone": "q:12-19"}),
     "texts": ("light", WIDE, {"view": "texts", "layer": 3, "head": 1}),
     "long": ("dark", WIDE, {"sort": "distance", "a": TEXT}),
     "narrow": ("dark", NARROW, {"view": "head", "layer": 3, "head": 1, "pins": 10}),

@@ -38,7 +38,7 @@ def test_an_example_is_asked_with_its_other_text(visitor: Visitor) -> None:
     page = visitor.open(visitor.state(a="Where?", b="Here.", view="comparison", pins=1))
     page.get_by_role("button", name="Examples").click()
     examples = page.get_by_role("group", name="Examples")
-    expect(examples.get_by_role("button")).to_have_count(7)
+    expect(examples.get_by_role("button")).to_have_count(8)
     assert axe.violations(page) == []
     examples.get_by_role("button", name="Ambiguous word").click()
     expect(examples).to_be_hidden()

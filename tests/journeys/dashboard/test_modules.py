@@ -13,33 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from headscope.places import places_of
 from headscope.words import words_of
-from tests.journeys.dashboard.browser import Visitor
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def call(context, dashboard_url):
-    """Call an exported function of a module with plain arguments."""
-    visitor = Visitor(context, dashboard_url)
-    page = visitor.open("#a=x")
-
-    def call(module, function, *arguments):
-        script = f"""async (given) => {{
-          const module = await import('/dashboard/{module}.js');
-          const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-          const revive = (x) => (x && x.bytes !== undefined ? bytes(x.bytes).buffer
-            : x && x.u16 ? new Uint16Array(x.u16) : x && x.f32 ? new Float32Array(x.f32) : x);
-          const found = module.{function}(...given.map(revive));
-          const plain = (number) => (Number.isFinite(number) ? number : String(number));
-          return JSON.parse(JSON.stringify(found, (key, value) => (ArrayBuffer.isView(value)
-            ? Array.from(value, plain) : value)));
-        }}"""
-        return page.evaluate(script, list(arguments))
-
-    yield call
-    visitor.check()
-    visitor.close()
 
 
 def test_safetensors(call):
