@@ -54,7 +54,7 @@ export function drawFeatures(surface, colours, features, width, pointed = NO_FEA
   const step = Math.ceil(WIDEST_LABEL / cell);
   order.forEach((feature, place) => {
     const isNamed = pointed === NO_FEATURE ? place % step === 0 : place === pointed;
-    const style = /** @type {const} */ ({ size: 11, colour: colours.soft, align: 'center' });
+    const style = /** @type {const} */ ({ size: 12, colour: colours.soft, align: 'center' });
     if (isNamed) surface.text(String(feature), LEFT + (place + 0.5) * cell, bottom, style);
   });
 }
@@ -72,7 +72,7 @@ function drawRow(surface, colours, { values, high }, order, cell, top) {
   const least = Math.min(...values, 0);
   const scale = high / (most - least || 1);
   const zero = top + most * scale;
-  const style = /** @type {const} */ ({ size: 11, colour: colours.soft, align: 'right' });
+  const style = /** @type {const} */ ({ size: 12, colour: colours.soft, align: 'right' });
   const labelled = [most, least].filter((end) => Math.abs(end) * scale > 12 || end === most);
   for (const end of labelled) surface.text(fixed(end, 2), LEFT - 6, zero - end * scale, style);
   const gap = cell > 4 ? Math.min(3, cell * 0.2) : 0;

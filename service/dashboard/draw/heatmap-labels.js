@@ -15,9 +15,13 @@ import { fixed } from '../core/numbers.js';
 import { fit } from './canvas-and-svg.js';
 import { exponentOf, rampImage, themeColours } from './colours.js';
 
+/** Size of the smallest type, in pixels. */
+const SMALLEST = 12;
 /** Pixels between two names. */
-const NAME = 11;
+const NAME = 12;
 const TITLE = 12;
+/** Width of a bar of colours below which it has three numbers. */
+const NARROW = 200;
 const BAR = { gap: 14, height: 8, width: 240, ticks: [0, 0.25, 0.5, 0.75, 1] };
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
@@ -43,7 +47,7 @@ function drawBoundaries(surface, { left, top, cell, tall, wide, high, x, y }, { 
 
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
 function drawTitles(surface, { left, top, tall, high }, { map, colours }) {
-  const style = { size: 10, colour: colours.soft };
+  const style = { size: SMALLEST, colour: colours.soft };
   const [across, down] = map.axes ?? ['looked at →', '← looks'];
   surface.text(across, left, 6, style);
   surface.text(down, 6, top + high * tall, { ...style, turn: -90 });
@@ -53,13 +57,12 @@ function drawTitles(surface, { left, top, tall, high }, { map, colours }) {
 function drawRowNames(surface, { left, top, tall, high, y }, { map, focus, held, colours }) {
   const strong = [focus.row, ...held];
   for (const { place, bold } of named(map.rows.length, y, high, tall, strong)) {
-    const size = bold ? 12 : Math.min(12, Math.max(9, tall * 0.8));
     surface.text(
-      fit(map.rows[place].label, left - 10 - TITLE, size),
+      fit(map.rows[place].label, left - 10 - TITLE, SMALLEST),
       left - 6,
       top + (place + 0.5 - y) * tall,
       {
-        size,
+        size: SMALLEST,
         bold,
         align: 'right',
         colour: bold ? colours.mark : colours.ink,
@@ -71,13 +74,12 @@ function drawRowNames(surface, { left, top, tall, high, y }, { map, focus, held,
 /** @param {Surface} surface @param {Layout} view @param {Marks} marks */
 function drawColumnNames(surface, { left, top, cell, wide, x }, { map, focus, colours }) {
   for (const { place, bold } of named(map.columns.length, x, wide, cell, [focus.column])) {
-    const size = bold ? 12 : Math.min(12, Math.max(9, cell * 0.8));
     surface.text(
-      fit(map.columns[place].label, top - 8 - TITLE, size),
+      fit(map.columns[place].label, top - 8 - TITLE, SMALLEST),
       left + (place + 0.5 - x) * cell,
       top - 6,
       {
-        size,
+        size: SMALLEST,
         bold,
         turn: -90,
         colour: bold ? colours.mark : colours.ink,
@@ -131,11 +133,11 @@ export function drawColourBar(surface, x, y, width, { full, linear, signed, keys
   surface.picture(image, [0, 0, image.width, 1], x, y, width, BAR.height);
   surface.frame(x, y, width, BAR.height, colours.faint);
   const exponent = linear ? 1 : exponentOf(keys);
-  for (const place of BAR.ticks) {
+  for (const place of width < NARROW ? [0, 0.5, 1] : BAR.ticks) {
     const from = signed ? 2 * place - 1 : place;
     const weight = full * Math.sign(from) * Math.abs(from) ** (1 / exponent);
     surface.text(shortened(weight), x + place * width, y + BAR.height + 9, {
-      size: 10,
+      size: SMALLEST,
       colour: colours.soft,
       align: place === 0 ? 'left' : place === 1 ? 'right' : 'center',
     });

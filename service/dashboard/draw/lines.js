@@ -168,7 +168,7 @@ function drawLinks(
  */
 function drawNames({ surface, width, height, top, row, gutter, colours }, units, strong, isLeft, shares) {
   const last = Math.min(units.length - 1, Math.ceil((top + height) / row));
-  const size = row < 16 ? 11 : 13;
+  const size = row < 16 ? 12 : 13;
   const x = isLeft ? 0 : width - gutter;
   for (let i = Math.max(0, Math.floor(top / row)); i <= last; i += 1) {
     const y = (i + 0.5) * row - top;

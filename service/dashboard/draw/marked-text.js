@@ -42,7 +42,7 @@ export function markedScene(marks) {
       for (const one of placed) {
         const middle = one.x + one.width / 2;
         surface.text(one.label, middle, one.y + 9, { colour: colours.ink, align: 'center' });
-        surface.text(one.number, middle, one.y + 25, { size: 11, colour: colours.soft, align: 'center' });
+        surface.text(one.number, middle, one.y + 25, { size: 12, colour: colours.soft, align: 'center' });
         const colour = one.value < 0 ? colours.mark : colours.line;
         surface.rect(one.x, one.y + 34, one.width, 4, colour, 0.1 + 0.9 * (Math.abs(one.value || 0) / most));
       }

@@ -53,8 +53,8 @@ export function gallery(pictures, across, linear) {
         if (small)
           surface.picture(canvas, [0, 0, small.width, small.height], x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE);
         surface.frame(x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE, colours.faint);
-        surface.text(name, x, y + THUMBNAIL_SIDE + 11, { size: 11, bold: true, colour: colours.ink });
-        surface.text(label, x, y + THUMBNAIL_SIDE + 25, { size: 10, colour: colours.soft });
+        surface.text(name, x, y + THUMBNAIL_SIDE + 11, { size: 12, bold: true, colour: colours.ink });
+        surface.text(label, x, y + THUMBNAIL_SIDE + 25, { size: 12, colour: colours.soft });
       });
     },
   };

@@ -2,7 +2,10 @@
 
 import { html, live, nothing, painted } from '../core/html.js';
 import { exponentOf, paint, theme } from '../draw/colours.js';
+import { definition } from './definition.js';
 
+const MID_COLOUR =
+  'The weight in the middle of the scale. Even attention is a quarter of the way to the strongest colour, however long the text; Linear colours turns this off.';
 /** Weights from 0 to 1. */
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
@@ -38,8 +41,14 @@ export function colourLegend(keys, linear) {
     paint(canvas, RAMP, RAMP.length, 1, { linear: true });
   return html`<p class="colour-legend"><span>weight</span> <span>0</span>
     <canvas aria-hidden="true" ${painted(draw, theme())}></canvas>
-    <span>1</span> <span class="half">Mid-colour = ${half.toPrecision(2)}</span></p>`;
+    <span>1</span> <span class="half">${definition('Mid-colour', MID_COLOUR)} = ${half.toPrecision(2)}</span></p>`;
 }
+
+/** Button that hides special tokens, on which attention rests that finds nothing else. @param {Store} store */
+export const hideSinks = (store) =>
+  store.state.bare
+    ? nothing
+    : html`<button type="button" class="link says" @click=${() => store.go({ bare: true, zoom: [1, 0, 0] })}>Hide sinks</button>`;
 
 /** Slider for the weakest link that is drawn. @param {Store} store @param {string} [measure] of the map */
 export function weakestLink(store, measure = 'weights') {

@@ -12,6 +12,7 @@ import { contextOf } from '../draw/canvas.js';
 import { theme } from '../draw/colours.js';
 import { drawHistogram, HISTOGRAM, histogramOf } from '../draw/histogram.js';
 import { choice } from '../ui/controls.js';
+import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
@@ -76,7 +77,7 @@ export const textsView = {
       ...HISTOGRAM,
       x: (i % ACROSS) * (HISTOGRAM.width + 24),
       y: Math.floor(i / ACROSS) * (HISTOGRAM.height + 48) + 20,
-      title: captioned(name, histogram),
+      title: `${STATISTICS[name].name}: ${summary(histogram)}`,
       draw: (/** @type {import('../draw/canvas-and-svg.js').Surface} */ surface) =>
         drawHistogram(surface, histogram),
     }));
@@ -133,9 +134,8 @@ const histograms = memo((/** @type {TextResult[]} */ results) =>
   ),
 );
 
-/** @param {string} name @param {import('../draw/histogram.js').Histogram} histogram */
-const captioned = (name, { least, most, median }) =>
-  `${STATISTICS[name].name}: ${median.toFixed(3)} (${least.toFixed(3)}–${most.toFixed(3)})`;
+/** @param {import('../draw/histogram.js').Histogram} histogram */
+const summary = ({ least, most, median }) => `${median.toFixed(3)} (${least.toFixed(3)}–${most.toFixed(3)})`;
 
 /** @param {TextResult[]} results */
 const distributions = (results) => html`<h3>Its statistics: the median of all texts (least to most)</h3>
@@ -143,7 +143,7 @@ const distributions = (results) => html`<h3>Its statistics: the median of all te
     ([
       name,
       histogram,
-    ]) => html`<figure title=${STATISTICS[name].says}><figcaption>${captioned(name, histogram)}</figcaption>
+    ]) => html`<figure><figcaption>${definition(STATISTICS[name].name, STATISTICS[name].says)}: ${summary(histogram)}</figcaption>
       <canvas aria-hidden="true" ${painted(drawOn, histogram, theme())}></canvas></figure>`,
   )}</div>`;
 

@@ -5,7 +5,7 @@ import { quadrants } from '../core/matrix.js';
 import { LABELS, STATISTICS } from '../core/statistics.js';
 import { tokenUnits } from '../core/words.js';
 import { mapScene } from '../elements/map-view.js';
-import { measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
+import { hideSinks, measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
 import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { mapDataOf, mapJson, mapOf } from '../ui/map-panel.js';
@@ -108,11 +108,8 @@ export const headView = {
 function behaviour(store, reading, layer, head) {
   const label = reading.labelOf(layer, head);
   if (!label) return html`<p class="says">No single behaviour dominates.</p>`;
-  const hide = () => store.go({ bare: true, zoom: [1, 0, 0] });
   return html`<p class="says">${definition(LABELS[label].name, LABELS[label].says)}${
-    SINKS.includes(label) && !store.state.bare
-      ? html` <button type="button" class="link" @click=${hide}>Hide sinks</button>`
-      : nothing
+    SINKS.includes(label) ? html` ${hideSinks(store)}` : nothing
   }</p>`;
 }
 

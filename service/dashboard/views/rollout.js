@@ -2,7 +2,7 @@
 
 import { html, nothing } from '../core/html.js';
 import { mapScene } from '../elements/map-view.js';
-import { measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
+import { hideSinks, measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
 import { mapDataOf, mapJson, mapOf } from '../ui/map-panel.js';
 
 /**
@@ -41,7 +41,7 @@ export const rolloutView = {
   draw(store, shown) {
     return html`<h2 id="view-title" tabindex="-1">Rollout</h2>
       <p class="says">${SAYS[shown?.asked.measure ?? store.state.measure]}</p>
-      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, shown.reply.reading.texts.length === 2)}${weakestLink(store)}${scaleSwitch(store)}` : nothing}</div>
+      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, shown.reply.reading.texts.length === 2)}${weakestLink(store)}${scaleSwitch(store)}${hideSinks(store)}` : nothing}</div>
       ${shown ? mapOf(store, dataOfRollout(store.state, shown)) : nothing}`;
   },
 

