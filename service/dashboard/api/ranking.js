@@ -25,6 +25,7 @@
  * @property {Object<string, number>} warnings number of texts, by kind
  * @property {number[]} scores by the documents' numbers
  * @property {(Object<string, number>|null)[]} parts scores of bge-m3's three vectors
+ * @property {Explained|null} explained shares that came with the scores
  *
  * @typedef {Object} Explained
  * @property {string|null} method
@@ -39,6 +40,8 @@ import { ApiError } from './errors.js';
 
 /** Method whose shares need a forward pass of each token. */
 export const OCCLUSION = 'occlusion';
+/** Status of a reply that would be too large. */
+const TOO_LARGE = 413;
 
 /** @param {Search} search */
 const bodyOf = ({ query, documents, queryPrompt, documentPrompt, cut, model }) => ({
@@ -50,15 +53,32 @@ const bodyOf = ({ query, documents, queryPrompt, documentPrompt, cut, model }) =
   ...(model === undefined ? {} : { model }),
 });
 
+/** Whether the shares of the page's model come with its scores; null until a reply has told. */
+let sharesCome = /** @type {boolean|null} */ (null);
+
 /**
- * Return the scores of all documents.
+ * Return the scores of all documents; with the shares of their tokens where the forward passes of the scores give
+ * them.
  *
  * @param {Search} search
  * @param {AbortSignal} signal
  * @returns {Promise<Ranked>}
  */
 export async function ranking(search, signal) {
-  return rankedOf(await rank(bodyOf(search), signal), search.documents.length);
+  const count = search.documents.length;
+  const body = bodyOf(search);
+  if (!sharesCome || search.model !== undefined) return rankedOf(await rank(body, signal), count);
+  const reply = await rank({ ...body, explain: 'tokens' }, signal).catch((error) => {
+    if (error instanceof ApiError && error.status === TOO_LARGE) return rank(body, signal);
+    throw error;
+  });
+  const { method = null, query, results } = reply;
+  const ranked = rankedOf(reply, count);
+  if (method === null) return ranked;
+  /** @type {(Shares|null)[]} */
+  const documents = Array(count).fill(null);
+  for (const result of results) documents[result.index] = result;
+  return { ...ranked, explained: { method, query, documents, count } };
 }
 
 /** @param {any} reply @param {number} count @returns {Ranked} */
@@ -71,7 +91,7 @@ function rankedOf({ model, scoring, prompts, warnings = {}, results }, count) {
     scores[index] = score;
     parts[index] = own;
   }
-  return { model, scoring, prompts, warnings, scores, parts };
+  return { model, scoring, prompts, warnings, scores, parts, explained: null };
 }
 
 /**
@@ -98,6 +118,7 @@ export async function tokenShares(search, order, most, signal, showPart) {
   };
   const [first, ...others] = order;
   const { method, query } = await ask([first]);
+  sharesCome = method !== OCCLUSION;
   const count = method === OCCLUSION ? Math.min(most, order.length) : order.length;
   const explained = () => ({ method, query, documents: [...documents], count });
   const groups =

@@ -225,10 +225,9 @@ def test_long_lists_are_kept_in_the_tab(visitor: Visitor) -> None:
 def test_scores_come_first_and_errors_pass(visitor: Visitor) -> None:
     """Old results are dim while new ones come; an error of one part leaves the others."""
     visitor.expected = ("ERR_CONNECTION_REFUSED", "status of 500")
-    page = visitor.open(visitor.state(view="search"))
-    told(page, "5 results ranked and explained.")
+    page = visitor.open(visitor.state(view="texts"))
     network = Network(page, "**/rank")
-    page.get_by_role("textbox", name="Query").fill("Where is Norway?")
+    page.get_by_role("tab", name="Search").click()
     network.answer(network.asked()[0])
     told(page, "5 results ranked.")
     assert view(page).locator("button.mark").count() == 0, "shares have not come"

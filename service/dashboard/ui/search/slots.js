@@ -90,9 +90,9 @@ export class SearchSlots {
     }
     const { asked: search, reply } = answer;
     const { explained } = store.state;
-    this.shares.ask({ search, explained }, (signal, come) =>
-      tokenShares(search, orderOf(reply.scores), explained, signal, come),
-    );
+    const shares = async (/** @type {AbortSignal} */ signal, /** @type {(part: Explained) => void} */ come) =>
+      reply.explained ?? tokenShares(search, orderOf(reply.scores), explained, signal, come);
+    this.shares.ask({ search, explained }, shares);
     const pair = pairOf(store.state, bestTwo(reply.scores), reply.scores.length);
     if (pair.length === 2) this.contrast.ask({ search, pair }, (signal) => contrast(search, pair, signal));
     else this.contrast.clear();
