@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trials import alert_stages, oracle
+from trials import alert_models, alert_stages, oracle
 from trials.alert_stages import Stage
 from trials.gates import Gate, Scale, Trial, at_least, at_most, exactly, main
 from trials.memory_group import group
@@ -94,5 +94,6 @@ if __name__ == "__main__":
         saturated=of(alert_stages.saturated),
         clients=of(alert_stages.clients),
         balancers=of(alert_stages.balancers),
+        models=of(alert_models.stages),
         memory=in_memory,
     )
