@@ -1,4 +1,4 @@
-"""Models that are loaded, swapped, unloaded, damaged and killed while 64 connections use them.
+"""Models that are loaded, swapped, unloaded, damaged, too large, and killed under 64 connections.
 
 Each version of each model has vectors of its own size, so that a reply shows which version computed
 it. A request may be answered by the version that served when it was sent, by the one that served
@@ -36,6 +36,8 @@ ADMIN = {"authorization": "Bearer admin"}
 TEXTS = ["the water", "people find work", "a long day", "her first house"]
 BUSY, GONE = 409, 404
 """Statuses of commands for a model that a request is loading, and for one that is not loaded."""
+HUGE, BUDGET_BYTES = "huge", 8 * 2**30
+"""Model whose batches exceed the memory budget, and the budget, which holds all others."""
 SLOWER = 1.5
 SILENT_SECONDS = 0.1
 GROWTH = 1.05
@@ -143,6 +145,9 @@ def repository() -> Iterator[Path]:
             manifest["config"]["hidden_size"] = size_of(model, version)
             (place / MANIFEST).unlink()
             (place / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        huge = Path(shutil.copytree(place, root / HUGE))
+        manifest["config"]["intermediate_size"] = 10**7
+        (huge / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         yield root
 
 
@@ -198,7 +203,7 @@ async def one_process(scale: Scale) -> list[Gate]:
     rounds, quiet = scale.of(120, 2), scale.of(30, 1)
     with repository() as root:
         flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "admin"]
-        async with serve(*flags) as service:
+        async with serve(*flags, "--memory-budget", str(BUDGET_BYTES)) as service:
             load = Load(service.port, {f"m{n}": Served({2}, 2) for n in range(MODELS)})
             for name in load.served:
                 await command(service.port, f"{name}/load")
@@ -216,6 +221,7 @@ async def one_process(scale: Scale) -> list[Gate]:
         exactly("unexpected statuses of swaps", set(), commands["swap"] - {200, BUSY}),
         exactly("… of unloads", set(), commands["unload"] - {200, BUSY, GONE}),
         exactly("… of loads of a damaged version", set(), commands["damaged"] - {400, BUSY}),
+        exactly("… of loads beyond the memory budget", {507}, commands["huge"]),
         at_most("p99 of the untouched model, × before", SLOWER * scale.slack, during / before),
         at_most("longest liveness probe", SILENT_SECONDS * scale.slack, longest, " s"),
         at_most(
@@ -228,7 +234,7 @@ async def _rounds(
     service: Service, load: Load, root: Path, rounds: int
 ) -> tuple[dict[str, set[int]], float, float]:
     """Return the statuses of each command, the growth of memory, and the longest probe."""
-    statuses: dict[str, set[int]] = {"swap": set(), "unload": set(), "damaged": set()}
+    statuses: dict[str, set[int]] = {name: set() for name in ("swap", "unload", "damaged", "huge")}
     chance, sizes, stop = random.Random(SEED), list[int](), asyncio.Event()
     probing = asyncio.create_task(silence(service.port, stop))
     names = [name for name in load.served if name != UNTOUCHED]
@@ -238,6 +244,7 @@ async def _rounds(
         name = chance.choice(names)
         other = next(v for v in VERSIONS if v != load.served[name].current)
         statuses["damaged"].add(await damaged(service.port, root, name, other))
+        statuses["huge"].add(await command(service.port, f"{HUGE}/load"))
         sizes.append(service.resident_bytes())
     stop.set()
     tenth = max(1, rounds // 10)

@@ -8,6 +8,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from model.artifact.manifest import Artifact
@@ -17,6 +18,7 @@ from service.models.served import ServedModel
 from service.models.table import Models
 from service.settings import Settings
 from service.settings.of_model import options_of
+from service.system import resources
 from service.telemetry.service_metrics import ServiceMetrics
 
 _log = logging.getLogger("headscope")
@@ -99,7 +101,8 @@ class ModelLoader:
 
         """
         async with self._starts:
-            artifact = await asyncio.to_thread(steps.open, source)
+            opening = partial(steps.open, source)  # hashes every file, without Python's lock
+            artifact = await asyncio.to_thread(resources.in_lower_priority, opening)
             loaded = self._models.find(source.target)
             settings = steps.settings(source.name)
             if loaded and loaded.artifact.sha256 == artifact.sha256:
