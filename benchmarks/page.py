@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import http
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -205,6 +206,18 @@ def asked(session: Session, body: dict[str, object]) -> float:
 
 
 @contextlib.contextmanager
+def launched() -> Iterator[Browser]:
+    """Launch Chromium, a headless one if possible."""
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
 def serving(checkout: Path, length: int) -> Iterator[Service]:
     """Serve a checkout with the artifact that it exports."""
     run = [sys.executable, "-m", "service"]
@@ -263,10 +276,7 @@ def main() -> None:
         services = {
             name: stack.enter_context(serving(one, longest)) for name, one in checkouts.items()
         }
-        browser = stack.enter_context(sync_playwright()).chromium.launch(
-            executable_path="/usr/bin/chromium", args=list(FLAGS)
-        )
-        stack.callback(browser.close)
+        browser = stack.enter_context(launched())
         sessions = {name: stack.enter_context(Session(one.port)) for name, one in services.items()}
         for tokens in options.tokens:
             text = prose_of(tokens, tokenizer)

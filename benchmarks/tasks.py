@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from benchmarks.harness.report import markdown
-from benchmarks.page import FLAGS, serving
+from benchmarks.page import launched, serving
 
 LENGTH = 512
 VIEWPORT = {"width": 1360, "height": 900}
@@ -66,6 +66,18 @@ def say_which_word_decides(hand: Hand) -> None:
     hand.sees("explained")
 
 
+def say_why_one_result_is_above_another(hand: Hand) -> None:
+    """Say why the first of the results is above the third: the differences word by word."""
+    hand.tab("Search")
+    hand.sees("ranked and explained")
+    hand.button("Compare result 1")
+    hand.button("Compare result 3")
+    expect(hand.page.get_by_role("table", name="Difference word by word")).to_be_visible()
+    expect(
+        hand.page.get_by_role("heading", name=re.compile("result [13].*result [13]"))
+    ).to_be_visible()
+
+
 def see_that_a_text_was_cut(hand: Hand) -> None:
     """Paste a text that is too long, and see how much of it the model reads."""
     hand.type("Text", "word " * 600)
@@ -84,6 +96,7 @@ def export_a_picture(hand: Hand) -> None:
 TASKS: dict[str, Callable[[Hand], None]] = {
     "find the coreference head": find_the_coreference_head,
     "say which word decides a similarity": say_which_word_decides,
+    "say why one result is above another": say_why_one_result_is_above_another,
     "see that a text was cut": see_that_a_text_was_cut,
     "export a picture for a paper": export_a_picture,
 }
@@ -106,14 +119,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     rows = []
-    with serving(Path(__file__).parents[1], LENGTH) as service, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
+    with serving(Path(__file__).parents[1], LENGTH) as service, launched() as browser:
         for name, task in TASKS.items():
             found = [timed(browser, service.url, task) for _ in range(options.rounds)]
             seconds = statistics.median(taken for _, taken in found)
             hand, _ = found[-1]
             rows.append((name, hand.clicks, hand.texts, f"{seconds:.2f}"))
-        browser.close()
     print(markdown(("", "clicks", "texts typed", "seconds"), rows))
 
 

@@ -1,7 +1,7 @@
 /** A term that opens its definition when it is clicked, tapped, or pressed by Enter or Space. */
 
 import { html } from '../core/html.js';
-import { placeBelow } from './popover.js';
+import { placeBeside } from './popover.js';
 
 /** Width of a definition, in pixels. */
 const WIDTH = 320;
@@ -15,5 +15,5 @@ const WIDTH = 320;
 export function definition(term, says) {
   const id = `about-${term.toLowerCase().replace(/[^a-z0-9]+/g, '-')}`;
   return html`<span class="definition"><button type="button" class="term" popovertarget=${id} aria-describedby=${id}
-    title=${says}>${term}</button><span popover id=${id} class="floating explains" data-width=${WIDTH} @beforetoggle=${placeBelow}>${says}</span></span>`;
+    title=${says}>${term}</button><span popover id=${id} class="floating explains" data-width=${WIDTH} @beforetoggle=${placeBeside}>${says}</span></span>`;
 }

@@ -5,18 +5,26 @@ import { html } from '../core/html.js';
 /** Distance between a button and what it opens, in pixels. */
 const GAP = 6;
 
+/** Share of the window's height below which a popover opens upwards. */
+const LOW = 0.6;
+
 /**
- * Put a popover below its button, inside the window, before it opens.
+ * Put a popover beside its button, inside the window, before it opens: below it, or above a low one.
  *
  * @param {Event} event
  */
-export function placeBelow(event) {
+export function placeBeside(event) {
   const popover = /** @type {HTMLElement} */ (event.currentTarget);
-  const { left, bottom } = /** @type {Element} */ (popover.previousElementSibling).getBoundingClientRect();
+  const button = /** @type {Element} */ (popover.previousElementSibling).getBoundingClientRect();
   const width = Math.min(Number(popover.dataset.width), innerWidth - 2 * GAP);
-  popover.style.width = `${width}px`;
-  popover.style.left = `${Math.max(GAP, Math.min(left, innerWidth - width - GAP))}px`;
-  popover.style.top = `${bottom + GAP}px`;
+  const isLow = button.bottom > LOW * innerHeight;
+  Object.assign(popover.style, {
+    width: `${width}px`,
+    left: `${Math.max(GAP, Math.min(button.left, innerWidth - width - GAP))}px`,
+    top: isLow ? 'auto' : `${button.bottom + GAP}px`,
+    bottom: isLow ? `${innerHeight - button.top + GAP}px` : 'auto',
+    maxHeight: `${(isLow ? button.top : innerHeight - button.bottom) - 2 * GAP}px`,
+  });
 }
 
 /**
@@ -29,7 +37,7 @@ export function popover(name, label, content, { width = 240, onOpen = () => {} }
   const id = `open-${name.toLowerCase()}`;
   const opening = (/** @type {ToggleEvent} */ event) => {
     if (event.newState !== 'open') return;
-    placeBelow(event);
+    placeBeside(event);
     onOpen();
   };
   const chosen = (/** @type {MouseEvent} */ { target, currentTarget }) => {

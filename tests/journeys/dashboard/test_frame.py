@@ -42,7 +42,10 @@ def test_the_map_is_above_the_fold(visitor: Visitor, window: str) -> None:
     else:
         term.press("Enter")
     expect(says).to_be_visible()
-    assert says.bounding_box()["x"] + says.bounding_box()["width"] <= width
+    shown = says.bounding_box()
+    assert shown is not None
+    assert 0 <= shown["x"] <= shown["x"] + shown["width"] <= width
+    assert 0 <= shown["y"] <= shown["y"] + shown["height"] <= height
     page.keyboard.press("Escape")
     expect(says).to_be_hidden()
 
