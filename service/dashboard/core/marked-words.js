@@ -14,6 +14,9 @@
 
 import { tokenUnits, wordUnits } from './words.js';
 
+/** Names of tokens that are a space alone. */
+const SPACE = /^[\s▁Ġ]*$/u;
+
 /**
  * @param {string} text
  * @param {{tokens: string[], offsets: number[][], unknown: number[], shares?: (number|null)[]}} info
@@ -38,17 +41,18 @@ export function markedText(text, { tokens, offsets, unknown, shares = [] }, merg
     const stop = Math.max(...unit.tokens.map((token) => offsets[token][1]));
     let start = Math.max(end, Math.min(...unit.tokens.map((token) => offsets[token][0])));
     while (start < stop && /\s/u.test(points[start])) start += 1;
+    const isSpace = unit.tokens.every((token) => SPACE.test(tokens[token]));
     const before = points.slice(end, start).join('');
-    const label = points.slice(start, stop).join('') || unit.label;
+    const label = (isSpace ? '' : points.slice(start, stop).join('')) || '␣';
     words.push({
       before,
       label,
       start,
-      end: stop,
+      end: isSpace ? start : stop,
       value,
       unknown: unit.tokens.some((token) => unknown.includes(token)),
     });
-    end = Math.max(end, stop);
+    end = Math.max(end, isSpace ? start : stop);
   }
   const largest = words.reduce((most, { value }) => Math.max(most, Math.abs(value ?? 0)), 0);
   return { words, after: points.slice(end).join(''), rest, largest };

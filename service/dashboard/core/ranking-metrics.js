@@ -47,3 +47,22 @@ export function ranksOf(scores) {
 
 /** Return the indices of scores, the largest first. @param {number[]} scores */
 export const orderOf = (scores) => [...scores.keys()].sort((a, b) => scores[b] - scores[a] || a - b);
+
+/** @typedef {{low: number, zero: number, high: number}} Scale ends of a scale of bars, and where bars begin */
+
+/** Share of the range of scores that the bar of the worst one has, where no score is above 0. */
+const SHORTEST = 0.15;
+
+/**
+ * Return the scale of scores as bars. Bars begin at 0; where no score is above 0, they begin below the worst one, so
+ * that the best has the longest bar.
+ *
+ * @param {number[]} scores
+ * @returns {Scale}
+ */
+export function scaleOf(scores) {
+  const [low, high] = [Math.min(...scores), Math.max(...scores)];
+  if (high > 0) return { low: Math.min(0, low), zero: 0, high };
+  const zero = low - SHORTEST * (high - low || 1);
+  return { low: zero, zero, high };
+}

@@ -6,6 +6,7 @@
  */
 
 import { fixed } from '../core/numbers.js';
+import { scaleOf } from '../core/ranking-metrics.js';
 import { fit } from './canvas-and-svg.js';
 
 const ROW = 26;
@@ -16,15 +17,14 @@ const NOTES = 200;
 const RANK = 34;
 
 /**
- * Return the scene of ranked rows with bars, all from one 0.
+ * Return the scene of ranked rows with bars on one scale.
  *
  * @param {RankedRow[]} rows the best first
  * @returns {import('./scene.js').Scene}
  */
 export function rankingScene(rows) {
-  const scores = rows.map(({ score }) => score);
-  const low = Math.min(0, ...scores);
-  const width = Math.max(0, ...scores) - low || 1;
+  const { low, zero, high } = scaleOf(rows.map(({ score }) => score));
+  const width = high - low || 1;
   return {
     width: RANK + LABEL + BAR + NOTES,
     height: rows.length * ROW,
@@ -34,8 +34,8 @@ export function rankingScene(rows) {
         surface.text(String(rank), RANK - 12, y, { align: 'right', colour: colours.soft });
         surface.text(fit(label, LABEL - 16), RANK, y, { colour: colours.ink });
         const at = (/** @type {number} */ value) => RANK + LABEL + ((value - low) / width) * (BAR - 20);
-        const [start, end] = [at(Math.min(0, score)), at(Math.max(0, score))];
-        surface.rect(start, y - 6, Math.max(1, end - start), 12, score < 0 ? colours.mark : colours.line);
+        const [start, end] = [at(Math.min(zero, score)), at(Math.max(zero, score))];
+        surface.rect(start, y - 6, Math.max(1, end - start), 12, score < zero ? colours.mark : colours.line);
         surface.text(`${fixed(score, 4)}${note ? `  ${note}` : ''}`, RANK + LABEL + BAR, y, {
           colour: colours.ink,
         });
@@ -56,7 +56,7 @@ export const bumpHeight = (rows) => HEAD + rows.length * ROW;
  * @param {number} width
  */
 export function drawBumps(surface, colours, rows, names, width) {
-  const side = width * 0.3;
+  const side = width * 0.36;
   const y = (/** @type {number} */ rank) => HEAD + (rank - 0.5) * ROW;
   const align = /** @type {const} */ (['right', 'left']);
   const ends = [side, width - side];

@@ -123,8 +123,8 @@ class SearchView {
           ${tableButtons(shown, rival)}</div>
         ${quality(shown.asked.results, shown.reply.scores, rival)}
         ${resultList(store, this.#slots, shown)}</section>
-      <div class="search-side" role="region" aria-label="Comparison of results" tabindex="0">${contrastPanel(store, this.#slots, shown)}
-        ${rivalError ? html`<section aria-label="Other model">${problem(store, rivalError)}</section>` : rival ? bumps(shown, rival) : nothing}</div></div>`;
+      <div class="search-side" role="region" aria-label="Comparison of results" tabindex="0">${rivalError ? html`<section aria-label="Other model"><h3>Ranks in ${store.state.versus}</h3>${problem(store, rivalError)}</section>` : rival ? bumps(shown, rival) : nothing}
+        ${contrastPanel(store, this.#slots, shown)}</div></div>`;
   }
 }
 

@@ -86,3 +86,31 @@ def test_words_and_their_values(call: Callable[..., Any]) -> None:
     assert (found["after"], found["rest"], found["largest"]) == (" and then", 0.375, 2)
     pieces = call("core/marked-words", "markedText", "refund, now and then", info, False)
     assert [word["label"] for word in pieces["words"]] == ["re", "fund", "now"]
+
+
+def test_tokens_of_spaces_take_no_letter(call: Callable[..., Any]) -> None:
+    """SentencePiece gives a leading space the place of the first letter."""
+    info = {
+        "tokens": ["▁", "H", "ow", "▁", "long"],
+        "offsets": [[0, 1], [0, 1], [1, 3], [3, 4], [4, 8]],
+        "unknown": [],
+        "shares": [1, 2, 3, 4, 5],
+    }
+    found = call("core/marked-words", "markedText", "How long", info, False)
+    words = [(word["before"], word["label"], word["value"]) for word in found["words"]]
+    expected = [("", "␣", 1), ("", "H", 2), ("", "ow", 3), (" ", "␣", 4), ("", "long", 5)]
+    assert words == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "scale"),
+    [
+        ([0.5, 0.25], {"low": 0, "zero": 0, "high": 0.5}),
+        ([0.5, -0.25], {"low": -0.25, "zero": 0, "high": 0.5}),
+        ([-1, -3], {"low": -3.3, "zero": -3.3, "high": -1}),
+    ],
+)
+def test_the_best_score_has_the_longest_bar(
+    call: Callable[..., Any], scores: list[float], scale: dict[str, float]
+) -> None:
+    assert call("core/ranking-metrics", "scaleOf", scores) == pytest.approx(scale)

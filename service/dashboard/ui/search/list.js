@@ -6,7 +6,7 @@ import { bdi, html, nothing, repeat } from '../../core/html.js';
 import { markedText as markedWords, occurrences } from '../../core/marked-words.js';
 import { memo } from '../../core/memo.js';
 import { fixed } from '../../core/numbers.js';
-import { orderOf, ranksOf } from '../../core/ranking-metrics.js';
+import { orderOf, ranksOf, scaleOf } from '../../core/ranking-metrics.js';
 import { problem } from '../problems.js';
 import { badges } from './badges.js';
 import { markedText } from './marked-text.js';
@@ -62,11 +62,8 @@ export function resultList(store, slots, shown) {
  * @property {import('../../api/ranking.js').Ranked|null} rival
  * @property {{asked: {gone: import('../../api/ranking.js').LeftOut}, reply: number[]}|null} without
  * @property {(import('./slots.js').Lost|null)[]|null} lost
- * @property {{low: number, high: number}} scale
+ * @property {import('../../core/ranking-metrics.js').Scale} scale
  */
-
-/** Return the ends of the bars' scale: 0 and the scores. @param {number[]} scores */
-export const scaleOf = (scores) => ({ low: Math.min(0, ...scores), high: Math.max(0, ...scores) });
 
 /** The words of the query, each of which can be left out. @param {Context} context */
 function queryWords({ store, explained, shown, ranks, without }) {
@@ -91,7 +88,7 @@ const has = (spans, start) => spans.some(([begin]) => begin === start);
 
 /** @param {Store} store @param {number|null} document @param {number[][]} spans @param {boolean} isGone */
 const toggle = (store, document, spans, isGone) =>
-  store.go({ gone: isGone ? '' : goneOf(document, spans) }, { replace: true });
+  store.go({ gone: isGone || !spans.length ? '' : goneOf(document, spans) }, { replace: true });
 
 /** @param {Context} context */
 function progress({ store, slots, explained, shown }) {
@@ -132,11 +129,14 @@ function result(context, number) {
       ${parts(shown.reply.parts[number])}
       ${relevance === null ? nothing : html`<span class="fact">relevance ${relevance}</span>`}
       <span class="fact">${given === null ? `no. ${number + 1} of the list` : `rank ${given} in the list`}</span>
-      ${rival && rivalRank ? html`<span class="fact">rank ${rivalRank} in ${rival.model}${moved(rivalRank - ranks[number])}</span>` : nothing}
+      ${rival && rivalRank ? html`<span class="fact">rank ${rivalRank} in ${shortName(rival.model)}${moved(rivalRank - ranks[number])}</span>` : nothing}
       ${changed(context, number)}
       <button type="button" class="quiet compare" aria-pressed=${String(picked)} aria-label=${`Compare result ${ranks[number]}`}
         @click=${() => pick(store, number)}>Compare</button></div></li>`;
 }
+
+/** @param {string} model */
+const shortName = (model) => model.replace(/^.*\//, '');
 
 /** @param {number} places */
 const moved = (places) =>
@@ -150,11 +150,11 @@ function pick(store, number) {
   store.go({ picks: now }, now.length === 2 ? { focus: '#contrast-title' } : {});
 }
 
-/** @param {number} score @param {{low: number, high: number}} scale */
-function bar(score, { low, high }) {
+/** @param {number} score @param {import('../../core/ranking-metrics.js').Scale} scale */
+function bar(score, { low, zero, high }) {
   const width = high - low || 1;
-  const [start, end] = [Math.min(score, 0), Math.max(score, 0)];
-  return html`<span class=${score < 0 ? 'score-bar less' : 'score-bar'} aria-hidden="true"
+  const [start, end] = [Math.min(score, zero), Math.max(score, zero)];
+  return html`<span class=${score < zero ? 'score-bar less' : 'score-bar'} aria-hidden="true"
     .style=${`--from: ${(start - low) / width}; --to: ${(end - low) / width}`}></span>`;
 }
 
