@@ -6,15 +6,17 @@
  * @property {string} text
  * @property {number} size its tokens
  * @property {Object<string, number>} statistics by name
+ * @property {boolean} truncated
  * @property {Link|null} link null where every token looks at special tokens alone
  * @typedef {Object} Corpus
  * @property {import('./reading.js').Reading} reading of the page's own text
  * @property {TextResult[]} results in the order of the texts, as far as they have come
  * @property {number} count of all texts
+ * @property {number} unknown number of these texts with many tokens that the model does not know
  */
 
 import { STATISTICS } from '../core/statistics.js';
-import { isSpecial } from '../core/words.js';
+import { isSpecial, tokenUnits } from '../core/words.js';
 import { attention } from './client.js';
 import { ApiError } from './errors.js';
 import { requestOf } from './reading.js';
@@ -47,6 +49,7 @@ export async function corpus({ reading, list, layer, head, cut, signal, showPart
   const part = { layers: [layer], heads: [head], include: ['weights', 'stats'], top_k: LARGEST };
   /** @type {TextResult[]} */
   const results = [];
+  let unknown = 0;
   for (let first = 0; first < list.length; first += TOGETHER) {
     const inputs = list.slice(first, first + TOGETHER);
     const body = { ...requestOf({ texts: inputs.slice(0, 1), cut, off: reading.off }), inputs, ...part };
@@ -54,9 +57,10 @@ export async function corpus({ reading, list, layer, head, cut, signal, showPart
       throw inLines(error, first);
     });
     results.push(...inputs.map((text, i) => resultOf(text, i, reply)));
-    showPart({ reading, results: [...results], count: list.length });
+    unknown += reply.warnings.unknown_tokens ?? 0;
+    showPart({ reading, results: [...results], count: list.length, unknown });
   }
-  return { reading, results, count: list.length };
+  return { reading, results, count: list.length, unknown };
 }
 
 /** @param {string} text @param {number} i its number in the reply @param {import('./client.js').AttentionReply} reply @returns {TextResult} */
@@ -67,15 +71,16 @@ function resultOf(text, i, { tensors, lists }) {
   );
   const [keys, weights] = [tensors[`attention.${i}.indices`], tensors[`attention.${i}.values`]];
   const each = keys.shape[3];
+  const units = tokenUnits({ tokens, offsets, segments: tokens.map(() => 0), texts: [text] });
   /** @type {Link|null} */
   let link = null;
   for (let place = 0; place < keys.data.length; place += 1) {
     const [from, to] = [Math.floor(place / each), keys.data[place]];
     if (isSpecial(offsets[from]) || isSpecial(offsets[to])) continue;
     const weight = Number(weights.data[place]);
-    if (!link || weight > link.weight) link = { from: tokens[from], to: tokens[to], weight };
+    if (!link || weight > link.weight) link = { from: units[from].label, to: units[to].label, weight };
   }
-  return { text, size: tokens.length, statistics, link };
+  return { text, size: tokens.length, truncated: Boolean(tensors.truncated.data[i]), statistics, link };
 }
 
 /**

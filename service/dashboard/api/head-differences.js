@@ -15,17 +15,24 @@ const known = new WeakMap();
  * @param {import('./reading.js').Reading} first
  * @param {import('./reading.js').Reading} second
  * @param {AbortSignal} signal
+ * @param {(differences: Float32Array, done: number) => unknown} [come] is given the differences after each
+ *   layer, and of how many heads they are
  * @returns {Promise<Float32Array>} `[L · N]`, 0 … 1
  */
-export async function headDifferences(first, second, signal) {
-  const found = known.get(first)?.get(second) ?? (await compare(first, second, signal));
+export async function headDifferences(first, second, signal, come = () => {}) {
+  const found = known.get(first)?.get(second) ?? (await compare(first, second, signal, come));
   if (!known.has(first)) known.set(first, new WeakMap());
   known.get(first)?.set(second, found);
   return found;
 }
 
-/** @param {import('./reading.js').Reading} first @param {import('./reading.js').Reading} second @param {AbortSignal} signal */
-async function compare(first, second, signal) {
+/**
+ * @param {import('./reading.js').Reading} first
+ * @param {import('./reading.js').Reading} second
+ * @param {AbortSignal} signal
+ * @param {(differences: Float32Array, done: number) => unknown} come
+ */
+async function compare(first, second, signal, come) {
   const result = new Float32Array(first.layers * first.heads);
   if (first.size !== second.size) {
     return result.map(
@@ -41,6 +48,7 @@ async function compare(first, second, signal) {
     const { value: other } = await others.next();
     if (!other) break;
     result[layer * first.heads + head] = moved(decode(bits), decode(other.bits), first.size);
+    if (head === first.heads - 1) await come(result.slice(), (layer + 1) * first.heads);
     if (first.size > 128) await new Promise((resume) => setTimeout(resume));
   }
   return result;

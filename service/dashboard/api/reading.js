@@ -16,7 +16,7 @@ import { decode } from '../core/float16.js';
 import { LruCache } from '../core/lru-cache.js';
 import { THUMBNAIL_SIDE } from '../core/maps.js';
 import { SharedWork } from '../core/shared-work.js';
-import { labelOf, STATISTICS } from '../core/statistics.js';
+import { labelOf, namesFor, STATISTICS } from '../core/statistics.js';
 import { placesOf, separators } from '../core/words.js';
 import { align, attention } from './client.js';
 
@@ -61,6 +61,8 @@ export class Reading {
     /** Whether many of its tokens are unknown to the model. */
     this.unknown = Boolean(warnings.unknown_tokens);
     this.size = tokens.length;
+    /** Names of statistics and behaviours, by this text's special tokens. */
+    this.names = namesFor(this);
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;
     this.separators = separators(tokens, offsets).length;

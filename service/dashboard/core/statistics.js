@@ -5,12 +5,34 @@ export const STATISTICS = {
   entropy: { name: 'Entropy', says: 'nats; 0 when each token looks at one token only' },
   distance: { name: 'Distance', says: 'tokens between the one that looks and what it sees, on average' },
   confidence: { name: 'Confidence', says: 'largest weight of a token, on average' },
-  cls: { name: '[CLS] share', says: 'weight on the first token' },
-  sep: { name: '[SEP] share', says: 'weight on separators' },
+  cls: { name: 'First-token share', says: 'weight on the first token' },
+  sep: { name: 'Separator share', says: 'weight on separators' },
   self: { name: 'Self share', says: 'weight of a token on itself' },
   previous: { name: 'Previous share', says: 'weight on the token before' },
   next: { name: 'Next share', says: 'weight on the token after' },
 };
+
+/**
+ * Return the names of statistics and behaviours for a text: shares of special tokens are named after its own.
+ *
+ * @param {Pick<import('./words.js').Tokenized, 'tokens'|'offsets'>} text
+ * @returns {{statistics: typeof STATISTICS, labels: typeof LABELS}}
+ */
+export function namesFor({ tokens, offsets }) {
+  const special = (/** @type {number} */ i) => offsets[i]?.[0] === offsets[i]?.[1];
+  const last = tokens.length - 1;
+  const [first, separator] = [special(0) ? tokens[0] : null, special(last) && last > 0 ? tokens[last] : null];
+  const renamed = (/** @type {{name: string, says: string}} */ entry, /** @type {string|null} */ name) =>
+    name === null ? entry : { ...entry, name };
+  return {
+    statistics: {
+      ...STATISTICS,
+      cls: renamed(STATISTICS.cls, first && `${first} share`),
+      sep: renamed(STATISTICS.sep, separator && `${separator} share`),
+    },
+    labels: { ...LABELS, cls: renamed(LABELS.cls, first && `${first} sink`) },
+  };
+}
 
 const DOMINATES = 0.5;
 const ABOVE_EVEN = 2;
@@ -22,7 +44,7 @@ export const LABELS = {
   next: { name: 'next token', says: 'At least half of its attention is on the token after.' },
   self: { name: 'itself', says: 'Tokens give at least half of their attention to themselves.' },
   cls: {
-    name: '[CLS] sink',
+    name: 'first-token sink',
     says: 'At least half of its attention rests on the first token, where tokens look that find nothing else.',
   },
   sep: {

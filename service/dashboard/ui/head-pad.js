@@ -78,7 +78,7 @@ export function headPadOf(store, reading) {
       return {
         value: value / most,
         pressed: layer === asked.layer && head === asked.head,
-        says: `${STATISTICS[by].name} ${value.toFixed(2)}${off}`,
+        says: `${reading.names.statistics[by].name} ${value.toFixed(2)}${off}`,
       };
     },
   });

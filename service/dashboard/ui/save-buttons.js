@@ -54,7 +54,7 @@ async function save(store, kind) {
   const { tokens, off, model } = savable.reading;
   const texts = own ?? savable.reading.texts;
   const { words, view } = store.state;
-  const title = `${name} · ${model} · ${texts.join(' / ')}`;
+  const title = [name, model, texts.join(' / ')].filter(Boolean).join(' · ');
   const heading = title.length > MOST_TITLE ? `${title.slice(0, MOST_TITLE - 1)}…` : title;
   const content = { model, texts, ...(own ? {} : { tokens }), off, words, view, ...json };
   const file =

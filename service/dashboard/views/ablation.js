@@ -4,10 +4,11 @@ import { headDifferences } from '../api/head-differences.js';
 import { open } from '../api/reading.js';
 import { isPending, shownOf } from '../core/answers.js';
 import { html, nothing } from '../core/html.js';
-import { namedMap } from '../core/maps.js';
+import { namedMap, THUMBNAIL_SIDE } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
 import { headPad } from '../ui/head-pad.js';
+import { comparing, progressBar } from '../ui/progress.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
@@ -17,6 +18,8 @@ import { headPad } from '../ui/head-pad.js';
  * @typedef {Object} Reply
  * @property {Reading} reading with heads switched off
  * @property {Float32Array|null} moved how far each head's map moved, `[L · N]`; null when all heads are on
+ * @property {number} done number of heads that `moved` is of, from the first
+ * @property {number} began time by `performance.now()`
  * @property {{layer: number, head: number}} place of the head whose maps these are
  * @property {Float32Array} before `[S, S]`
  * @property {Float32Array} after `[S, S]`
@@ -28,14 +31,22 @@ export const ablationView = {
   asks: ({ most, off, layer, head }, reading) =>
     most && off.length ? { most, layer: 0, head: 0 } : reading.place({ layer, head }),
 
-  async answer({ reading, asked, signal }) {
+  async answer({ reading, asked, signal, showPart }) {
+    const began = performance.now();
     const whole = await open({ texts: asked.texts, cut: asked.cut, off: [] }, signal);
-    const moved = reading.off.length ? await headDifferences(whole, reading, signal) : null;
-    const place = asked.most && moved ? mostMoved(moved, reading) : reading.place(asked);
-    const [before, after] = await Promise.all(
-      [whole, reading].map((one) => one.map(place.layer, place.head, signal)),
-    );
-    return { reading, moved, place, before, after };
+    const at = async (/** @type {Float32Array|null} */ moved, /** @type {number} */ done) => {
+      const place = asked.most && moved ? mostMoved(moved, reading) : reading.place(asked);
+      const maps = [whole, reading].map((one) => one.map(place.layer, place.head, signal));
+      const [before, after] = await Promise.all(maps);
+      return { reading, moved, done, began, place, before, after };
+    };
+    const count = reading.layers * reading.heads;
+    if (!reading.off.length) return at(null, count);
+    if (!asked.most) showPart(await at(null, 0));
+    const moved = await headDifferences(whole, reading, signal, async (part, done) => {
+      if (reading.size > THUMBNAIL_SIDE) showPart(await at(part, done));
+    });
+    return at(moved, count);
   },
 
   draw(store, shown) {
@@ -50,13 +61,14 @@ export const ablationView = {
               <output class="figure">${shown ? shiftOf(reading) : '–'}</output>
               <p class="says">1 − cosine between the text’s embedding with all heads and without these.</p></section>
             <section aria-label="How far the maps moved"><h3>How far the maps moved</h3>${movements(store, shown, reading)}
-              <p class="says">The share of a row’s weight that went elsewhere, on average. Pick a head to see it.</p></section>
+              ${shown ? comparing(store, shown) : nothing}
+              <p class="says">How much attention moved: the share of a row’s weight that went elsewhere, on average. Pick a head to see it.</p></section>
           </div>`
           : nothing
       }
       ${
         shown && place
-          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? ', which moved most' : ''}</h3>
+          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? `, which moved most${isCompared(shown.reply) ? '' : ' so far'}` : ''}</h3>
           <three-maps .data=${figures(store, shown.reply)}></three-maps>`
           : nothing
       }`;
@@ -66,7 +78,7 @@ export const ablationView = {
     `Switched off: ${reading.off.length}. Layer ${place.layer} head ${place.head} shown.`,
 
   file(store, { reply }) {
-    const { reading, moved, place } = reply;
+    const { reading, moved, done, place } = reply;
     const data = figures(store, reply);
     const survey = store.headShifts.answered;
     return {
@@ -76,13 +88,16 @@ export const ablationView = {
         ...place,
         off: reading.off,
         pooled_shift: reading.shift,
-        ...(moved ? { moved: [...moved] } : {}),
-        ...(survey ? { shift_alone: [...survey.reply.alone] } : {}),
+        ...(moved ? { moved: [...moved.subarray(0, done)] } : {}),
+        ...(survey ? { shift_alone: [...survey.reply.alone.subarray(0, survey.reply.done)] } : {}),
         maps: figuresJson(data),
       },
     };
   },
 };
+
+/** Whether all heads have been compared. @param {Reply} reply */
+const isCompared = ({ done, reading }) => done === reading.layers * reading.heads;
 
 /** @param {Float32Array} moved @param {Reading} reading */
 function mostMoved(moved, { heads, off }) {
@@ -111,7 +126,8 @@ const shiftOf = ({ shift }) => (shift === 0 ? '0' : shift.toPrecision(3));
  */
 function switches(store, reading) {
   const { off } = store.state;
-  const alone = shownOf(store.headShifts.answer)?.reply.alone;
+  const measured = shownOf(store.headShifts.answer)?.reply;
+  const { alone, done = 0 } = measured ?? {};
   const most = alone ? Math.max(...alone, 1e-12) : 1;
   const toggled = (/** @type {string} */ name) =>
     off.includes(name) ? off.filter((other) => other !== name) : [...off, name];
@@ -121,18 +137,20 @@ function switches(store, reading) {
     heads: reading.heads,
     pick: (layer, head) => store.go({ off: toggled(`${layer}.${head}`), most: true }),
     cell: (layer, head) => {
-      const shift = alone?.[layer * reading.heads + head] ?? 0;
+      const place = layer * reading.heads + head;
+      const shift = alone?.[place] ?? 0;
       const isOff = off.includes(`${layer}.${head}`);
+      const told = place < done ? `, shift alone ${shift.toPrecision(3)}` : ', not measured';
       return {
         value: shift / most,
         pressed: isOff,
-        says: `${isOff ? 'off' : 'on'}${alone ? `, shift alone ${shift.toPrecision(3)}` : ''}`,
+        says: `${isOff ? 'off' : 'on'}${alone ? told : ''}`,
       };
     },
   })}
     <p class="says">${
       alone
-        ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.`
+        ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.${done < alone.length ? ` ${done} of ${alone.length} heads are measured.` : ''}`
         : 'Click a head to switch it off, again to switch it on.'
     }</p>`;
 }
@@ -142,20 +160,20 @@ function survey(store, { layers, heads }) {
   const { off } = store.state;
   const all = html`<button type="button" class="quiet" ?disabled=${off.length === 0} @click=${() => store.go({ off: [] })}>Switch all on</button>`;
   const done = shownOf(store.headShifts.answer)?.reply.done ?? 0;
-  const cancel = () => {
-    store.headShifts.clear();
-    store.announce('Measuring ended.');
+  const stop = () => {
+    store.headShifts.halt();
+    store.announce('Measuring stopped.');
   };
   return isPending(store.headShifts.answer)
-    ? html`<div class="controls"><progress aria-label="Heads measured" max=${layers * heads} .value=${done}></progress>
-        <span class="says">${done} of ${layers * heads}</span>
-        <button type="button" class="quiet" @click=${cancel}>Cancel</button>${all}</div>`
+    ? html`${progressBar('Heads measured', { done, began: store.headShifts.began }, layers * heads, stop)}
+        <div class="controls">${all}</div>`
     : html`<div class="controls"><button type="button" class="quiet" @click=${() => store.measure()}>Measure each head alone</button>${all}</div>`;
 }
 
 /** @param {Store} store @param {Shown|null} shown @param {Reading} reading */
 function movements(store, shown, reading) {
   const moved = /** @type {Float32Array|null} */ (shown?.reply.moved ?? null);
+  const done = shown?.reply.done ?? 0;
   const furthest = moved ? Math.max(...moved, 1e-12) : 1;
   const place = shown?.reply.place;
   return headPad({
@@ -165,11 +183,12 @@ function movements(store, shown, reading) {
     moves: true,
     pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
     cell: (layer, head) => {
-      const change = moved?.[layer * reading.heads + head] ?? 0;
+      const i = layer * reading.heads + head;
+      const change = moved?.[i] ?? 0;
       return {
         value: change / furthest,
         pressed: layer === place?.layer && head === place?.head,
-        says: `moved ${change.toFixed(3)}`,
+        says: moved && i >= done ? 'not compared yet' : `moved ${change.toFixed(3)}`,
       };
     },
   });

@@ -90,7 +90,7 @@ export const headsView = {
     const { reading, smalls } = reply;
     const sort = sorting(store, reading);
     const heads = ordered(store, reply);
-    const pictures = heads.map((head) => ({ ...written(head, sort), small: smalls[head.place] }));
+    const pictures = heads.map((head) => ({ ...written(reading, head, sort), small: smalls[head.place] }));
     return {
       name: `heads by ${sort}`,
       scene: gallery(pictures, reading.heads, store.state.linear),
@@ -154,7 +154,7 @@ function sortControls(store, reading, sort) {
   const options = [
     { value: 'position', label: 'Layer and head' },
     { value: 'label', label: 'Behaviour' },
-    ...Object.entries(STATISTICS).map(([value, { name }]) => ({ value, label: name })),
+    ...Object.entries(reading.names.statistics).map(([value, { name }]) => ({ value, label: name })),
     ...(from && to ? [{ value: 'link', label: `Link ${from.name} → ${to.name}` }] : []),
     ...(reading.texts.length === 2 ? [{ value: 'cross', label: 'Between the texts' }] : []),
   ];
@@ -183,12 +183,12 @@ function ordered(store, { reading, cross }) {
   return heads.sort((a, b) => sign * (key(a) - key(b)));
 }
 
-/** Return the caption of a thumbnail. @param {Head} head @param {string} sort */
-function written({ layer, head, label, value }, sort) {
+/** Return the caption of a thumbnail. @param {Reading} reading @param {Head} head @param {string} sort */
+function written(reading, { layer, head, label, value }, sort) {
   const plain = sort === 'position' || sort === 'label';
   return {
     name: `${layer}·${head}${plain ? '' : `  ${value.toPrecision(SIGNIFICANT)}`}`,
-    label: label ? LABELS[label].name : '',
+    label: label ? reading.names.labels[label].name : '',
   };
 }
 
@@ -196,7 +196,7 @@ function written({ layer, head, label, value }, sort) {
 function thumbnail(store, { reading, smalls }, one) {
   const { state } = store;
   const { layer, head, place } = one;
-  const { name, label } = written(one, sorting(store, reading));
+  const { name, label } = written(reading, one, sorting(store, reading));
   const isOff = reading.off.includes(`${layer}.${head}`);
   const current = reading.place(state);
   const isCurrent = current.layer === layer && current.head === head;

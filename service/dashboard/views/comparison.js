@@ -7,11 +7,12 @@ import { html, nothing } from '../core/html.js';
 import { namedMap } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { fixed } from '../core/numbers.js';
-import { STATISTICS } from '../core/statistics.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
 import { headPad } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
+import { comparing } from '../ui/progress.js';
 import { textField } from '../ui/text-field.js';
+import { textNotes } from '../ui/text-notes.js';
 
 const MOST_DIFFERENT = 6;
 
@@ -23,7 +24,9 @@ const MOST_DIFFERENT = 6;
  * @typedef {Object} Reply
  * @property {Reading} reading
  * @property {Reading} other
- * @property {Float32Array|null} differences of each head, `[L · N]`; null until they have come
+ * @property {Float32Array|null} differences of each head, `[L · N]`; null until the first have come
+ * @property {number} done number of heads that `differences` is of, from the first
+ * @property {number} began time by `performance.now()`
  * @property {Float32Array[]} maps of both
  */
 
@@ -33,23 +36,29 @@ export const comparisonView = {
   asks: (state, reading) => ({ other: state.c, ...reading.place(state) }),
 
   async answer({ reading, asked, signal, showPart }) {
+    const began = performance.now();
     const source = { texts: [asked.other], cut: asked.cut, off: reading.off };
     const other = await open(source, signal).catch((error) => {
       throw new OtherTextError(error);
     });
     const maps = await Promise.all([reading, other].map((one) => one.map(asked.layer, asked.head, signal)));
-    showPart({ reading, other, maps, differences: null });
-    return { reading, other, maps, differences: await headDifferences(reading, other, signal) };
+    const known = { reading, other, maps, began };
+    showPart({ ...known, differences: null, done: 0 });
+    const differences = await headDifferences(reading, other, signal, (part, done) =>
+      showPart({ ...known, differences: part, done }),
+    );
+    return { ...known, differences, done: differences.length };
   },
 
   draw(store, shown) {
     return html`<h2 id="view-title" tabindex="-1">Comparison</h2>
       ${textField(store, { id: 'text-c', label: 'Other text', value: store.state.c, patch: (text) => ({ c: text }) })}
       ${otherTextProblem(store)}
+      ${shown ? textNotes(shown.reply.other, 'The other text') : nothing}
       ${
         shown
           ? html`<div class="comparison">
-            <section aria-label="Where they differ"><h3>Where they differ</h3>${differencePad(store, shown)}</section>
+            <section aria-label="Where they differ"><h3>Where they differ</h3>${differencePad(store, shown)}${comparing(store, shown)}</section>
             <section aria-label="Most different heads"><h3>Most different heads</h3>${ranking(store, shown.reply)}</section>
             <section aria-label="Statistics"><h3>Layer ${shown.asked.layer} · Head ${shown.asked.head}</h3>${table(shown)}</section>
           </div>
@@ -65,11 +74,13 @@ export const comparisonView = {
     return {
       name: `comparison layer ${asked.layer} head ${asked.head}`,
       scene: figuresScene(data),
+      texts: [...reply.reading.texts, asked.other],
       json: {
+        tokens: reply.reading.tokens,
         layer: asked.layer,
         head: asked.head,
         other: asked.other,
-        differences: reply.differences && [...reply.differences],
+        differences: reply.differences && [...reply.differences.subarray(0, reply.done)],
         maps: figuresJson(data),
       },
     };
@@ -104,7 +115,7 @@ function differencePad(store, { reply }) {
   })}
     <p class="says">${
       other.size === reading.size
-        ? 'Both have equally many tokens: the share of a row’s weight that lies elsewhere.'
+        ? 'How much attention moved: the share of a row’s weight that lies elsewhere. Both texts have equally many tokens.'
         : 'The texts differ in length: the mean difference of confidence and shares.'
     }</p>`;
 }
@@ -123,12 +134,12 @@ function ranking(store, { reading: { heads }, differences }) {
 /** @param {Shown} shown */
 function table({ asked: { layer, head }, reply }) {
   const [first, second] = [reply.reading, reply.other].map((one) => one.statisticsOf(layer, head));
-  const rows = Object.entries(STATISTICS).map(
+  const rows = Object.entries(reply.reading.names.statistics).map(
     ([name, { name: called }]) => html`<tr><th scope="row">${called}</th>
       ${[first[name], second[name], second[name] - first[name]].map((value) => html`<td class="number">${fixed(value, 3)}</td>`)}</tr>`,
   );
   const names = ['Statistic', 'Text', 'Other text', 'Difference'].map(
-    (name) => html`<th scope="col">${name}</th>`,
+    (name, i) => html`<th scope="col" class=${i ? 'number' : ''}>${name}</th>`,
   );
   return html`<table><thead><tr>${names}</tr></thead><tbody>${rows}</tbody></table>`;
 }

@@ -6,7 +6,7 @@ import { decoderOf } from '../api/service-info.js';
 import { bdi, html, nothing, share } from '../core/html.js';
 import { project } from '../core/matrix.js';
 import { memo } from '../core/memo.js';
-import { numbered, unitsOf } from '../core/words.js';
+import { numbered, tokenUnits, unitsOf } from '../core/words.js';
 import { mapScene } from '../elements/map-view.js';
 import { choice, scaleSwitch, weakestLink } from '../ui/controls.js';
 import { dataOf, mapJson, mapOf } from '../ui/map-panel.js';
@@ -47,13 +47,13 @@ export const targetView = {
     return html`<h2 id="view-title" tabindex="-1">Cross-attention</h2>
       ${textField(store, {
         id: 'text-t',
-        label: 'Target: what the decoder is to have written',
+        label: 'Translation (or output) to examine',
         value: target,
         patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
       })}
       <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${shownSwitch(store)}${weakestLink(store, store.state.aligned ? 'weights' : store.state.measure)}${scaleSwitch(store)}</div>
       <p class="says">${hint(store)}</p>
-      ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown.reply)}` : nothing}`;
+      ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown)}` : nothing}`;
   },
 
   says: ({ asked }) => (asked.aligned ? 'Aligned words shown.' : 'Cross-attention shown.'),
@@ -87,6 +87,14 @@ function hint(store) {
     : 'Which token of the text the decoder looks at to write each token of the target. In a trained translator the last layer aligns words; earlier layers need not.';
 }
 
+/** @param {string[]} tokens @param {number[][]} offsets @param {string} target */
+const targetText = (tokens, offsets, target) => ({
+  tokens,
+  offsets,
+  segments: tokens.map(() => 0),
+  texts: [target],
+});
+
 const named = memo(
   (
     /** @type {Reply} */ { reading, tokens, offsets, weights },
@@ -95,8 +103,7 @@ const named = memo(
     /** @type {boolean} */ bare,
     /** @type {import('../core/maps.js').Measure} */ measure,
   ) => {
-    const text = { tokens, offsets, segments: tokens.map(() => 0), texts: [target] };
-    const rows = unitsOf(text, { words, bare });
+    const rows = unitsOf(targetText(tokens, offsets, target), { words, bare });
     const columns = unitsOf(reading, { words, bare });
     return { rows, columns, weights: project(weights, reading.size, rows, columns), measure };
   },
@@ -143,13 +150,14 @@ function shownSwitch(store) {
     ${button('Aligned words', aligned, { aligned: true })}</div>`;
 }
 
-/** @param {Reply} reply */
-function chances({ tokens, logprobs }) {
+/** @param {Shown} shown */
+function chances({ asked, reply: { tokens, offsets, logprobs } }) {
+  const units = tokenUnits(targetText(tokens, offsets, asked.target));
   const row = (/** @type {string} */ token, /** @type {number} */ chance) => html`<tr><td>${bdi(token)}</td>
     <td class="number"><span class="meter" .style=${share(chance)}></span>${chance.toFixed(4)}</td></tr>`;
   return html`<div class="chances"><table class="links"><caption>How likely each token of the target is</caption>
-    <thead><tr><th scope="col">token</th><th scope="col">probability</th></tr></thead>
-    <tbody>${tokens.map((token, i) => row(token, Math.exp(logprobs[i])))}</tbody></table></div>`;
+    <thead><tr><th scope="col">token</th><th scope="col" class="number">probability</th></tr></thead>
+    <tbody>${units.map(({ label }, i) => row(label, Math.exp(logprobs[i])))}</tbody></table></div>`;
 }
 
 /** @param {{layers: number, heads: number}} decoder */

@@ -66,7 +66,8 @@ export const textsView = {
         <input type="file" accept=".txt,text/plain" @change=${(/** @type {Event} */ event) => chosen(store, event)}></label></div>
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
       ${otherTextProblem(store)}
-      ${shown?.reply.results.length ? html`${distributions(shown.reply.results)}${best(store, shown)}` : nothing}`;
+      ${shown ? notes(shown.reply) : nothing}
+      ${shown?.reply.results.length ? html`${distributions(shown.reply)}${best(store, shown)}` : nothing}`;
   },
 
   says: ({ asked, reply }) => `${reply.count} texts by layer ${asked.layer} head ${asked.head} shown.`,
@@ -77,15 +78,16 @@ export const textsView = {
       ...HISTOGRAM,
       x: (i % ACROSS) * (HISTOGRAM.width + 24),
       y: Math.floor(i / ACROSS) * (HISTOGRAM.height + 48) + 20,
-      title: `${STATISTICS[name].name}: ${summary(histogram)}`,
+      title: captioned(reply.reading, name, histogram),
       draw: (/** @type {import('../draw/canvas-and-svg.js').Surface} */ surface) =>
         drawHistogram(surface, histogram),
     }));
     const rows = Math.ceil(parts.length / ACROSS);
     return {
       name: `layer ${layer} head ${head} over ${reply.results.length} texts`,
+      texts: [],
       scene: { width: ACROSS * (HISTOGRAM.width + 24), height: rows * (HISTOGRAM.height + 48), parts },
-      json: { layer, head, many: reply.results },
+      json: { texts: reply.results.map(({ text }) => text), layer, head, many: reply.results },
     };
   },
 };
@@ -94,6 +96,16 @@ export const textsView = {
 function listOf(many) {
   const list = linesOf(many);
   return list.length ? list : SAMPLES;
+}
+
+/** Say how many texts the model does not see as they are. @param {Reply} reply */
+function notes({ results, unknown }) {
+  const cut = results.filter(({ truncated }) => truncated).length;
+  const parts = [
+    cut ? `${cut} of the texts ${cut === 1 ? 'is' : 'are'} cut.` : '',
+    unknown ? `In ${unknown} of them over a tenth of the tokens are unknown to the model.` : '',
+  ];
+  return cut || unknown ? html`<p class="says text-note">${parts.join(' ')}</p>` : nothing;
 }
 
 /** @param {Shown} shown */
@@ -134,16 +146,22 @@ const histograms = memo((/** @type {TextResult[]} */ results) =>
   ),
 );
 
-/** @param {import('../draw/histogram.js').Histogram} histogram */
-const summary = ({ least, most, median }) => `${median.toFixed(3)} (${least.toFixed(3)}–${most.toFixed(3)})`;
+/** @param {Reply['reading']} reading @param {string} name @param {import('../draw/histogram.js').Histogram} histogram */
+const captioned = ({ names }, name, histogram) => `${names.statistics[name].name}: ${ranged(histogram)}`;
 
-/** @param {TextResult[]} results */
-const distributions = (results) => html`<h3>Its statistics: the median of all texts (least to most)</h3>
+/** @param {import('../draw/histogram.js').Histogram} histogram */
+const ranged = ({ least, most, median }) => `${median.toFixed(3)} (${least.toFixed(3)}–${most.toFixed(3)})`;
+
+/** @param {Reply} reply */
+const distributions = ({
+  reading,
+  results,
+}) => html`<h3>Its statistics: the median of all texts (least to most)</h3>
   <div class="histograms">${Object.entries(histograms(results)).map(
     ([
       name,
       histogram,
-    ]) => html`<figure><figcaption>${definition(STATISTICS[name].name, STATISTICS[name].says)}: ${summary(histogram)}</figcaption>
+    ]) => html`<figure><figcaption>${definition(reading.names.statistics[name].name, STATISTICS[name].says)}: ${ranged(histogram)}</figcaption>
       <canvas aria-hidden="true" ${painted(drawOn, histogram, theme())}></canvas></figure>`,
   )}</div>`;
 
@@ -162,7 +180,7 @@ function best(store, { asked, reply }) {
   const { best: by } = store.state;
   const options = [
     { value: LINK, label: 'Strongest link' },
-    ...Object.entries(STATISTICS).map(([value, { name }]) => ({ value, label: name })),
+    ...Object.entries(reply.reading.names.statistics).map(([value, { name }]) => ({ value, label: name })),
   ];
   const worth = (/** @type {TextResult} */ { statistics, link }) =>
     by === LINK ? (link?.weight ?? 0) : statistics[by];

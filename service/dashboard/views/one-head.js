@@ -2,7 +2,6 @@
 
 import { html, nothing, share } from '../core/html.js';
 import { quadrants } from '../core/matrix.js';
-import { LABELS, STATISTICS } from '../core/statistics.js';
 import { tokenUnits } from '../core/words.js';
 import { mapScene } from '../elements/map-view.js';
 import { hideSinks, measureSwitch, partSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
@@ -108,7 +107,7 @@ export const headView = {
 function behaviour(store, reading, layer, head) {
   const label = reading.labelOf(layer, head);
   if (!label) return html`<p class="says">No single behaviour dominates.</p>`;
-  return html`<p class="says">${definition(LABELS[label].name, LABELS[label].says)}${
+  return html`<p class="says">${definition(reading.names.labels[label].name, reading.names.labels[label].says)}${
     SINKS.includes(label) ? html` ${hideSinks(store)}` : nothing
   }</p>`;
 }
@@ -116,7 +115,7 @@ function behaviour(store, reading, layer, head) {
 /** @param {Reading} reading @param {number} layer @param {number} head */
 function facts(reading, layer, head) {
   const statistics = reading.statisticsOf(layer, head);
-  return html`<dl class="statistics">${Object.entries(STATISTICS).map(
+  return html`<dl class="statistics">${Object.entries(reading.names.statistics).map(
     ([name, { name: called, says }]) => html`<div><dt>${definition(called, says)}</dt>
         <dd data-statistic=${name}>${statistics[name].toFixed(3)}</dd></div>`,
   )}</dl>`;

@@ -16,9 +16,9 @@ const NAMES = { weights: 'Rollout', norms: 'Norm rollout' };
 /** @type {Object<string, string>} */
 const SAYS = {
   weights:
-    'How much of each token reaches each other one through all layers: a layer’s mean over its heads plus the identity, rows rescaled, multiplied from the first layer to the last (Abnar & Zuidema 2020).',
+    'How much of each token reaches each other one through all layers: a layer’s mean over its heads plus the identity, rows rescaled, multiplied from the first layer to the last (Abnar & Zuidema 2020). It agrees with what the model loses without each token no better than chance (correlation 0.09 over 200 pairs of texts): see Why alike?, Remove each word.',
   norms:
-    'How much of each token reaches each other one through all layers: the share of each token in the lengths of what all heads of a layer add together, plus the identity, halved, multiplied from the first layer to the last (N-FixedRes of GlobEnc, Modarressi et al. 2022).',
+    'How much of each token reaches each other one through all layers: the share of each token in the lengths of what all heads of a layer add together, plus the identity, halved, multiplied from the first layer to the last (N-FixedRes of GlobEnc, Modarressi et al. 2022). It agrees with what the model loses without each token better than the rollout of weights (correlation 0.35 against 0.09 over 200 pairs of texts).',
 };
 
 /**

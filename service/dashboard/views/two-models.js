@@ -13,6 +13,7 @@ import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three
 import { choice } from '../ui/controls.js';
 import { headPad, headPadOf } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
+import { textNotes } from '../ui/text-notes.js';
 
 const MOST_ALIKE = 6;
 /** Value of `against` for the most similar head of the other model. */
@@ -109,12 +110,18 @@ function both(store, { asked, reply }) {
       <section aria-label="This model"><h3>Layer ${asked.layer} · Head ${asked.head} of this model</h3>
         ${headPadOf(store, reading)}<p class="says">${counted(reading)}</p></section>
       <section aria-label="Other model"><h3>Layer ${place.layer} · Head ${place.head} of ${asked.other}</h3>
-        ${otherPad(store, reply)}<p class="says">${counted(other)}</p></section>
+        ${otherPad(store, reply)}<p class="says">${counted(other)}</p>${textNotes(other)}</section>
       <section aria-label="Most alike heads"><h3>Most like it in ${asked.other}</h3>
         ${apart ? ranking(store, reply, apart) : html`<p class="says">The models cut this text into different words: their heads are not compared.</p>`}
         ${table(asked, reply)}</section>
     </div>
     <three-maps .data=${figures(store.state, reply)}></three-maps>`;
+}
+
+/** Return the names of statistics; shares of special tokens have the models' own only if both have the same. @param {Reading} reading @param {Reading} other */
+function commonNames({ names }, other) {
+  const isSame = JSON.stringify(names.statistics) === JSON.stringify(other.names.statistics);
+  return isSame ? names.statistics : STATISTICS;
 }
 
 /** @param {Reading} reading */
@@ -163,7 +170,7 @@ function ranking(store, { other: { heads } }, apart) {
 /** @param {{layer: number, head: number}} asked @param {Reply} reply */
 function table({ layer, head }, { reading, other, place }) {
   const [first, second] = [reading.statisticsOf(layer, head), other.statisticsOf(place.layer, place.head)];
-  const rows = Object.entries(STATISTICS).map(
+  const rows = Object.entries(commonNames(reading, other)).map(
     ([name, { name: called }]) => html`<tr><th scope="row">${called}</th>
       ${[first[name], second[name]].map((value) => html`<td class="number">${fixed(value, 3)}</td>`)}</tr>`,
   );

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 
@@ -133,12 +134,37 @@ def test_measuring_each_head_shows_how_far_it_is_and_ends(visitor):
     wait(page, lambda: progress.evaluate(share)[0] > 0)
     done, most = progress.evaluate(share)
     assert 0 < done < most
-    page.get_by_role("button", name=re.compile("cancel|stop", re.IGNORECASE)).click()
+    expect(view(page).get_by_text(re.compile(r"about \d+ s left"))).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
     expect(progress).to_be_hidden()
+    expect(view(page).get_by_text("3 of 72 heads are measured.")).to_be_visible()
     asked = len(network.held)
     network.release()
     expect(page.get_by_role("button", name="Measure each head alone")).to_be_enabled()
     assert asked == 4
+
+
+def test_a_long_comparison_shows_what_has_come_and_can_be_stopped(visitor):
+    """Maps of 300 tokens come in two requests of three layers."""
+    page = visitor.open()
+    told(page, "72 heads drawn.")
+    network = Network(page)
+    page.evaluate(f"location.hash = '{visitor.state(view='ablation', a='word ' * 298, off='0.2')}'")
+    layers = []
+    while layers[-1:] != [[3, 4, 5]]:
+        for route in network.held[len(layers) :]:
+            layers.append(json.loads(route.request.post_data or "{}").get("layers"))
+            if layers[-1] != [3, 4, 5]:
+                network.answer(route)
+        page.wait_for_timeout(20)
+    expect(page.get_by_role("progressbar", name="Heads compared")).to_be_visible()
+    expect(view(page).get_by_role("heading", name=re.compile("moved most so far"))).to_be_visible()
+    head_button(page, "Show a head", 5, 0).hover()
+    expect(view(page).get_by_text("Layer 5 head 0, not compared yet")).to_be_visible()
+    view(page).get_by_role("button", name="Stop").click()
+    expect(view(page).get_by_text("Stopped after 36 of 72 heads.")).to_be_visible()
+    assert len(json.loads(Files(page).save("JSON"))["moved"]) == 36
+    network.release()
 
 
 def test_a_pair_shown_to_a_model_of_single_texts_is_told(visitor):

@@ -264,6 +264,21 @@ def test_the_last_readable_value_of_a_field_counts(call):
     assert call("core/state", "read", "#head=3&head=4&head=x")["head"] == 4
 
 
+@pytest.mark.parametrize(
+    ("tokens", "ends", "names"),
+    [
+        ("[CLS] a [SEP]", [0, 1, 0], ["[CLS] share", "[SEP] share", "[CLS] sink"]),
+        ("<s> a </s>", [0, 1, 0], ["<s> share", "</s> share", "<s> sink"]),
+        ("a b", [1, 1], ["First-token share", "Separator share", "first-token sink"]),
+    ],
+)
+def test_shares_are_named_after_the_special_tokens_of_the_text(call, tokens, ends, names):
+    text = {"tokens": tokens.split(), "offsets": [[0, end] for end in ends]}
+    found = call("core/statistics", "namesFor", text)
+    statistics = [found["statistics"][name]["name"] for name in ("cls", "sep")]
+    assert [*statistics, found["labels"]["cls"]["name"]] == names
+
+
 def test_cells_of_a_narrow_map_can_be_read(call):
     def layout(rows, columns):
         units = [[{"label": f"token {i}"} for i in range(count)] for count in (rows, columns)]

@@ -44,8 +44,8 @@ def asked(visitor: Visitor, **more: Any) -> dict[str, Any]:
 def test_a_target_over_its_text(translator: Visitor) -> None:
     page = translator.open(translator.state(a=TEXT))
     page.get_by_role("tab", name="Cross-attention").click()
-    expect(page.get_by_label("Target: what the decoder is to have written")).to_be_visible()
-    page.get_by_label("Target: what the decoder is to have written").fill(TARGET)
+    expect(page.get_by_label("Translation (or output) to examine")).to_be_visible()
+    page.get_by_label("Translation (or output) to examine").fill(TARGET)
     said(page, "Cross-attention shown.")
     mean = asked(translator, layers=[-1])
     chances = rows_of(page, ".chances table")

@@ -45,7 +45,7 @@ def test_an_old_target_is_not_shown_nor_saved_as_the_new(translator):
     told(page, SHOWN)
     found = everywhere(page, WIDTHS)
     files, network = Files(page), Network(page)
-    enter_text(page, "w5 w6", "Target: what the decoder is to have written")
+    enter_text(page, "w5 w6", "Translation (or output) to examine")
     network.asked()
     for one in seen(maps(page)):
         assert is_marked_old(one)

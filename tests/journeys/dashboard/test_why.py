@@ -214,6 +214,22 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     said(page, f"Layer {layer} head {head} shown.")
 
 
+def test_a_second_text_that_is_cut_or_unknown_is_said_to_be(visitor: Visitor) -> None:
+    unknown = "猫は箱の中で眠っている。"
+    page = visitor.open(visitor.state(a=OTHER, c=unknown, cut=1, view="why"))
+    notes = page.locator("#panel .text-note")
+    expect(notes).to_contain_text("Over a tenth of its tokens are unknown")
+    page.get_by_role("tab", name="Many texts").click()
+    page.get_by_role("textbox", name="Texts, one").fill(f"{OTHER}\n{unknown}\n{'word ' * 600}")
+    expect(notes).to_have_text(re.compile(r"^1 of the texts is cut\. In 1 of them over a tenth"))
+    found = json.loads(saved(page, "JSON")[0])
+    assert found["texts"][:2] == [OTHER, unknown]
+    assert "tokens" not in found
+    page.get_by_role("tab", name="Comparison").click()
+    page.get_by_role("textbox", name="Other text").fill("word " * 600)
+    expect(notes).to_have_text("The other text is cut: the model sees 512 of its tokens. ")
+
+
 def test_words_are_sums_of_their_tokens_or_removed_as_a_whole(
     visitor: Visitor, api: httpx.Client
 ) -> None:
