@@ -58,10 +58,8 @@ export class Reading {
     this.offsets = offsets;
     this.segments = placesOf({ tokens, offsets, segments: [...tensors.segment_ids.data], texts });
     this.truncated = Boolean(tensors.truncated.data[0]);
-    /** Whether many of its tokens are unknown to the model. */
     this.unknown = Boolean(warnings.unknown_tokens);
     this.size = tokens.length;
-    /** Names of statistics and behaviours, by this text's special tokens. */
     this.names = namesFor(this);
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;
@@ -70,8 +68,7 @@ export class Reading {
     /** @type {Object<string, Float32Array>} `[L · N]` a name */
     this.statistics = {};
     for (const name of Object.keys(STATISTICS)) this.statistics[name] = floats(tensors[`stats.0.${name}`]);
-    const maps = tensors['attention.0'];
-    if (maps) this.#keepSmall(maps);
+    if (tensors['attention.0']) this.#keepSmall(tensors['attention.0']);
   }
 
   /**

@@ -30,7 +30,7 @@ export function drawHistogram(surface, { counts, least, most, median }) {
   });
   surface.line(0, height, width, height, colours.faint);
   const place = most > least ? ((median - least) / (most - least)) * width : width / 2;
-  surface.line(place, 0, place, height, colours.mark, 2);
+  surface.line(place, 0, place, height, colours.ink, 2);
 }
 
 export const HISTOGRAM = SIZE;

@@ -42,7 +42,7 @@ export const ablationView = {
     };
     const count = reading.layers * reading.heads;
     if (!reading.off.length) return at(null, count);
-    if (!asked.most) showPart(await at(null, 0));
+    if (!asked.most || reading.size > THUMBNAIL_SIDE) showPart(await at(null, 0));
     const moved = await headDifferences(whole, reading, signal, async (part, done) => {
       if (reading.size > THUMBNAIL_SIDE) showPart(await at(part, done));
     });
@@ -68,7 +68,7 @@ export const ablationView = {
       }
       ${
         shown && place
-          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? `, which moved most${isCompared(shown.reply) ? '' : ' so far'}` : ''}</h3>
+          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most && shown.reply.moved ? `, which moved most${isCompared(shown.reply) ? '' : ' so far'}` : ''}</h3>
           <three-maps .data=${figures(store, shown.reply)}></three-maps>`
           : nothing
       }`;

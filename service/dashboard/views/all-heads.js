@@ -11,6 +11,7 @@ import { theme } from '../draw/colours.js';
 import { gallery, paintSmall, reduced } from '../draw/thumbnails.js';
 import { arrowKeys } from '../ui/arrow-keys.js';
 import { choice, colourLegend, scaleSwitch } from '../ui/controls.js';
+import { definition } from '../ui/definition.js';
 
 const SIGNIFICANT = 3;
 /** Number of tokens from which on the page stays responsive between two maps. */
@@ -71,6 +72,7 @@ export const headsView = {
     const waits = sort === 'link' && isPending(store.link.answer);
     return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${colourLegend(keys, store.state.linear)}
         <p class="says">${STATISTICS[sort]?.says ?? ''}</p></div>
+      ${behaviours(reading, heads)}
       <div class=${`heads${byLayer ? ' by-layer' : ''}${waits ? ' stale' : ''}`} aria-busy=${String(waits)} .style=${`--heads: ${reading.heads}`} @keydown=${arrowKeys()}>
         ${
           byLayer
@@ -181,6 +183,15 @@ function ordered(store, { reading, cross }) {
     sort === 'label' ? -(label ? names.indexOf(label) : names.length) : value;
   const sign = store.state.up ? 1 : -1;
   return heads.sort((a, b) => sign * (key(a) - key(b)));
+}
+
+/** Definitions of the behaviours that are named under thumbnails. @param {Reading} reading @param {Head[]} heads */
+function behaviours({ names }, heads) {
+  const named = new Set(heads.map(({ label }) => label));
+  const terms = Object.entries(names.labels).filter(([label]) => named.has(label));
+  return terms.length
+    ? html`<p class="says behaviours">Behaviours: ${terms.map(([, { name, says }]) => html`${definition(name, says)} `)}</p>`
+    : nothing;
 }
 
 /** Return the caption of a thumbnail. @param {Reading} reading @param {Head} head @param {string} sort */

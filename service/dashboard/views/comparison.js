@@ -8,6 +8,7 @@ import { namedMap } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
 import { fixed } from '../core/numbers.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
+import { definition } from '../ui/definition.js';
 import { headPad } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { comparing } from '../ui/progress.js';
@@ -135,7 +136,7 @@ function ranking(store, { reading: { heads }, differences }) {
 function table({ asked: { layer, head }, reply }) {
   const [first, second] = [reply.reading, reply.other].map((one) => one.statisticsOf(layer, head));
   const rows = Object.entries(reply.reading.names.statistics).map(
-    ([name, { name: called }]) => html`<tr><th scope="row">${called}</th>
+    ([name, { name: called, says }]) => html`<tr><th scope="row">${definition(called, says)}</th>
       ${[first[name], second[name], second[name] - first[name]].map((value) => html`<td class="number">${fixed(value, 3)}</td>`)}</tr>`,
   );
   const names = ['Statistic', 'Text', 'Other text', 'Difference'].map(

@@ -11,6 +11,7 @@ import { fixed } from '../core/numbers.js';
 import { STATISTICS } from '../core/statistics.js';
 import { mapsWithDifference, figuresJson, figuresScene } from '../elements/three-maps.js';
 import { choice } from '../ui/controls.js';
+import { definition } from '../ui/definition.js';
 import { headPad, headPadOf } from '../ui/head-pad.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { textNotes } from '../ui/text-notes.js';
@@ -171,7 +172,7 @@ function ranking(store, { other: { heads } }, apart) {
 function table({ layer, head }, { reading, other, place }) {
   const [first, second] = [reading.statisticsOf(layer, head), other.statisticsOf(place.layer, place.head)];
   const rows = Object.entries(commonNames(reading, other)).map(
-    ([name, { name: called }]) => html`<tr><th scope="row">${called}</th>
+    ([name, { name: called, says }]) => html`<tr><th scope="row">${definition(called, says)}</th>
       ${[first[name], second[name]].map((value) => html`<td class="number">${fixed(value, 3)}</td>`)}</tr>`,
   );
   const names = ['Statistic', 'This', 'Other'].map(

@@ -216,7 +216,10 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
 
 def test_a_second_text_that_is_cut_or_unknown_is_said_to_be(visitor: Visitor) -> None:
     unknown = "猫は箱の中で眠っている。"
-    page = visitor.open(visitor.state(a=OTHER, c=unknown, cut=1, view="why"))
+    page = visitor.open(visitor.state(a="החתול ישן בקופסה.", c=unknown, cut=1, view="why"))
+    for name, direction in zip(NAMES, ("rtl", "ltr"), strict=True):
+        tokens = page.get_by_role("list", name=name, exact=True)
+        expect(tokens).to_have_attribute("dir", direction)
     notes = page.locator("#panel .text-note")
     expect(notes).to_contain_text("Over a tenth of its tokens are unknown")
     page.get_by_role("tab", name="Many texts").click()
