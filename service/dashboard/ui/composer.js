@@ -10,6 +10,7 @@ import { examples } from './examples.js';
 import { popover } from './popover.js';
 import { problem } from './problems.js';
 import { textField } from './text-field.js';
+import { textNotes } from './text-notes.js';
 
 const FLAGS = /** @type {const} */ ([
   ['words', 'Merge word pieces'],
@@ -52,6 +53,7 @@ export function composer(store) {
         and what its heads do between the parts was never trained.</p>`
         : nothing
     }
+    ${reading && !reading.old ? textNotes(reading.reply) : nothing}
     ${error && !(error instanceof OtherTextError) ? problem(store, error) : nothing}
   </section>`;
 }

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
-from tests.journeys.dashboard.between import set_option
+from tests.journeys.dashboard.between import cell_at, set_option
 from tests.journeys.dashboard.browser import rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer, label, merged, ranked
 from tests.service.plain import NAMES as STATISTICS
@@ -126,10 +126,10 @@ def test_one_head(visitor, animal):
 def test_pointing_at_a_cell_names_its_weight(visitor, animal):
     page = visitor.open(visitor.state(view="head", layer=3, head=1))
     said(page, "Layer 3 head 1 shown.")
-    box = page.locator(".mapview .heatmap canvas").bounding_box()
-    cell = (box["width"] - 90) / len(animal.tokens)
+    heatmap = page.locator(".mapview .heatmap canvas")
+    heatmap.scroll_into_view_if_needed()
     for row, column in [(0, 0), (10, 2), (15, 15), (3, 6)]:
-        page.mouse.move(box["x"] + 86 + (column + 0.5) * cell, box["y"] + 70 + (row + 0.5) * cell)
+        page.mouse.move(*cell_at(page, heatmap, animal.names, row, column))
         says = f"{animal.names[row]} → {animal.names[column]}  "
         expect(page.locator(".mapview .readout")).to_have_text(
             says + f"{animal.weights[3, 1, row, column]:.4f}"
@@ -203,9 +203,9 @@ def test_heads_switched_off(visitor, api, animal):
         assert float(name.split()[-1]) == pytest.approx(moved[layer, head], abs=2e-3)
     pad.locator("[data-layer='3'][data-head='1']").click()
     said(page, "Switched off: 2. Layer 3 head 1 shown.")
-    box = page.locator(".threefold canvas").last.bounding_box()
-    cell = (box["width"] - 68) / len(animal.tokens)
-    page.mouse.move(box["x"] + 64 + 2.5 * cell, box["y"] + 56 + 10.5 * cell)
+    page.locator(".threefold canvas").last.focus()
+    for key in ["ArrowDown"] * 11 + ["ArrowRight"] * 2:
+        page.keyboard.press(key)
     before, after = animal.weights[3, 1, 10, 2], ablated.weights[3, 1, 10, 2]
     readout = page.locator(".readout")
     expect(readout).to_contain_text(f"Before: it → animal {before:.4f}")

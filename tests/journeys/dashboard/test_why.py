@@ -216,11 +216,15 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
 
 def test_a_second_text_that_is_cut_or_unknown_is_said_to_be(visitor: Visitor) -> None:
     unknown = "猫は箱の中で眠っている。"
-    page = visitor.open(visitor.state(a="החתול ישן בקופסה.", c=unknown, cut=1, view="why"))
-    for name, direction in zip(NAMES, ("rtl", "ltr"), strict=True):
+    page = visitor.open(visitor.state(a=unknown, c="החתול ישן בקופסה.", cut=1, view="why"))
+    for name, direction in zip(NAMES, ("ltr", "rtl"), strict=True):
         tokens = page.get_by_role("list", name=name, exact=True)
         expect(tokens).to_have_attribute("dir", direction)
+    said_of_first = page.get_by_role("region", name="Input").get_by_text("are unknown to the model")
+    expect(said_of_first).to_be_visible()
     notes = page.locator("#panel .text-note")
+    expect(notes).to_have_count(0)
+    page.get_by_role("textbox", name="Other text").fill(unknown)
     expect(notes).to_contain_text("Over a tenth of its tokens are unknown")
     page.get_by_role("tab", name="Many texts").click()
     page.get_by_role("textbox", name="Texts, one").fill(f"{OTHER}\n{unknown}\n{'word ' * 600}")
