@@ -78,7 +78,7 @@ export class FeatureBars extends HTMLElement {
 
   /** Return the numbers of a feature as text. @param {Features} data */
   #says({ rows, order }) {
-    if (this.#pointed === NO_FEATURE) return 'Point at a feature.';
+    if (this.#pointed === NO_FEATURE) return 'Point at a feature, or tap it.';
     const feature = order[this.#pointed];
     const numbers = rows.map(({ name, values }) => `${name} ${fixed(values[feature], 4)}`);
     return `Feature ${feature}: ${numbers.join(', ')}`;

@@ -98,7 +98,7 @@ export class ThreeMaps extends HTMLElement {
 
   #says() {
     const { row, column } = this.#pointed;
-    if (row < 0 || column < 0) return 'Point at a cell.';
+    if (row < 0 || column < 0) return 'Point at a cell, or tap it.';
     return this.#data.map(({ name, map }, i) => {
       if (!this.#follows(i)) return '';
       const weight = fixed(map.weights[row * map.columns.length + column], 4);

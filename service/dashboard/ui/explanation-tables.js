@@ -114,7 +114,10 @@ const flat = ({ worth }) => worth.flatMap((side) => [...side]);
 
 /** @param {number[]} layers */
 export function byLayer(layers) {
-  const row = (/** @type {number} */ cosine, /** @type {number} */ layer) => html`<tr>
+  const row = (
+    /** @type {number} */ cosine,
+    /** @type {number} */ layer,
+  ) => html`<tr class=${cosine < 0 ? 'less' : ''}>
     <th scope="row">${layer === 0 ? 'embeddings' : `layer ${layer - 1}`}</th>
     <td class="number"><span class="meter" .style=${share(Math.abs(cosine))}></span>${fixed(cosine, 4)}</td></tr>`;
   const rows = layers.map((cosine, layer) => row(cosine, layer));

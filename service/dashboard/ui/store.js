@@ -214,8 +214,6 @@ export class Store {
     const { texts, cut } = sourceOf(this.state);
     const reading = this.reading?.reply;
     if (!reading) return;
-    const before = this.headShifts.answered?.reply;
-    if (before && before.done < before.alone.length) this.headShifts.clear();
     this.headShifts.ask({ texts, cut }, async (signal, showPart) => {
       const alone = new Float32Array(reading.layers * reading.heads);
       let done = 0;

@@ -160,6 +160,10 @@ function survey(store, { layers, heads }) {
   const { off } = store.state;
   const all = html`<button type="button" class="quiet" ?disabled=${off.length === 0} @click=${() => store.go({ off: [] })}>Switch all on</button>`;
   const done = shownOf(store.headShifts.answer)?.reply.done ?? 0;
+  const measure = () => {
+    if (done < layers * heads) store.headShifts.clear();
+    store.measure();
+  };
   const stop = () => {
     store.headShifts.halt();
     store.announce('Measuring stopped.');
@@ -167,7 +171,7 @@ function survey(store, { layers, heads }) {
   return isPending(store.headShifts.answer)
     ? html`${progressBar('Heads measured', { done, began: store.headShifts.began }, layers * heads, stop)}
         <div class="controls">${all}</div>`
-    : html`<div class="controls"><button type="button" class="quiet" @click=${() => store.measure()}>Measure each head alone</button>${all}</div>`;
+    : html`<div class="controls"><button type="button" class="quiet" @click=${measure}>Measure each head alone</button>${all}</div>`;
 }
 
 /** @param {Store} store @param {Shown|null} shown @param {Reading} reading */

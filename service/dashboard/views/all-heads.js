@@ -190,7 +190,7 @@ function behaviours({ names }, heads) {
   const named = new Set(heads.map(({ label }) => label));
   const terms = Object.entries(names.labels).filter(([label]) => named.has(label));
   return terms.length
-    ? html`<p class="says behaviours">Behaviours: ${terms.map(([, { name, says }]) => html`${definition(name, says)} `)}</p>`
+    ? html`<p class="says behaviours">Behaviours: ${terms.map(([, { name, says }], i) => html`${i ? ' · ' : ''}${definition(name, says)}`)}</p>`
     : nothing;
 }
 
