@@ -16,6 +16,7 @@ from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.http import middleware
 from service.models.banner import banner
+from service.models.reload import Reload
 from service.models.start import build_state
 from service.models.state import ServiceState
 from service.models.table import Models
@@ -63,6 +64,7 @@ def application(state: ServiceState) -> FastAPI:
     """
     settings, peers = state.settings, state.peers
     observers = request_observers(settings)
+    reload = Reload(state)
     if not (peers and peers.index):
         introduce(settings, state.models)
 
@@ -80,6 +82,7 @@ def application(state: ServiceState) -> FastAPI:
                     "ready": state.readiness.answer,
                     "refresh": state.refresh_metrics,
                     "prepare": state.control.workers.answer_prepare,
+                    "reload": reload.answer,
                 }
                 await stack.enter_async_context(peers.answering(answers))
             yield
@@ -95,12 +98,12 @@ def application(state: ServiceState) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.service = state
+    app.state.service, app.state.reload = state, reload
     dialects.install(app, settings)
     describe_head_errors(app)
     if settings.api_keys is not None or settings.keys_file is not None:
         describe_keys(app)
-    middleware.install(
+    state.admission = middleware.install(
         app,
         settings,
         state.metrics.http,

@@ -9,6 +9,7 @@
     ├── RequestTimeout           408     Validation   the client sends too slowly
     ├── AnotherModel             409     Validation   another fingerprint than the expected one
     ├── ModelBusy                409     Validation   another load or unload of the model runs
+    ├── ConfigBusy               409     Validation   another reload of the configuration runs
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── RequestTooLarge          413     Validation   its work would take too much memory
@@ -126,6 +127,13 @@ class ModelBusy(ServiceError):
     """Another load or unload of the same model is running."""
 
     status, title, slug, error_type = 409, "Model busy", "model-busy", "Validation"
+    retryable = True
+
+
+class ConfigBusy(ServiceError):
+    """Another reload of the configuration is running."""
+
+    status, title, slug, error_type = 409, "Configuration busy", "config-busy", "Validation"
     retryable = True
 
 

@@ -112,7 +112,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     if flags.keys() >= {"artifact", "precision"}:
         raise WrongUseError(PRECISION_OF_ARTIFACT)
     try:
-        return Settings(**flags)
+        listed = {name: [*of] if isinstance(of, tuple) else of for name, of in flags.items()}
+        return Settings(**flags).model_copy(update={"given": listed})
     except ValidationError as error:
         raise WrongUseError("; ".join(messages(error, flags))) from None
     except ValueError as error:

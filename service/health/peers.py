@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-Question = Literal["ready", "refresh", "prepare"]
+Question = Literal["ready", "refresh", "prepare", "reload"]
 Answers = Mapping[Question, Callable[[str], Awaitable[str]]]
 """Functions that answer the text of a question in one line."""
 SILENT = "it does not answer"

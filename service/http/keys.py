@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from service.errors import Unauthorized
 from service.http.key_file import KeyFile, digest_of
+from service.settings import Settings
 from service.telemetry.probe_paths import PROBE_PATHS
 
 ADMIN = "admin key"
@@ -58,6 +59,18 @@ class ApiKeys:
         digest = digest_of(_key(values[0]))
         named = self._file.names if self._file else {}
         return self._given.get(digest) or named.get(digest, "")
+
+
+def keys_of(settings: Settings) -> ApiKeys | None:
+    """Return the keys of settings; None if they name none.
+
+    Raises:
+        ValueError: the file of keys cannot be read.
+
+    """
+    file = KeyFile(settings.keys_file) if settings.keys_file else None
+    given = settings.api_keys, file, settings.admin_keys
+    return ApiKeys(*given) if any(given) else None
 
 
 def _named(kind: str, keys: str | None) -> dict[bytes, str]:

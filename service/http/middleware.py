@@ -12,8 +12,7 @@ from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
-from service.http.key_file import KeyFile
-from service.http.keys import ApiKeys
+from service.http.keys import keys_of
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
 from service.inference.text_warnings import HEADERS
 from service.settings import Settings
@@ -71,8 +70,10 @@ def install(
     budgets: tuple[ByteBudget, ByteBudget],
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
-) -> None:
-    """Add the middleware to an application; preflight requests of other origins need no key.
+) -> Admission:
+    """Add the middleware to an application, and return its checks of hosts and keys.
+
+    Preflight requests of other origins need no key.
 
     Args:
         app: application with its routes.
@@ -85,15 +86,13 @@ def install(
     """
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     hosts = allowed_hosts(settings.allowed_hosts, settings.host)
-    file = KeyFile(settings.keys_file) if settings.keys_file else None
-    given = settings.api_keys, file, settings.admin_keys
-    keys = ApiKeys(*given) if any(given) else None
+    admission = Admission(hosts, keys_of(settings), settings.metrics_port)
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
         budgets=budgets,
-        admission=Admission(hosts, keys, settings.metrics_port),
+        admission=admission,
         error_response=error_response,
     )
     if settings.cors_origins is not None:
@@ -106,3 +105,4 @@ def install(
         )
     if observers:
         app.add_middleware(ObservationMiddleware, observers=observers, route_of=metrics.route_of)
+    return admission

@@ -23,6 +23,7 @@ from typing import Any
 from model.errors import ModelError
 from service.artifacts.repository import Source, Target
 from service.errors import (
+    ConfigBusy,
     EngineUnavailable,
     InsufficientMemory,
     ModelBusy,
@@ -37,6 +38,7 @@ from service.models.setup import Setup
 from service.models.shadow import Shadow, ShadowReport
 from service.models.table import Models
 from service.models.workers import Workers
+from service.settings.of_model import options_of
 
 FIRST_LOAD_SECONDS = 5.0
 """Expected seconds of a load before one was measured."""
@@ -250,6 +252,11 @@ class ModelControl:
             if model not in self.models:
                 self.loader.retire(model)
 
+    def is_current(self, model: ServedModel) -> bool:
+        """Return whether a model was started with the settings that it has now."""
+        now = options_of(self.setup.settings, model.name)
+        return options_of(model.settings, model.name) == now
+
     async def start(self, target: Target, setup: Setup) -> ServedModel:
         """Start a version by a setup, which may be the next one; otherwise as `prepare`."""
         try:
@@ -311,6 +318,8 @@ class ModelControl:
             old = self.models.find(Target(model.name))
             report = await shadow.compare(old, model) if shadow and old else None
             await self.workers.prepare(model)
+            if not self.is_current(model):
+                raise ConfigBusy(f"{model} was given other settings meanwhile: load it again")
         except BaseException:
             if model not in self.models:
                 self.loader.retire(model)

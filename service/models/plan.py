@@ -15,6 +15,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from service.settings import Settings
+
 FOLLOW_SECONDS = 0.2
 """Time between two looks at the plan."""
 
@@ -43,6 +45,8 @@ class Plan(BaseModel):
     """Number of the plan; each change adds 1."""
     loaded: dict[str, PlannedVersions] = {}
     """Versions by the model's name; only of models that were changed since the start."""
+    config: int = 0
+    """Number of the reloaded settings; 0 for the settings of the start."""
     aliases: dict[str, list[PlannedTarget]] = {}
     """Targets of the aliases that were changed; an empty list is a removed alias."""
 
@@ -51,6 +55,7 @@ class PlanFile:
     """File of the plan, which any worker reads and one at a time writes."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._path = folder / "models.json"
         self._read: tuple[int, Plan] = (0, Plan())
 
@@ -63,6 +68,19 @@ class PlanFile:
         if changed != self._read[0]:
             self._read = changed, Plan.model_validate_json(self._path.read_bytes())
         return self._read[1]
+
+    def settings(self, number: int) -> Settings:
+        """Return the reloaded settings of a number."""
+        return Settings.model_validate_json(self._settings_path(number).read_bytes())
+
+    def write_settings(self, settings: Settings) -> int:
+        """Write settings for all workers, and return the number that the plan may take next."""
+        number = self.read().config + 1
+        self._settings_path(number).write_text(settings.model_dump_json(), encoding="utf-8")
+        return number
+
+    def _settings_path(self, number: int) -> Path:
+        return self._folder / f"settings-{number}.json"
 
     def change(self, change: Callable[[Plan], None]) -> None:
         """Change the plan in one step, while no other worker does.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from service.errors import UnknownModel
 from service.models.loading import Steps
 from service.settings import Settings
 from service.settings.model_table import ModelTable
+from service.settings.served import named_by_tables
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Setup:
     steps: Steps
     pinned: frozenset[str]
     """Names of models that are never unloaded to make room."""
+    aliases: Mapping[str, Sequence[Target]]
+    """Targets by alias."""
+    of_settings: Callable[[Settings], Setup]
+    """Function that returns the setup of other settings, with the same flagged models."""
 
     def offered(self, sources: Iterable[Source]) -> list[str]:
         """Return the names of the models that their first request loads."""
@@ -29,6 +34,12 @@ class Setup:
         names = dict.fromkeys(source.name for source in sources)
         off = {name for name, table in tables.items() if table.load == "off"}
         return [name for name in names if name not in off] if self.settings.on_demand else []
+
+
+def pinned_models(settings: Settings) -> list[Target]:
+    """Return all models of tables and of the repository that are loaded at the start."""
+    own = [Target(name, FIRST_VERSION) for name in named_by_tables(settings)]
+    return [*own, *pinned_targets(settings)]
 
 
 def repository_of(settings: Settings, fixed: tuple[Source, ...] = ()) -> Repository:

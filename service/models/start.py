@@ -38,8 +38,8 @@ from service.models.names import aliases_of, names_of
 from service.models.served import ServedModel
 from service.models.setup import (
     Setup,
+    pinned_models,
     pinned_sources,
-    pinned_targets,
     repository_of,
 )
 from service.models.state import ServiceState
@@ -285,7 +285,7 @@ def build_state(
     """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
     count = len(artifacts) - len(settings.heads_from)
     names = names_of(artifacts[:count], given_names(settings))
-    aliases = aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))
+    aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))  # or fail early
     named = dict(zip(names, artifacts[:count], strict=True))
     twins = twins_of(named, artifacts[count:], settings)
     names += twins.names
@@ -322,7 +322,7 @@ def build_state(
         for source in pinned:
             add(source, open_source(settings, source), None)
         started.pop_all()
-    models = Models(served, aliases, twins.of_models, order=[*settings.tables.models])
+    models = Models(served, setup.aliases, twins.of_models, order=[*settings.tables.models])
     return ServiceState(
         settings=settings,
         models=models,
@@ -349,16 +349,22 @@ def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> S
 
     """
     settings = shared.settings
-    tables = settings.tables.models.items()
+    names = dict.fromkeys([*(source.name for source in fixed), *settings.tables.models])
     steps = Steps(
         partial(open_source, settings, in_child=True),
         lambda source, artifact: start_model(source, artifact, shared),
         partial(of_model, settings),
     )
     pinned = [*twins, *(source.name for source in fixed)]
-    pinned += [name for name, table in tables if table.load == "pinned"]
-    pinned += [target.name for target in pinned_targets(settings)]
-    return Setup(settings, repository_of(settings, tuple(fixed)), steps, frozenset(pinned))
+    pinned += [target.name for target in pinned_models(settings)]
+    return Setup(
+        settings,
+        repository_of(settings, tuple(fixed)),
+        steps,
+        frozenset(pinned),
+        aliases_of(settings, names),
+        lambda new: setup_of(replace(shared, settings=new), fixed, twins),
+    )
 
 
 def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from service.health.peers import Peers
 from service.health.readiness import Readiness
+from service.http.admission import Admission
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
@@ -43,6 +44,8 @@ class ServiceState:
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
     turns: Turns = field(default_factory=Turns)
     """Order in which replies are written."""
+    admission: Admission | None = None
+    """Checks of hosts and keys of the application."""
     hangs: bool = False
     """Whether an engine call is still running after the application has ended."""
     connections: list[Sized] = field(default_factory=list)

@@ -137,6 +137,15 @@ class Models:
         own = (model.name, model.version)
         return any((target.name, target.version) == own for target in targets)
 
+    def arrange(self, names: Sequence[str]) -> None:
+        """Set the order in which models become the default; models without a place follow."""
+        self._order = {name: place for place, name in enumerate(names)}
+        self._refresh()
+
+    def forget_choice(self, name: str) -> None:
+        """Have a load on demand take the default version, whichever was current last."""
+        self._chosen_versions.pop(name, None)
+
     def offer(self, names: Collection[str]) -> None:
         """Set the names of the models that are loaded on demand."""
         self._offered = list(names)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from service.artifacts.repository import Target
-from service.errors import ModelNotLoadable, ServiceError
+from service.errors import ModelNotLoadable, ServiceError, Unprocessable
 from service.health.peers import Peers
 from service.models.loading import ModelLoader
 from service.models.plan import Plan, PlanFile, PlannedTarget, PlannedVersions
 from service.models.served import ServedModel
 from service.models.table import Models
+from service.settings import Settings
 
 PREPARE_SECONDS = 600.0
 """Maximum seconds in which a worker prepares a model."""
@@ -37,6 +38,9 @@ class Follower(Protocol):
     async def prepare(self, target: Target) -> ServedModel:
         """Start a version that gets no requests yet; return it, or the loaded one."""
 
+    def is_current(self, model: ServedModel) -> bool:
+        """Return whether a model was started with the settings that it has now."""
+
     def serve(self, model: ServedModel, *, current: bool) -> object:
         """Give a prepared model to new requests."""
 
@@ -53,6 +57,10 @@ class Workers:
         self._followed: dict[str, int] = {}
         """Number of the plan whose versions of a model this worker has, by the model's name. What
         requests load or evict since then stays so until a command changes the model again."""
+        self.config = 0
+        """Number of the settings that this worker has; see `Plan.config`."""
+        self.follow_config: Callable[[int], Awaitable[bool]] | None = None
+        """Function that applies the settings of a number, and returns whether that worked."""
 
     def __bool__(self) -> bool:
         return self._peers is not None
@@ -116,10 +124,55 @@ class Workers:
         if self._file:
             self._file.change(lambda plan: plan.aliases.update({alias: planned}))
 
+    def write_config(self, settings: Settings) -> int:
+        """Write settings for the other workers; return their number."""
+        return self._file.write_settings(settings) if self._file else 0
+
+    def read_config(self, number: int) -> Settings:
+        """Return the settings of a number."""
+        assert self._file is not None  # noqa: S101 - another worker wrote them
+        return self._file.settings(number)
+
+    async def prepare_config(self, number: int) -> None:
+        """Have all other workers prepare the settings of a number.
+
+        Raises:
+            Unprocessable: a worker cannot; the message names it.
+
+        """
+        if self._peers is None:
+            return
+        answers = await self._peers.ask("reload", PREPARE_SECONDS, str(number))
+        if failed := [f"worker {index}: {why}" for index, why in answers.items() if why]:
+            raise Unprocessable("; ".join(failed))
+
+    def plan_config(self, number: int, aliases: Sequence[str], names: Sequence[str]) -> None:
+        """Plan the settings of a number.
+
+        Args:
+            number: number of the settings, which this worker has already.
+            aliases: aliases that the settings change.
+            names: models whose loaded versions the settings choose.
+
+        """
+
+        def change(plan: Plan) -> None:
+            plan.config = self.config = number
+            for alias in aliases:
+                plan.aliases.pop(alias, None)
+            for name in names:
+                plan.loaded.pop(name, None)
+
+        if self._file:
+            self._file.change(change)
+
     async def _follow(self, plan: Plan) -> None:
         """Serve what the plan has, and release what it does not."""
         control = self._control
         assert control is not None  # noqa: S101 - set before
+        changed = plan.config != self.config
+        if changed and self.follow_config and await self.follow_config(plan.config):
+            self.config = plan.config
         for name, planned in plan.loaded.items():
             if planned.number > self._followed.get(name, 0):
                 await self._follow_versions(control, name, planned)
@@ -144,6 +197,9 @@ class Workers:
     async def _serve(self, control: Follower, target: Target, *, current: bool) -> bool:
         """Serve a version; return whether it could be prepared."""
         model, _ = self._prepared.pop(target, (None, 0.0))
+        if model and not control.is_current(model):  # the configuration was reloaded meanwhile
+            control.loader.retire(model)
+            model = None
         try:
             model = model or control.models.find(target) or await control.prepare(target)
         except ServiceError as error:  # the next change of the plan tries it again

@@ -1,7 +1,8 @@
 """Messages between the supervisor and a worker, over a socket pair that keeps their boundaries.
 
-    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN;
-                           FINISH, after which connections are the metrics port's
+    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; RELOAD of
+                           the settings; DRAIN; FINISH, after which connections are the metrics
+                           port's
     worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
                            ALIVE, every BEAT_SECONDS once the worker is loaded
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel
 from service.settings import Settings
 
 CONNECTION = b"connection"
+RELOAD = b"reload"
 DRAIN = b"drain"
 FINISH = b"finish"
 LOADED = b"loaded"

@@ -18,6 +18,7 @@ from service.process.channel import (
     FINISH,
     LOADED,
     MESSAGE_BYTES,
+    RELOAD,
 )
 
 LATE_BEATS = 3
@@ -71,6 +72,14 @@ class WorkerHandle:
             return False
         self.connections += 1
         self.last_number = number
+        return True
+
+    def reload(self) -> bool:
+        """Have the worker reload the settings; return whether the channel accepted that."""
+        try:
+            self._channel.send(RELOAD)
+        except OSError:
+            return False
         return True
 
     def drain(self) -> None:

@@ -21,10 +21,12 @@ from uvicorn.server import ServerState
 from service.api.dialects import error_response
 from service.http.connection import HttpProtocol
 from service.models.banner import address_line
+from service.models.reload import Reload
 from service.models.state import state_of
+from service.process.hang_up import HangUp
 from service.process.listener import Listener
 from service.process.systemd import ServiceManager
-from service.settings import Settings
+from service.settings import Settings, path_of_file
 from service.system import resources
 
 KEEP_ALIVE_SECONDS = 75
@@ -45,6 +47,7 @@ class Server(uvicorn.Server):
         self, app: FastAPI, settings: Settings, manager: ServiceManager | None = None
     ) -> None:
         self._state = state_of(app)
+        self._reload: Reload = app.state.reload
         http: Any = partial(
             HttpProtocol,
             client_timeout_seconds=settings.client_timeout_seconds,
@@ -71,6 +74,8 @@ class Server(uvicorn.Server):
         """Connections at the metrics port, which stays open during the drain."""
         self._listeners: list[Listener] = []
         self._opening: set[asyncio.Task[None]] = set()
+        self._terminal = HangUp()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on bound sockets until a signal to stop."""
@@ -101,6 +106,7 @@ class Server(uvicorn.Server):
         uvicorn would let libuv accept them, which silently drops connections when the process has
         no descriptor left.
         """
+        self._loop = asyncio.get_running_loop()
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise SystemExit(1)
@@ -127,7 +133,10 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals like uvicorn, and also SIGHUP, unless it is ignored (`nohup`)."""
+        """Handle signals like uvicorn, and also SIGHUP, unless it is ignored (`nohup`).
+
+        SIGHUP reloads the file of settings; without a file, or when the terminal is gone, it stops.
+        """
         heeded = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -142,7 +151,16 @@ class Server(uvicorn.Server):
                     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def _hang_up(self, *_: object) -> None:
-        self.should_exit = True
+        if path_of_file(self._settings.given) is None or self._terminal.lost_terminal():
+            self.should_exit = True
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self.reload)
+
+    def reload(self) -> None:
+        """Reload the settings in all workers; what is wrong is in the log."""
+        reloading = asyncio.create_task(self._reload.by_signal())
+        self._opening.add(reloading)
+        reloading.add_done_callback(self._opening.discard)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, wait for connections to end, and shut down like uvicorn.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import sys
@@ -27,10 +26,12 @@ from service.models.banner import address_line
 from service.process import folder
 from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
+from service.process.hang_up import HangUp
 from service.process.listener import Listener
 from service.process.systemd import ServiceManager, listening, service_manager
-from service.settings import Settings, worker_environment
+from service.settings import Settings, path_of_file, worker_environment
 from service.system import logs, resources
+from service.system.machine import threads_of_worker
 
 LATE_SECONDS = 15
 """Time after the end of the drain at which a worker that still runs is killed."""
@@ -70,8 +71,7 @@ class Supervisor:
         folder: Path,
         manager: ServiceManager | None = None,
     ) -> None:
-        cores = len(os.sched_getaffinity(0))
-        threads = settings.threads or max(1, cores // settings.workers)
+        threads = threads_of_worker(settings.threads, settings.workers)
         self._settings = settings.model_copy(update={"threads": threads, "config": None})
         self._artifacts = [(artifact.folder, artifact.sha256) for artifact in artifacts]
         self._folder = folder
@@ -80,6 +80,8 @@ class Supervisor:
         self._listeners: list[Listener] = []
         self._failed_starts = 0
         self._given = 0
+        self._reloads = path_of_file(settings.given) is not None
+        self._hang_up = HangUp()
 
     async def run(self, sockets: Sequence[socket.socket]) -> int:
         """Serve until a signal, and return 0 if every worker then finished its pending requests.
@@ -91,6 +93,9 @@ class Supervisor:
         serving = asyncio.create_task(self._serve(sockets))
 
         def stop(number: signal.Signals) -> None:
+            if number == signal.SIGHUP and self._reloads and not self._hang_up.lost_terminal():
+                self._reload()
+                return
             asked_before = not serving.cancel()
             if asked_before and number != signal.SIGHUP:  # a closing terminal may send several
                 self._kill()
@@ -119,6 +124,12 @@ class Supervisor:
     def _answers(self) -> bool:
         """Return whether a worker serves that does not hang."""
         return any(worker.serves and not worker.late for worker in self._workers.values())
+
+    def _reload(self) -> None:
+        """Have a worker read the file of settings again; it has all others do the same."""
+        workers = [one for one in self._workers.values() if one.serves and not one.late]
+        if not any(worker.reload() for worker in workers):
+            _log.error("the configuration is not reloaded: no worker serves")
 
     def _give(self, connection: socket.socket) -> bool:
         """Hand a connection to the worker with the fewest connections, in turn among equals.

@@ -13,15 +13,18 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from model.artifact.manifest import load_artifact
+from model.artifact.manifest import Artifact, load_artifact
 from model.errors import ArtifactError, ModelError
 from service.app import create_app
+from service.artifacts.opening import open_artifact
 from service.errors import ServiceError
 from service.health.peers import Peers
+from service.models.plan import PlanFile
 from service.models.state import state_of
 from service.process.channel import (
     ALIVE,
@@ -32,12 +35,14 @@ from service.process.channel import (
     FINISH,
     LOADED,
     MESSAGE_BYTES,
+    RELOAD,
     SIGNALS,
     Assignment,
 )
 from service.process.folder import held
 from service.process.server import Server, end
 from service.settings import Settings
+from service.settings.served import each, flagged
 from service.system import logs, resources
 from service.telemetry.shared import share
 
@@ -80,6 +85,8 @@ class WorkerServer(Server):
                 continue
             if message == CONNECTION:
                 self._take_over(descriptors)
+            elif message == RELOAD:
+                self.reload()
             elif message == DRAIN:
                 self.drain()
             elif message == FINISH:
@@ -137,17 +144,27 @@ def application(assignment: Assignment) -> FastAPI:
         ServiceError: an engine cannot be started.
 
     """
-    artifacts = []
-    for folder, sha256 in assignment.artifacts:
-        artifacts.append(load_artifact(folder))
-        if artifacts[-1].sha256 != sha256:
-            raise ArtifactError(f"{folder} is not the artifact that the service started with")
+    settings, plan = assignment.settings, PlanFile(assignment.folder)
+    if number := plan.read().config:
+        settings = plan.settings(number)
+    if number and not flagged(settings):  # the models of the start may be gone
+        artifacts = [open_artifact(single) for single in each(settings)]
+    else:
+        artifacts = [_unchanged(folder, sha256) for folder, sha256 in assignment.artifacts]
     share(assignment.index)
-    peers = Peers(assignment.folder, assignment.index, assignment.settings.workers)
-    app = create_app(assignment.settings, artifacts, peers=peers)
+    peers = Peers(assignment.folder, assignment.index, settings.workers)
+    app = create_app(settings, artifacts, peers=peers)
+    state_of(app).control.workers.config = number
     if assignment.restarted:
         state_of(app).metrics.service.worker_restarts.inc()
     return app
+
+
+def _unchanged(folder: Path, sha256: str) -> Artifact:
+    artifact = load_artifact(folder)
+    if artifact.sha256 != sha256:
+        raise ArtifactError(f"{folder} is not the artifact that the service started with")
+    return artifact
 
 
 def main() -> int:

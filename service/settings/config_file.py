@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from service.settings.environment import OF_MODELS, SERVED
+from service.settings.environment import HIDDEN, OF_MODELS, SERVED
 from service.settings.toml_places import places_of
 
 ALIAS, MODEL, TABLES = "alias", "model", "tables"
@@ -115,20 +115,10 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
             and the column, and never a value.
 
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        parsed = tomllib.loads(text)
-    except OSError as error:
-        raise ValueError(f"--config {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"--config {path} is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"--config {path}{_at(str(error), text)}") from None
-    except RecursionError:
-        raise ValueError(f"--config {path} has values in too many levels") from None
+    text, parsed = _parsed(path)
     places = {tuple(map(_with_underscores, key)): at for key, at in places_of(text).items()}
     content = Content(path, places=places)
-    names = [name for name in settings.model_fields if name not in ("config", TABLES)]
+    names = [name for name in settings.model_fields if name not in ("config", *HIDDEN)]
     unknown = []
     for key, value in parsed.items():
         name = key.replace("-", "_")
@@ -140,13 +130,35 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
             _tables(content)["models"] = {own: _table(table) for own, table in value.items()}
         elif name == ALIAS and isinstance(value, dict):
             shares = {alias: of for alias, of in value.items() if not isinstance(of, str)}
-            content.values[name] = [f"{a}={of}" for a, of in value.items() if a not in shares]
-            _tables(content)["aliases"] = shares
+            if named := [f"{a}={of}" for a, of in value.items() if a not in shares]:
+                content.values[name] = named
+            if shares:
+                _tables(content)["aliases"] = shares
         else:
             content.values[name] = value
     if unknown:
         raise ValueError("--config " + "; ".join(unknown))
     return content
+
+
+def _parsed(path: Path) -> tuple[str, dict[str, object]]:
+    """Return the text of a file, and its content.
+
+    Raises:
+        ValueError: it cannot be read, or is not TOML.
+
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise ValueError(f"--config {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--config {path} is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"--config {path}{_at(str(error), text)}") from None
+    except RecursionError:
+        raise ValueError(f"--config {path} has values in too many levels") from None
 
 
 def _at(message: str, text: str) -> str:

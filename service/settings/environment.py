@@ -25,6 +25,8 @@ SERVICE_LINK = (
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 SERVED = {"model", "artifact"}
 """Settings that choose what is served."""
+HIDDEN = ("tables", "given")
+"""Settings without a flag and a variable."""
 OF_MODELS = {*SERVED, "revision", "pooling"}
 """Settings that belong to the models that `SERVED` chooses."""
 _LISTED = {*SERVED, "served_model_name", "alias", "heads_from", "pinned"}
@@ -76,8 +78,8 @@ class Variables(EnvSettingsSource):
 
     def _unknown(self) -> list[str]:
         """Return an error message for each unknown variable, without its value."""
-        prefix, names = self.env_prefix.lower(), [*self.settings_cls.model_fields]
-        names.remove("tables")  # of the file alone
+        prefix = self.env_prefix.lower()
+        names = [name for name in self.settings_cls.model_fields if name not in HIDDEN]
         messages = []
         for variable in sorted(self.env_vars):  # names are in lower case
             name = variable.removeprefix(prefix)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -26,8 +26,8 @@ from service.settings.client_values import (
     keys_to_send,
     origins_to_meet,
 )
-from service.settings.config_file import TABLES, ConfigFile, Content, read
-from service.settings.environment import Variables
+from service.settings.config_file import ConfigFile, Content, read
+from service.settings.environment import HIDDEN, Variables
 from service.settings.groups import Group, Shown
 from service.settings.model_group import ModelSettings
 from service.settings.model_table import Tables
@@ -59,8 +59,14 @@ def file_of(flags: Mapping[str, object]) -> Content | None:
         ValueError: the file is invalid.
 
     """
+    path = path_of_file(flags)
+    return None if path is None else read(path, Settings)
+
+
+def path_of_file(flags: Mapping[str, object]) -> Path | None:
+    """Return the path of the file of settings; None without one."""
     path = flags.get("config") or os.environ.get("HEADSCOPE_CONFIG")
-    return None if path is None else read(Path(str(path)), Settings)
+    return None if path is None else Path(str(path))
 
 
 def overriding_names(flags: Mapping[str, object]) -> set[str]:
@@ -80,6 +86,8 @@ class Settings(ModelSettings):
 
     tables: Tables = Tables()
     """Tables of models and aliases in the file."""
+    given: dict[str, Any] = Field({}, repr=False)
+    """Values of the command line's flags, with which the file is read again."""
     config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(
         None,
         description="TOML file of settings; flags and environment variables take precedence.",
@@ -276,8 +284,8 @@ class Settings(ModelSettings):
 
     @classmethod
     def flags(cls) -> dict[str, FieldInfo]:
-        """Return the settings that have a flag and a variable: all but the tables of the file."""
-        return {name: field for name, field in cls.model_fields.items() if name != TABLES}
+        """Return the settings that have a flag and a variable."""
+        return {name: field for name, field in cls.model_fields.items() if name not in HIDDEN}
 
     @classmethod
     def settings_customise_sources(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def processor_name() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.machine()
+
+
+def threads_of_worker(threads: int | None, workers: int) -> int:
+    """Return the threads of a worker: the setting, or the worker's share of the cores."""
+    return threads or max(1, len(os.sched_getaffinity(0)) // workers)
 
 
 def available_memory() -> int | None:

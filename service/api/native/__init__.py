@@ -1,6 +1,6 @@
 """Native dialect: /encode, /attention and its scores, /explain, /rank, /align and /verify."""
 
-from service.api.native import align, attention, encode, explain, models, rank, verify
+from service.api.native import align, attention, config, encode, explain, models, rank, verify
 
 ROUTERS = (
     encode.router,
@@ -10,4 +10,5 @@ ROUTERS = (
     align.router,
     verify.router,
     models.router,
+    config.router,
 )
