@@ -18,11 +18,25 @@ from torch.overrides import TorchFunctionMode
 from model.artifact.mapped import mapped_tensors
 from model.artifact.weight_files import is_pickle, weight_files
 from model.config.encoder import EncoderConfig
+from model.encoder.adapter_tensors import (
+    Matrices,
+    adapter_parameters,
+    low_rank_matrices,
+    stacked,
+    with_zeros,
+)
 from model.encoder.encoder import Encoder
 from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError
 from model.families.family import Family
-from model.families.registry import FAMILIES, read_config
+from model.families.registry import FAMILIES, read_config, read_fields
+from model.families.task_adapters import (
+    PEFT_WEIGHTS,
+    TaskFolder,
+    folder_name,
+    task_folders,
+    task_names,
+)
 from model.pickles import pickled_state, pickled_tensors
 
 Made = TypeVar("Made", bound=nn.Module)
@@ -46,7 +60,59 @@ def load_checkpoint(
     config = config or read_config(folder)
     family = FAMILIES[config.model_type]
     tensors = collect(folder, family, lambda keys: family.encoder_keys(keys - set(apart)))
+    if config.adapters:
+        tensors = _with_adapters(folder, config, tensors)
     return build_encoder(config, tensors, source=str(folder))
+
+
+def _with_adapters(
+    folder: Path, config: EncoderConfig, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the parameters of an encoder with adapters, from its weights or the tasks' folders.
+
+    Raises:
+        ConfigError: a config is not supported.
+        CheckpointError: there are no adapters, or they do not fit the config.
+
+    """
+    fields, source = read_fields(folder), str(folder)
+    tasks = task_names(folder, fields)
+    matrices, others = low_rank_matrices(tensors)
+    folders = task_folders(folder, tasks)
+    if folders and config.adapters:
+        of_tasks = [_peft_matrices(own, FAMILIES[config.model_type]) for own in folders]
+        matrices = stacked(of_tasks, config.adapters, source)
+        matrices = with_zeros(matrices, others, config.adapters)
+    elif matrices:
+        scale = float(fields.get("lora_alpha", 1)) / fields.get("lora_rank", 4)
+        for pair in matrices.values():
+            pair["B"] = scale * pair["B"]
+    else:
+        raise CheckpointError(
+            f"{source}: config.json names tasks in lora_adaptations ({', '.join(tasks)}), and "
+            f"neither its weights nor folders such as {folder_name(tasks[0])} hold their adapters: "
+            "fetch all files, or remove lora_adaptations to serve the model without tasks"
+        )
+    return adapter_parameters(config, matrices, others, source)
+
+
+def _peft_matrices(own: TaskFolder, family: Family) -> tuple[Matrices, float]:
+    """Return the matrices of a task's adapter by the encoder's maps, and its scale.
+
+    Raises:
+        CheckpointError: the file cannot be read, or holds something else.
+
+    """
+    path = own.folder / PEFT_WEIGHTS
+    renamed = {}
+    for key, tensor in read_tensors(path).items():
+        name = family.encoder_key(key.removeprefix("base_model.model."))
+        if name is None:
+            continue
+        if ".lora_" not in name:
+            raise CheckpointError(f"{path} holds {key}, which is not a matrix of an adapter")
+        renamed[name] = tensor
+    return low_rank_matrices(renamed)[0], own.config.lora_alpha / own.config.r
 
 
 def collect(

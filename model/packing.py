@@ -31,6 +31,9 @@ class PackedBatch(NamedTuple):
     a key; −1 for a position without a token."""
     packed_index: Tensor
     """`[T]`, position of each token in the flattened grid."""
+    adapter_features: Tensor | None = None
+    """`[T, K · rank]`, 1 for the low-rank features of a token's adapter, else 0; None for an
+    encoder without adapters. The encoder sets it."""
 
     @classmethod
     def of(cls, batch: Batch) -> PackedBatch:

@@ -24,7 +24,7 @@ OfHeads = graphs.HeadWeights | DecomposedLayer | ValueProducts
 Weightless = OfHeads | graphs.DevicePooling | DecomposedValues
 OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
-    *("reads_segments", "embeddings", "num_hidden_layers"),
+    *("reads_segments", "embeddings", "num_hidden_layers", "adapters"),
 }
 """Fields of a config that do not affect a layer."""
 

@@ -17,7 +17,7 @@ FLOORS = {
     "model": (
         {"errors", "vendor_telemetry"},
         {"config"},
-        {"families", "norms", "numerics", "tokenization"},
+        {"adapters", "families", "norms", "numerics", "tokenization"},
         {"artifact"},
         {"packing", "pickles", "sources"},
         {"attention"},

@@ -13,6 +13,7 @@ from model.artifact.modules import listed_modules, transformer_folder
 from model.artifact.weight_files import pickled_files
 from model.config.precision import WeightBits
 from model.errors import SourceError
+from model.families.task_adapters import PEFT_CONFIG
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers", "transformers")
 
@@ -53,6 +54,7 @@ def cache_key(
     vocabularies = ("vocab.txt", "merges.txt", "*.spm", "*.model")
     patterns = ("*.safetensors", "*.json", "*.jinja", *vocabularies, METADATA)
     folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
+    folders |= {path.parent for path in transformer_folder(checkpoint).glob(f"*/{PEFT_CONFIG}")}
     files = sorted(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
     )

@@ -49,6 +49,8 @@ class LayerStep:
     """`[N]`."""
     patch: Floats
     """`[N, S, p]`."""
+    adapter: int = 0
+    """Number of the text's adapter, 1 … K; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

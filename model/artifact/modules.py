@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import ConfigError
+from model.families.task_adapters import is_jina_v3
 
 MODULES = "modules.json"
 STATIC_EMBEDDING = "StaticEmbedding"
 _TRANSFORMERS = ("Transformer", "MLMTransformer")
+_OF_TASKS = "custom_st.Transformer"
+"""Module of jina-embeddings-v3's published folder: a Transformer that takes the name of a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ def listed_modules(folder: Path) -> list[ModuleEntry] | None:
             raise ConfigError(f"{path} names {name}, which is not a folder beside it")
         # releases of sentence-transformers have moved classes between packages
         kind = re.sub(r"^sentence_transformers\.(.*\.)?", "", kind)
+        if kind == _OF_TASKS and is_jina_v3(read_object(folder / name / "config.json")):
+            kind = "Transformer"
         modules.append(ModuleEntry(kind, folder / name))
     return modules
 

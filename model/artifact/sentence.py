@@ -31,6 +31,7 @@ from model.artifact.sentence_files import (
 from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
 from model.artifact.task import task_kind
 from model.errors import ConfigError
+from model.families.task_adapters import task_names
 from model.numerics.pair_template import PairTemplate
 from model.numerics.pooling import PoolingModes, modes_of
 from model.numerics.vector_modules import VectorModule, size_after
@@ -54,6 +55,8 @@ class SentenceConfig(BaseModel):
     prompts: dict[str, str] = {}
     default_prompt_name: str | None = None
     """Name of the prompt for requests that name none."""
+    tasks: tuple[str, ...] = ()
+    """Tasks, in the order of their adapters 1 … K: the prompt of a task selects its adapter."""
     include_prompt: bool = True
     """Whether pooling includes the tokens of a prompt."""
     truncate_dim: PositiveInt | None = None
@@ -131,6 +134,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         fields |= {"pooling": "cls", "normalize": True}
     elif not scores:
         fields["pooling"] = check_architecture(inside, config)
+    fields |= _tasks(inside, config, fields.get("prompts", {}))
     if not fields.get("matryoshka_dims"):
         names = ("matryoshka_dims", "matryoshka_dimensions")
         fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
@@ -145,6 +149,25 @@ def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
         "similarity_fn_name": files.similarity,
         "lowercase": files.lowercase,
     }
+
+
+def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
+    """Return the tasks of a checkpoint with adapters, and all prompts with their instructions.
+
+    Raises:
+        ConfigError: `task_instructions` are not texts of its tasks.
+
+    """
+    tasks = task_names(folder, config)
+    if not tasks:
+        return {}
+    instructions = config.get("task_instructions") or {}
+    texts = isinstance(instructions, dict) and all(
+        isinstance(t, str) for t in instructions.values()
+    )
+    if not texts or not instructions.keys() <= {*tasks}:
+        raise ConfigError(f"{folder / 'config.json'}: task_instructions are not texts of its tasks")
+    return {"tasks": tasks, "prompts": dict.fromkeys(tasks, "") | prompts | instructions}
 
 
 def _prompts(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from model.adapters import low_rank_maps, mapped
 from model.attention.long_texts import (
     QUERIES_AT_ONCE,
     attend_in_chunks,
@@ -78,6 +79,9 @@ class SelfAttention(AttentionProjections):
         sizes = AttentionSizes(n, h, h, h, p, p, p, h, num_key_value_heads=m)
         super().__init__(sizes, rule.score, bias=layout.bias, output_bias=layout.output_bias)
         self.rule = rule
+        self.adapters = low_rank_maps(
+            config, query=(h, n * p), key=(h, m * p), value=(h, m * p), output=(n * p, h)
+        )
         if layout.query_key_norm:
             self.query_norm = RMSNorm(p, config.layer_norm_eps)
             self.key_norm = RMSNorm(p, config.layer_norm_eps)
@@ -117,13 +121,15 @@ class SelfAttention(AttentionProjections):
         """
         heads = self._heads(relative, batch)
         query, key = heads.projected(hidden, hidden)
-        value = self.value_heads(batch.pad(self.value(hidden)))
+        chosen = batch.adapter_features
+        value = self.value_heads(batch.pad(mapped(self, "value", hidden, chosen)))
         if self._local is not None:
             context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
         else:
             context = attend_in_chunks(heads, query, key, value, batch.mask, self._chunks)
         packed = batch.pack(merge_heads(ablated(context, head_mask)))
-        return self.output(packed.reshape(*hidden.shape[:-1], packed.shape[-1]))
+        together = packed.reshape(*hidden.shape[:-1], packed.shape[-1])
+        return mapped(self, "output", together, chosen)
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """Return the padded weights `[B, N, S, S]`; arguments as for `attend`."""
@@ -133,8 +139,8 @@ class SelfAttention(AttentionProjections):
         """Return all N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
-            lambda x: batch.pad(self.query(x)),
-            lambda x: batch.pad(self.key(x)),
+            lambda x: batch.pad(mapped(self, "query", x, batch.adapter_features)),
+            lambda x: batch.pad(mapped(self, "key", x, batch.adapter_features)),
             self.rule,
             {**self._own(), **self.named_score_parameters(), **relative},
             self.num_key_value_heads,

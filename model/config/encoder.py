@@ -143,6 +143,20 @@ class LayerLayout(_Part):
     https://arxiv.org/abs/1909.11942); all layers when None."""
 
 
+class AdapterLayout(_Part):
+    """Low-rank adapters of all linear maps and of the word embedding; see `model.adapters`."""
+
+    count: int = Field(gt=0)
+    """Number K of adapters. The token type of a text's tokens is the number of its adapter, 1 … K,
+    or 0 for none."""
+    rank: int = Field(gt=0)
+
+    @property
+    def features(self) -> int:
+        """Number of low-rank features of all adapters, K · rank."""
+        return self.count * self.rank
+
+
 class EncoderConfig(BaseModel):
     """Config of an encoder.
 
@@ -174,10 +188,13 @@ class EncoderConfig(BaseModel):
     embeddings: EmbeddingLayout = EmbeddingLayout()
     attention: AttentionLayout = AttentionLayout()
     layer: LayerLayout = LayerLayout()
+    adapters: AdapterLayout | None = None
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
+        if self.adapters and self.type_vocab_size != self.adapters.count + 1:
+            raise ValueError(f"{self.adapters.count} adapters need one token type more")
         if not heads:  # only an `UnknownEncoder` has no heads
             return self
         if self.attention.head_size is None and self.hidden_size % heads:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from model.adapters import LowRankTable
 from model.config.encoder import EncoderConfig
 from model.norms import norm_of
 from model.packing import PackedBatch
@@ -30,6 +31,7 @@ class Embeddings(nn.Module):
             self.position = nn.Embedding(config.max_position_embeddings + offset, size)
         if config.type_vocab_size:
             self.token_type = nn.Embedding(config.type_vocab_size, size)
+        self.adapters = LowRankTable(config, size) if config.adapters else None
         if layout.norm:
             self.layer_norm = norm_of(config, h if layout.projection == "before_norm" else size)
         if layout.projection != "none":
@@ -38,6 +40,8 @@ class Embeddings(nn.Module):
     def forward(self, batch: PackedBatch) -> Tensor:
         """Embed `[T]` tokens as `[T, H]`, or `[1, T]` as `[1, T, H]`."""
         hidden = self.word(batch.input_ids)
+        if self.adapters is not None and batch.adapter_features is not None:
+            hidden = hidden + self.adapters(batch.input_ids, batch.adapter_features)
         if self.layout.scale != 1.0:
             hidden = hidden * self.layout.scale
         if self.token_type is not None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
+from model.adapters import chosen_features
 from model.attention.self_attention import Relative, attention_rule
 from model.config.encoder import EncoderConfig
 from model.encoder.embeddings import Embeddings
@@ -68,6 +69,10 @@ class Encoder(nn.Module):
             All hidden states and, if requested, all attentions.
 
         """
+        if self.config.adapters:
+            dtype = self.embeddings.word.weight.dtype
+            chosen = chosen_features(self.config.adapters, batch.token_type_ids, dtype)
+            batch = batch._replace(adapter_features=chosen)
         hidden_states = [self.embeddings(batch)]
         attentions = []
         for number, of_heads in enumerate(relative or self.relative_parameters()):

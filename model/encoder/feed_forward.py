@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from model.adapters import low_rank_maps, mapped
 from model.config.encoder import ActivationName, EncoderConfig
 
 
@@ -48,10 +49,19 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(h, i, bias=bias)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.contract = nn.Linear(i, h, bias=bias if output_bias is None else output_bias)
+        gate = {"gate": (h, i)} if config.layer.gated else {}
+        self.adapters = low_rank_maps(config, expand=(h, i), contract=(i, h), **gate)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Map `[T, H]` → `[T, H]`, through `[T, I]`."""
-        return self.contract(self.activation(self.expand(hidden)))
+    def forward(self, hidden: Tensor, adapter_features: Tensor | None = None) -> Tensor:
+        """Map `[T, H]` → `[T, H]`, through `[T, I]`.
+
+        Args:
+            hidden: `[T, H]`.
+            adapter_features: see `PackedBatch`.
+
+        """
+        expanded = self.activation(mapped(self, "expand", hidden, adapter_features))
+        return mapped(self, "contract", expanded, adapter_features)
 
 
 class GatedFeedForward(FeedForward):
@@ -65,6 +75,8 @@ class GatedFeedForward(FeedForward):
         bias = config.layer.feed_forward_bias
         self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, adapter_features: Tensor | None = None) -> Tensor:
         """Map `[T, H]` → `[T, H]`, through `[T, I]` twice."""
-        return self.contract(self.activation(self.gate(hidden)) * self.expand(hidden))
+        gate = self.activation(mapped(self, "gate", hidden, adapter_features))
+        expanded = mapped(self, "expand", hidden, adapter_features)
+        return mapped(self, "contract", gate * expanded, adapter_features)

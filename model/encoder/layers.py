@@ -66,7 +66,8 @@ class PostNormLayer(Layer):
         """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(hidden, batch, head_mask, relative)
         hidden = self.attention_norm(hidden + attended)
-        return self.output_norm(hidden + self.feed_forward(hidden))
+        fed = self.feed_forward(hidden, batch.adapter_features)
+        return self.output_norm(hidden + fed)
 
 
 class PreNormLayer(Layer):
@@ -88,7 +89,8 @@ class PreNormLayer(Layer):
         """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + attended
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        normed = self.feed_forward_norm(hidden)
+        return hidden + self.feed_forward(normed, batch.adapter_features)
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """Return the attention weights, `[T, H]` → `[B, N, S, S]`."""
@@ -133,7 +135,7 @@ class SandwichNormLayer(PreNormLayer):
         """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + self.attended_norm(attended)
-        fed = self.feed_forward(self.feed_forward_norm(hidden))
+        fed = self.feed_forward(self.feed_forward_norm(hidden), batch.adapter_features)
         return hidden + self.output_norm(fed)
 
 

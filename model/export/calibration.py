@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from model.config.encoder import AdapterLayout
 from model.numerics.batch import Batch, pack
 from model.tokenization.vocabulary import model_ids
 
@@ -16,31 +17,49 @@ SIMILARITY_TEXTS = Path(__file__).with_name("similarity.txt")
 _BATCH = 16
 
 
-def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+def calibration_batches(
+    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
+) -> Iterator[Batch]:
     """Yield the tokenized lines of `calibration.txt`, and one long text of all lines, in batches.
 
     Args:
         tokenizer: tokenizer of the checkpoint.
         max_length: maximum tokens of one text, which is truncated to them.
+        adapters: the encoder's adapters.
 
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
-    return batches_of([*lines, " ".join(lines)], tokenizer, max_length)
+    return batches_of([*lines, " ".join(lines)], tokenizer, max_length, adapters)
 
 
-def calibration_lines(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+def calibration_lines(
+    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
+) -> Iterator[Batch]:
     """Yield the tokenized lines of `calibration.txt`; arguments as for `calibration_batches`."""
-    return batches_of(TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length)
+    return batches_of(
+        TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length, adapters
+    )
 
 
-def similarity_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+def similarity_batches(
+    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
+) -> Iterator[Batch]:
     """Yield the tokenized lines of `similarity.txt`; arguments as for `calibration_batches`."""
     lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()
-    return batches_of(lines, tokenizer, max_length)
+    return batches_of(lines, tokenizer, max_length, adapters)
 
 
-def batches_of(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
-    """Yield texts in batches, without texts that have no tokens."""
+def batches_of(
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    max_length: int,
+    adapters: AdapterLayout | None = None,
+) -> Iterator[Batch]:
+    """Yield texts in batches, without texts that have no tokens.
+
+    With adapters, the texts of the first batch have none, those of the second the first one, and so
+    on.
+    """
     tokenizer.enable_truncation(max_length)
     encodings = tokenizer.encode_batch(list(lines))
     tokenizer.no_truncation()
@@ -49,5 +68,8 @@ def batches_of(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> I
         for encoding in encodings
         if encoding.ids
     ]
-    for start in range(0, len(texts), _BATCH):
-        yield pack(texts[start : start + _BATCH])
+    for number, start in enumerate(range(0, len(texts), _BATCH)):
+        batch = pack(texts[start : start + _BATCH])
+        if adapters:
+            batch.token_type_ids[:] = number % (adapters.count + 1)
+        yield batch

@@ -254,7 +254,9 @@ def _served(
     if bits is None:
         return encoder
     progress("calibrating int8")
-    quantized = quantize(encoder, calibration_batches(tokenizer, max_length), bits)
+    quantized = quantize(
+        encoder, calibration_batches(tokenizer, max_length, encoder.config.adapters), bits
+    )
     if quantized.kept:
         progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
     return quantized.encoder

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from model.adapters import LowRank
 from model.artifact.decomposition import (
     decomposition_signature,
     decomposition_values_signature,
@@ -257,7 +259,28 @@ def signatures(
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Return all parameters of every layer's heads, including their values', as `named_heads`."""
     heads = encoder.config.num_attention_heads
-    return named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
+    own = named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
+    return own | adapter_parameters(encoder)
+
+
+def adapter_parameters(encoder: Encoder) -> dict[str, Tensor]:
+    """Return the low-rank matrices of the heads' weights; see `model.numerics.adapters`.
+
+    They are `query_down` `[F, H]` and `query_up` `[N, p, F]`, likewise of keys and values, and
+    `output_down` `[N, F, p]` and `output_up` `[H, F]`, with F features of all adapters.
+    """
+    heads = encoder.config.num_attention_heads
+    parameters = {}
+    for number in range(encoder.config.num_hidden_layers):
+        for role, low_rank in (encoder.layer(number).attention.adapters or {}).items():
+            down, up = cast(LowRank, low_rank).matrices
+            if role == "output":
+                down = down.reshape(len(down), heads, -1).transpose(0, 1)
+            else:
+                up = up.reshape(heads, -1, up.shape[1])
+            parameters[head_parameter_name(f"{role}_down", number)] = down
+            parameters[head_parameter_name(f"{role}_up", number)] = up
+    return parameters
 
 
 def named_heads(

@@ -31,7 +31,7 @@ def calibration_vectors(encoder: Encoder, tokenizer: Tokenizer, sentence: Senten
         `[n, H]`, or `[n, m · H]` for m modes; n is 0 if the tokenizer has a token for no line.
 
     """
-    batches = calibration_lines(tokenizer, sentence.max_length)
+    batches = calibration_lines(tokenizer, sentence.max_length, encoder.config.adapters)
     vectors = [
         torch.from_numpy(vector)
         for batch in batches

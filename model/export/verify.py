@@ -250,7 +250,10 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
     tokenizer.enable_truncation(min(sentence.max_length, longest))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
     unusual = [
-        (model_ids(tokenizer, encoding), encoding.type_ids)
+        (
+            model_ids(tokenizer, encoding),
+            [0] * len(encoding) if config.adapters else encoding.type_ids,
+        )
         for encoding in encodings
         if encoding.ids and config.knows_segment(max(encoding.type_ids))
     ]
@@ -261,7 +264,9 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
 
     def of_length(n: int) -> Segments:
         ids = generator.integers(0, config.vocab_size, n).tolist()
-        return ids, [0] * n
+        adapters = config.adapters.count if config.adapters else 0
+        adapter = int(generator.integers(adapters + 1)) if adapters else 0
+        return ids, [adapter] * n
 
     yield [(ids.tolist(), segments.tolist()) for ids, segments in golden]
     yield unusual

@@ -29,7 +29,9 @@ def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -
     last = manifest.config.num_hidden_layers
     exact: list[Floats] = []
     approximate: list[Floats] = []
-    for batch in similarity_batches(tokenizer, manifest.sentence.max_length):
+    for batch in similarity_batches(
+        tokenizer, manifest.sentence.max_length, encoder.config.adapters
+    ):
         texts = range(len(batch.padded_index))
         exact += vectors.units(pooled_vectors(encoder, batch, vectors.pooling))
         poolings = [TextPooling(text, last, vectors.pooling) for text in texts]

@@ -22,6 +22,7 @@ from model.families.eurobert import EUROBERT
 from model.families.family import Family
 from model.families.gemma3 import GEMMA3
 from model.families.gte import GTE
+from model.families.jina_embeddings_v3 import JINA_EMBEDDINGS_V3
 from model.families.llama import LLAMA
 from model.families.m2m_100 import M2M_100
 from model.families.marian import MARIAN
@@ -34,6 +35,7 @@ from model.families.qwen2 import QWEN2
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
 from model.families.t5 import T5, UMT5
+from model.families.task_adapters import JINA_V3, is_jina_v3, with_adapter_fields
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
@@ -49,6 +51,7 @@ FAMILIES: Mapping[str, Family] = {
     "eurobert": EUROBERT,
     "gemma3_text": GEMMA3,
     "gte": GTE,
+    JINA_V3: JINA_EMBEDDINGS_V3,
     "llama": LLAMA,
     "m2m_100": M2M_100,
     "marian": MARIAN,
@@ -75,7 +78,7 @@ def read_config(folder: Path) -> EncoderConfig:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
 
     """
-    return parse_config(_read_fields(folder))
+    return parse_config(with_adapter_fields(folder, read_fields(folder)))
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig | None:
@@ -85,10 +88,16 @@ def read_decoder_config(folder: Path) -> DecoderConfig | None:
         ConfigError: as for `read_config`.
 
     """
-    return parse_decoder_config(_read_fields(folder))
+    return parse_decoder_config(read_fields(folder))
 
 
-def _read_fields(folder: Path) -> dict[str, Any]:
+def read_fields(folder: Path) -> dict[str, Any]:
+    """Return the content of a folder's `config.json`.
+
+    Raises:
+        ConfigError: the file is missing, or not a JSON object.
+
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
@@ -124,7 +133,8 @@ def parse_decoder_config(fields: Mapping[str, Any]) -> DecoderConfig | None:
 
 
 def _family(fields: Mapping[str, Any]) -> Family:
-    family = FAMILIES.get(str(fields.get("model_type")))
+    kind = JINA_V3 if is_jina_v3(fields) else str(fields.get("model_type"))
+    family = FAMILIES.get(kind)
     if family is None:
         raise ConfigError(f"config.json is not a supported encoder: {unsupported(fields)}")
     return family

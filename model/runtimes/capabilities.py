@@ -30,7 +30,9 @@ class HeadMaps(ABC):
     """Attention weights of some heads, recomputed from the states that enter their layer."""
 
     @abstractmethod
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return attention weights of some heads of one layer of the encoder.
 
         Args:
@@ -38,6 +40,7 @@ class HeadMaps(ABC):
             keys: key states, `[S, H]`; hidden state `layer`, like the queries.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
+            adapter: number of the text's adapter, 1 … K; 0 for none.
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
@@ -62,7 +65,9 @@ class HeadOutputs(ABC):
     """Vectors that heads add to a token; an encoder that has this can also ablate heads."""
 
     @abstractmethod
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return inner products of the vectors that any two heads of a layer add for each token.
 
         The host computes them by the float32 weights, for every precision and device: see
@@ -72,6 +77,7 @@ class HeadOutputs(ABC):
             states: key states of one text, `[S, H]`, as `attention` takes them.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
+            adapter: as for `attention`.
 
         Returns:
             `[S, heads, heads]`.
@@ -83,7 +89,9 @@ class HeadScoring(ABC):
     """Queries, keys and scores of heads."""
 
     @abstractmethod
-    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> HeadScores:
         """Return queries, keys and scores of heads of the encoder.
 
         The host computes them by the float32 weights, for every precision and device: see
@@ -93,6 +101,7 @@ class HeadScoring(ABC):
             states: hidden state `layer` of one text, `[S, H]`.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
+            adapter: as for `HeadMaps.attention`.
 
         """
 

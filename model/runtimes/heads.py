@@ -18,6 +18,7 @@ from model.artifact.signature import (
     MapKind,
     head_parameter_name,
 )
+from model.numerics.adapters import with_adapter
 from model.runtimes.contract import Floats
 from model.runtimes.sessions import LoadGraph, Session
 
@@ -50,10 +51,16 @@ class HeadParameters:
 
     def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
         self._layers = read_heads(artifact, kind)
+        self._adapters = artifact.manifest.config.adapters
+        self._tensors = mapped_tensors(heads_path(artifact, kind)) if self._adapters else {}
 
-    def feed(self, layer: int, heads: Sequence[int]) -> dict[str, Floats]:
+    def feed(self, layer: int, heads: Sequence[int], adapter: int = 0) -> dict[str, Floats]:
         """Return the graph's inputs for some heads of a layer, by name; axis 0 is heads."""
-        return chosen_heads(self._layers[layer], heads)
+        own = self._layers[layer]
+        if adapter:
+            adapted = with_adapter(self._tensors, adapter, self._adapters)
+            own = {name: adapted[head_parameter_name(name, layer)] for name in own}
+        return chosen_heads(own, heads)
 
 
 def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
@@ -89,8 +96,15 @@ class HostGraph:
         self._session: Session | None = None
         self._parameters: dict[str, Floats] = {}
 
-    def of_heads(self, layer: int, heads: Sequence[int]) -> Callable[[Floats], list[Floats]]:
+    def of_heads(
+        self, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Callable[[Floats], list[Floats]]:
         """Return the function from states `[S, H]` to all outputs for these heads.
+
+        Args:
+            layer: index of the layer.
+            heads: requested heads.
+            adapter: number of the text's adapter, 1 … K; 0 for none.
 
         Raises:
             ArtifactError: the parameters cannot be read.
@@ -100,9 +114,10 @@ class HostGraph:
         session, kind = self._loaded(), self._kind
         signature = self._artifact.manifest.signature[self._graph]
         states, *specs = signature.inputs
+        adapters = self._artifact.manifest.config.adapters
+        parameters = with_adapter(self._parameters, adapter, adapters)
         stored = {
-            spec.name: self._parameters[head_parameter_name(spec.name, layer, kind)]
-            for spec in specs
+            spec.name: parameters[head_parameter_name(spec.name, layer, kind)] for spec in specs
         }
         chosen, outputs = chosen_heads(stored, heads), [spec.name for spec in signature.outputs]
         return lambda rows: session.run(outputs, {states.name: rows, **chosen})

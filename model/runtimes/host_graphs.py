@@ -22,7 +22,9 @@ class GraphHeadScores(HeadScoring):
         """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
         self._graph = HostGraph(artifact, "head_scores", load)
 
-    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> HeadScores:
         """Return queries, keys and scores.
 
         Raises:
@@ -30,7 +32,7 @@ class GraphHeadScores(HeadScoring):
             ModelError: the graph cannot be loaded.
 
         """
-        return HeadScores(*self._graph.of_heads(layer, heads)(states))
+        return HeadScores(*self._graph.of_heads(layer, heads, adapter)(states))
 
 
 def session_head(config: TaskConfig, session: Session) -> TaskHead:

@@ -20,6 +20,7 @@ from model.artifact.layer_parts import (
 from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS, Artifact
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import head_parameter_name
+from model.numerics.adapters import with_adapter
 from model.runtimes.capabilities import LayerRecomputation
 from model.runtimes.contract import Floats
 from model.runtimes.sessions import LoadGraph, Session
@@ -33,6 +34,7 @@ class GraphLayerParts(LayerRecomputation):
         self._artifact, self._load = artifact, load
         self._lock = threading.Lock()
         self._session: Session | None = None
+        self._tensors: list[dict[str, Floats]] = []
         self._layers: list[dict[str, Floats]] = []
 
     def layer_parts(self, step: LayerStep) -> LayerParts:
@@ -44,38 +46,45 @@ class GraphLayerParts(LayerRecomputation):
 
         """
         session = self._loaded()
+        parameters = self._layers[step.layer]
+        if step.adapter:
+            parameters = self._parameters(step.layer, step.adapter)
         outputs = [spec.name for spec in self._artifact.manifest.signature["layer_parts"].outputs]
         own = {
             "states": step.states,
             "head_mask": step.head_mask,
             "patch": np.ascontiguousarray(step.patch),
         }
-        return LayerParts(*session.run(outputs, own | self._layers[step.layer]))
+        return LayerParts(*session.run(outputs, own | parameters))
 
     def _loaded(self) -> Session:
         with self._lock:
             if self._session is None:
-                self._layers = self._parameters()
+                self._tensors = self._mapped()
+                layers = range(self._artifact.manifest.config.num_hidden_layers)
+                self._layers = [self._parameters(layer) for layer in layers]
                 self._session = self._load(self._artifact.path(GRAPHS["layer_parts"]))
             return self._session
 
-    def _parameters(self) -> list[dict[str, Floats]]:
-        """Map the parameters of each layer by the names of the graph's inputs."""
-        artifact, config = self._artifact, self._artifact.manifest.config
+    def _mapped(self) -> list[dict[str, Floats]]:
+        """Map the parameters of heads, and all weights."""
         tensors = []
         for name in (HEADS, WEIGHTS):
-            with reading(artifact.path(name)):
-                tensors.append(mapped_tensors(artifact.path(name)))
-        of_heads, weights = tensors
-        inputs = artifact.manifest.signature["layer_parts"].inputs[3:]
-        layers = []
-        for layer in range(config.num_hidden_layers):
-            keys = parameter_keys(config, layer)
-            parameters = {name: weights[key] for name, key in keys.items()}
-            applies = final_norm_applies(config, layer)
-            if applies is not None:
-                parameters[FINAL_APPLIES] = applies
-            names = [spec.name for spec in inputs if spec.name not in parameters]
-            parameters |= {name: of_heads[head_parameter_name(name, layer)] for name in names}
-            layers.append({name: np.ascontiguousarray(p) for name, p in parameters.items()})
-        return layers
+            with reading(self._artifact.path(name)):
+                tensors.append(mapped_tensors(self._artifact.path(name)))
+        return tensors
+
+    def _parameters(self, layer: int, adapter: int = 0) -> dict[str, Floats]:
+        """Return the parameters of a layer by the names of the graph's inputs."""
+        manifest = self._artifact.manifest
+        config = manifest.config
+        of_heads, weights = (with_adapter(own, adapter, config.adapters) for own in self._tensors)
+        keys = parameter_keys(config, layer)
+        parameters = {name: weights[key] for name, key in keys.items()}
+        applies = final_norm_applies(config, layer)
+        if applies is not None:
+            parameters[FINAL_APPLIES] = applies
+        inputs = manifest.signature["layer_parts"].inputs[3:]
+        names = [spec.name for spec in inputs if spec.name not in parameters]
+        parameters |= {name: of_heads[head_parameter_name(name, layer)] for name in names}
+        return {name: np.ascontiguousarray(tensor) for name, tensor in parameters.items()}

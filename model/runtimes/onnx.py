@@ -144,10 +144,12 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
-        feed = states | self._head_parameters.feed(layer, heads)
+        feed = states | self._head_parameters.feed(layer, heads, adapter)
         return self._attention.run(["attention"], feed)[0][0]
 
 

@@ -24,7 +24,7 @@ from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, find
 from model.runtimes.contract import Floats, every_head, layers_of
 from model.runtimes.device_sets import Sets, joined, sets_of, single_modes, tokens_of
-from model.runtimes.heads import read_heads
+from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
@@ -150,7 +150,9 @@ class BoundRuntime(HeadMaps):
             loaded = DecoderSessions(graphs, graphs["decoder"], ALIGNED)
             self.parts.append(OnnxDecoder(artifact, manifest.decoder, loaded, Calls()))
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
-        dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
+        signature = manifest.signature["device_attention"]
+        self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
+        self._adapted = HeadParameters(artifact) if manifest.config.adapters else None
         self._heads = [
             {
                 name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
@@ -198,11 +200,17 @@ class BoundRuntime(HeadMaps):
         states = dict(self._states(batch, sorted({*layers}), head_mask))
         return [self._rows(states[layer], rows) for layer in layers]
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """Return maps `[heads, T, S]`."""
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
+        """Return maps `[heads, T, S]`; the parameters of an adapter come from the host."""
         indices = np.array(heads, np.int64)
         states = {"query_states": queries, "key_states": keys}
         feed = {**states, "heads": indices, **self._heads[layer]}
+        if adapter and self._adapted:
+            every = range(self.config.num_attention_heads)
+            adapted = self._adapted.feed(layer, every, adapter)
+            feed |= {name: own.astype(self._dtypes[name]) for name, own in adapted.items()}
         return self._attention.fetch(feed, "attention", (len(indices), len(queries), len(keys)))
 
     def release_memory(self) -> None:

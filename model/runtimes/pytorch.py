@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,6 +34,7 @@ from model.runtimes.capabilities import (
 )
 from model.runtimes.contract import Floats, HeadScores, Resources
 from model.runtimes.host import HostRuntime
+from model.runtimes.merging import with_merged_layers
 from model.runtimes.pytorch_decoder import TorchDecoder, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
@@ -107,6 +109,7 @@ class PyTorchRuntime(
     ) -> None:
         self.config = encoder.config
         self._encoder = encoder
+        self._merged: tuple[int, PyTorchRuntime] = 0, self
         self.parts = [TorchDecoder(decoder)] if decoder else []
         if head:
             self.parts.append(TaskHead(head.config, functools.partial(scores_of, head)))
@@ -124,21 +127,33 @@ class PyTorchRuntime(
             states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return maps `[heads, T, S]`."""
+        if adapter:
+            return self._with(adapter).attention(queries, keys, layer, heads)
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return maps_of(parameters, self._encoder.rule, queries, keys)
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return value products `[S, heads, heads]`."""
+        if adapter:
+            return self._with(adapter).value_products(states, layer, heads)
         all_heads = self._encoder.layer(layer).value_parameters()
         parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return products_of(parameters, self._encoder.rule, states)
 
-    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+    def head_scores(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> HeadScores:
         """Return queries, keys and scores."""
+        if adapter:
+            return self._with(adapter).head_scores(states, layer, heads)
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
@@ -150,6 +165,8 @@ class PyTorchRuntime(
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Return the rows after their layer, and values for the next one."""
+        if step.adapter:
+            return self._with(step.adapter).decompose(replace(step, adapter=0))
         with torch.inference_mode():
             parts = torch.from_numpy(step.parts)
             if step.states is not None and step.values is not None:
@@ -163,10 +180,20 @@ class PyTorchRuntime(
 
     def layer_parts(self, step: LayerStep) -> LayerParts:
         """Return the parts of a layer."""
+        if step.adapter:
+            return self._with(step.adapter).layer_parts(replace(step, adapter=0))
         own = map(torch.from_numpy, (step.states, step.head_mask, step.patch))
         with torch.inference_mode():
             parts = parametrized(self._encoder, step.layer).parts(*own)
         return LayerParts(*(part.numpy() for part in parts))
+
+    def _with(self, adapter: int) -> PyTorchRuntime:
+        """Return a runtime with an adapter merged into the layers; only the last one is kept."""
+        number, merged = self._merged
+        if number != adapter:
+            merged = PyTorchRuntime(with_merged_layers(self._encoder, adapter))
+            self._merged = adapter, merged
+        return merged
 
     @functools.cached_property
     def _parts(self) -> EncoderDecomposition:

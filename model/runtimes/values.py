@@ -27,7 +27,9 @@ class GraphValues(HeadOutputs):
         """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
         self._graph = HostGraph(artifact, VALUES_OF[kind], load, kind)
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+    ) -> Floats:
         """Return products `[S, n, n]` for key states `[S, H]`.
 
         Raises:
@@ -35,7 +37,7 @@ class GraphValues(HeadOutputs):
             ModelError: the graph cannot be loaded.
 
         """
-        outputs = self._graph.of_heads(layer, heads)
+        outputs = self._graph.of_heads(layer, heads, adapter)
         return in_parts(states, len(heads), lambda rows: outputs(rows)[0])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from model.artifact.modules import STATIC_EMBEDDING, is_static
 from model.artifact.weight_files import FORMATS, HYBRID_HEADS, INDEX, PICKLE_INDEX, WEIGHTS
+from model.families.task_adapters import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name
 
 CONFIG = "config.json"
 MODULES = "modules.json"
@@ -93,6 +94,22 @@ def encoder_place(folder: Path) -> str:
     return next((place(item) for item in modules(folder) if kind(item).endswith(_ENCODERS)), "")
 
 
+def task_places(folder: Path) -> list[str]:
+    """Return the folders of the adapters of a checkpoint for transformers, as `place` does.
+
+    Args:
+        folder: folder of the checkpoint's descriptions.
+
+    """
+    encoder = encoder_place(folder)
+    config = read_json(folder / encoder / CONFIG)
+    if not isinstance(config, dict) or config.get("model_type") != JINA_V3:
+        return []
+    named = config.get("lora_adaptations")
+    tasks = named if isinstance(named, list) else []
+    return [f"{encoder}{folder_name(str(task))}/" for task in tasks]
+
+
 def may_be_hybrid(folder: Path) -> bool:
     """Return whether a checkpoint has the architecture, length and pooling of bge-m3.
 
@@ -150,6 +167,7 @@ def weights(names: Collection[str], folder: Path, *, pickles: bool = True) -> li
     places = {encoder_place(folder), *filter(None, map(place, modules(folder)))}
     heads = HYBRID_HEADS if pickles else ()
     found = {name for at in places for name in _weights(names, folder, at, pickles)}
+    found |= {at + PEFT_WEIGHTS for at in task_places(folder)}
     return sorted({*found, *heads} & set(names))
 
 
@@ -187,6 +205,7 @@ def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
             wanted.append(place(item) + CONFIG)
         if place(item) and kind(item) == "Dense":
             with_tensors.append(place(item))
+    wanted += [at + name for at in task_places(folder) for name in (PEFT_CONFIG, PEFT_WEIGHTS)]
     for at in with_tensors:
         names = {at + name for name, _ in FORMATS if (folder / at / name).is_file()}
         wanted += _weights(names, folder, at, pickles) or [at + WEIGHTS]

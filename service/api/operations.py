@@ -169,6 +169,7 @@ def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, obj
         "normalize": sentence.normalize,
         "prompts": sorted(sentence.prompts),
         "default_prompt_name": sentence.default_prompt_name,
+        "tasks": list(sentence.tasks),
         "embedding_dimension": vectors.kept(),
         "truncate_dim": sentence.truncate_dim,
         "vector_ranges": vectors.has_ranges,

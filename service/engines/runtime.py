@@ -157,7 +157,7 @@ class RuntimeEngine(Engine):
             return Output(scores=capability(runtime, GraphMaps).maps(batch))
         if task.kind != "encoder":
             return self._of_decoder(task, task.kind)
-        heads = task.layer, task.heads
+        heads = task.layer, task.heads, task.adapter
         return Output(
             maps=capability(runtime, HeadMaps).attention(task.queries, task.keys, *heads),
             value_products=capability(runtime, HeadOutputs).value_products(task.keys, *heads)

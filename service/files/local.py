@@ -181,13 +181,18 @@ def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
         encoding.cuts,
         encoding.truncation_direction,
         encoding.prompt_name,
+        encoding.task,
         naming="the text",
         windows=encoding.overflow == "windows" or not encoding.late,
     )
     try:
         tokenizer.tokenize([], options)
     except Unprocessable as error:
-        raise UsageError(str(error).replace("prompt_name", "--prompt-name")) from None
+        text = str(error).replace("`task`", "--task").replace("task:", "--task:")
+        text = text.replace("`prompt_name`", "--prompt-name").replace(
+            "prompt_name", "--prompt-name"
+        )
+        raise UsageError(text) from None
     return options
 
 

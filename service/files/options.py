@@ -36,6 +36,7 @@ class Encoding:
     truncate: bool = False
     truncation_direction: Direction = "right"
     prompt_name: str | None = None
+    task: str | None = None
     vector_type: VectorType = "float32"
     vector_ranges: tuple[tuple[float, ...], ...] | None = None
     """Lowest, then highest values of all features; the artifact's when None."""

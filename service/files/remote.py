@@ -151,6 +151,7 @@ class RemoteEncoder:
             "truncate": wanted.cuts,
             "truncation_direction": wanted.truncation_direction,
             "prompt_name": wanted.prompt_name,
+            "task": wanted.task,
         }
         return {name: value for name, value in body.items() if value is not None}
 

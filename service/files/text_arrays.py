@@ -195,10 +195,11 @@ class StatisticsPlan(Plan):
         arrays: list[TextArrays] = []
         for text, output in zip(texts, states, strict=True):
             ends = self._ends(text)
-            of_layers = [
-                statistics(_given(run([MapsTask(hidden, hidden, layer, heads)])[0].maps), ends)
+            tasks = [
+                MapsTask(hidden, hidden, layer, heads, adapter=text.adapter)
                 for layer, hidden in enumerate(output.hidden)
             ]
+            of_layers = [statistics(_given(run([task])[0].maps), ends) for task in tasks]
             arrays.append(
                 tuple(np.stack([layer[name] for layer in of_layers]) for name in STATISTICS)
             )

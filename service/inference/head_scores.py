@@ -90,9 +90,9 @@ async def compare(prepared: PreparedTexts, selection: AttentionSelection) -> lis
     done = await prepared.scheduler.submit("attention", tasks, caller)
     prepared.timings.add(done)
     compared: list[ComparedText] = []
-    for result in done:
+    for text, result in zip(prepared.texts, done, strict=True):
         (states,) = result.value.hidden
-        task = MapsTask(states, states, layers[0], heads, scores=True)
+        task = MapsTask(states, states, layers[0], heads, scores=True, adapter=text.adapter)
         results = await prepared.scheduler.resume(
             "attention", [task], [_Reduction(selection.part)], caller
         )

@@ -214,7 +214,7 @@ class LayerRuns:
         wanted = self._alone()
         if not wanted:
             return
-        tasks = [self._task(self._states[place], place[1], {}) for place in wanted]
+        tasks = [self._task(place[0], self._states[place], place[1], {}) for place in wanted]
         for place, kept in zip(wanted, await self._done(tasks, [*wanted.values()]), strict=True):
             text, layer = place
             self._heads |= {(text, layer, head): array for head, array in kept.heads.items()}
@@ -233,7 +233,8 @@ class LayerRuns:
             asked = layer + 1 in self.options.states
             keep = _Reduction(parts=self.options.parts if asked else (), state=True)
             tasks = [
-                self._task(running[text], layer, self._replaced(text, layer)) for text in texts
+                self._task(text, running[text], layer, self._replaced(text, layer))
+                for text in texts
             ]
             for text, kept in zip(texts, await self._done(tasks, [keep] * len(texts)), strict=True):
                 assert kept.state is not None  # noqa: S101 - it was requested
@@ -250,7 +251,9 @@ class LayerRuns:
             if patch.layer == layer
         }
 
-    def _task(self, states: Floats, layer: int, replaced: Mapping[int, Floats]) -> LayerTask:
+    def _task(
+        self, text: int, states: Floats, layer: int, replaced: Mapping[int, Floats]
+    ) -> LayerTask:
         heads = self.config.num_attention_heads
         mask = np.ones(heads, np.float32)
         shape = heads, len(states), self.config.head_size
@@ -260,7 +263,8 @@ class LayerRuns:
                 mask[head] = 0
         for head, output in replaced.items():
             mask[head], patch[head] = 0, output
-        return LayerTask(LayerStep(states, layer, mask, patch), self._cost(len(states)))
+        step = LayerStep(states, layer, mask, patch, self.prepared.texts[text].adapter)
+        return LayerTask(step, self._cost(len(states)))
 
     async def _done(self, tasks: Sequence[LayerTask], keep: Sequence[_Reduction]) -> list[_Kept]:
         prepared = self.prepared

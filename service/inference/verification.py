@@ -145,7 +145,10 @@ async def _everything(
     )
     (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.value.hidden
-    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
+    tasks = [
+        MapsTask(hidden[layer], hidden[layer], layer, heads, adapter=text.adapter)
+        for layer in layers
+    ]
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = [requested(item.value.maps) for item in results]
     scores = {task_key(head): requested(result.value.scores)} if head else {}

@@ -40,6 +40,7 @@ class TextFields(TruncationFields, total=False):
     """Fields for tokenization and the choice of an engine."""
 
     prompt_name: str | None
+    task: str | None
     backend: Literal["onnx", "torch"] | None
 
 

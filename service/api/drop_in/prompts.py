@@ -13,7 +13,7 @@ PROMPTS: Mapping[str, tuple[str, ...]] = {
     "search_query": _QUERY,
     "search_document": _DOCUMENT,
     "classification": ("classification",),
-    "clustering": ("clustering",),
+    "clustering": ("clustering", "separation"),
     "query": _QUERY,
     "document": _DOCUMENT,
     "retrieval.query": ("retrieval.query", *_QUERY),
@@ -29,6 +29,13 @@ def without_prompt(inference: Inference) -> str | None:
     return None if inference.sentence.default_prompt_name is None else ""
 
 
+def known_prompt(inference: Inference, kind: str) -> str | None:
+    """Return the name of the checkpoint's prompt for an input type; None if it has none."""
+    return next(
+        (name for name in PROMPTS.get(kind, ()) if name in inference.sentence.prompts), None
+    )
+
+
 def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None:
     """Return the name of the checkpoint's prompt for an input type.
 
@@ -41,13 +48,17 @@ def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None
         None without an input type, or if the checkpoint has no prompt for it.
 
     Raises:
-        Unprocessable: the input type is unknown.
+        Unprocessable: the input type is unknown, or a model with adapters has none for it.
 
     """
     prompts = inference.sentence.prompts
     if kind is None or kind in prompts:
         return kind
+    found = known_prompt(inference, kind)
+    if found is None and inference.sentence.tasks:
+        known = ", ".join(inference.sentence.tasks)
+        raise Unprocessable(f"{field}: this model has no adapter for it; its tasks are {known}")
     if kind not in PROMPTS:
         known = ", ".join([*PROMPTS, *sorted(prompts)])
         raise Unprocessable(f"{field}: unknown; it is one of {known}")
-    return next((name for name in PROMPTS[kind] if name in prompts), None)
+    return found

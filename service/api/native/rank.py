@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from service.api.drop_in.prompts import prompt_for
+from service.api.drop_in.prompts import known_prompt
 from service.api.drop_in.ranking import ScoreWeights, weighted_task
 from service.api.native.rank_replies import RankReply, rank_content, used_prompts
 from service.api.native.texts import (
@@ -172,7 +172,7 @@ class RankRequest(ModelRequest, StrictRequest):
         given = self.query_prompt_name, self.document_prompt_name
         sides = zip(given, ("query", "document"), strict=True)
         query, document = (
-            prompt_for(inference, side, "") if name is None else name for name, side in sides
+            known_prompt(inference, side) if name is None else name for name, side in sides
         )
         options = Options(self.truncate, self.truncation_direction)
         return RankTexts(self.query, self.documents, options, given, (query, document))

@@ -169,6 +169,11 @@ class TextRequest(ModelRequest, StrictRequest):
         description="Name of a prompt in the checkpoint's configuration; an empty name disables "
         "the default prompt.",
     )
+    task: str | None = Field(
+        None,
+        description="Task of a model with adapters (jina-embeddings-v3): selects the adapter, and "
+        "the task's prompt unless prompt_name is set.",
+    )
     backend: BackendName | None = Field(
         None, description="Engine that computes the reply; there is no fallback."
     )
@@ -176,7 +181,7 @@ class TextRequest(ModelRequest, StrictRequest):
     @property
     def options(self) -> Options:
         """Tokenisation options of the texts."""
-        return Options(self.truncate, self.truncation_direction, self.prompt_name)
+        return Options(self.truncate, self.truncation_direction, self.prompt_name, self.task)
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
         "tokens": text.tokens,
         "token_ids": text.input_ids,
         "offsets": text.places,
-        "segment_ids": text.segment_ids,
+        "segment_ids": text.segments,
         "truncated": text.truncated,
     }
     if target := text.target:
@@ -237,7 +242,7 @@ def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[np.generic
     tensors: dict[str, NDArray[np.generic]] = {
         "cu_seqlens": _bounds(texts),
         "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
-        "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
+        "segment_ids": np.concatenate([text.segments for text in texts]).astype(np.int32),
         "truncated": np.array([text.truncated for text in texts], np.uint8),
     }
     if targets := targets_of(texts):

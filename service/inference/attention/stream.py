@@ -180,6 +180,7 @@ class AttentionStream:
                 layer_pass.heads,
                 layer_pass.kind,
                 values=layer_pass.values,
+                adapter=self.texts[index].text.adapter,
             )
             yield task, self.reduction(index, layer_pass)
 

@@ -139,7 +139,8 @@ class TextDecomposition:
         self._parts = await asyncio.to_thread(_own_shares, states, states)
         if not self.pooling.layer:
             return
-        step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE)
+        adapter = self.text.adapter
+        step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, adapter=adapter)
         task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
         results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
         self.timings.add(results)
@@ -159,7 +160,8 @@ class TextDecomposition:
         tasks, placements = [], []
         for rows in every:
             entering = self._parts[rows.start : rows.stop]
-            step = DecompositionStep(entering, layer, rows.start, states, self._values)
+            adapter = self.text.adapter
+            step = DecompositionStep(entering, layer, rows.start, states, self._values, adapter)
             tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
             placements.append(_Placement(parts, values, rows))

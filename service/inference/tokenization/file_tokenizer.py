@@ -85,11 +85,16 @@ class FileTokenizer:
         input_ids = np.array(ids, np.int64)
         unknown = self.is_unknown(input_ids)
         unknown[:prompt_tokens] = False
-        segments = encoding.type_ids
+        segments, adapter = encoding.type_ids, prompt.adapter or 0
+        if prompt.adapter is not None or not any(segments):
+            segment_ids = np.full(len(ids), adapter)
+        else:
+            segment_ids = np.array(segments)
         return TokenizedText(
             tokens=self.names.share(encoding.tokens),
             input_ids=input_ids,
-            segment_ids=np.array(segments) if any(segments) else np.zeros(len(ids), np.int64),
+            segment_ids=segment_ids,
+            adapter=adapter,
             places=places_of(offsets),
             truncated=excerpt.truncated,
             prompt_tokens=prompt_tokens,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenizers import Encoding, Tokenizer
 
@@ -21,6 +21,8 @@ class Prompt:
     text: str
     tokens: int
     """Number of tokens of the prompt, special tokens at its beginning included."""
+    adapter: int | None = None
+    """Number of the adapter that the prompt selects, 0 for none; None for a model without."""
 
 
 NO_PROMPT = Prompt("", 0)
@@ -31,10 +33,17 @@ class Prompts:
 
     def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
         self._sentence = sentence
+        adapters = {task: number for number, task in enumerate(sentence.tasks, 1)}
         self._named = {
-            name: Prompt(prompt, prompt_length(tokenizer, prompt))
+            name: Prompt(
+                prompt,
+                prompt_length(tokenizer, prompt),
+                adapters.get(name, 0) if adapters else None,
+            )
             for name, prompt in sentence.prompts.items()
         }
+        self._adapters = adapters
+        self._none = Prompt("", 0, 0) if adapters else NO_PROMPT
 
     def named(self, name: str | None) -> Prompt:
         """Return the prompt of a name, or the default prompt if None; no prompt for an empty name.
@@ -46,12 +55,34 @@ class Prompts:
         if name is None:
             name = self._sentence.default_prompt_name
         if name is None or (name == "" and self._named):
-            return NO_PROMPT
+            return self._none
         try:
             return self._named[name]
         except KeyError:
             known = ", ".join(sorted(self._named)) or "none"
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def chosen(self, name: str | None, task: str | None) -> Prompt:
+        """Return the prompt of a name, with the adapter of a task if there is one.
+
+        Args:
+            name: as for `named`; None with a task for the task's own prompt.
+            task: name of a task; None for the adapter that the prompt selects.
+
+        Raises:
+            Unprocessable: as for `named`; or the model has no such task, or no tasks.
+
+        """
+        if task is None:
+            return self.named(name)
+        if not self._adapters:
+            raise Unprocessable(
+                "task: this model has no tasks, as it has no adapters: leave out `task`; "
+                "`prompt_name` names a prompt"
+            )
+        if task not in self._adapters:
+            raise Unprocessable(f"task: unknown; this model has {', '.join(self._adapters)}")
+        return replace(self.named(task if name is None else name), adapter=self._adapters[task])
 
     def pair_template(self, name: str | None) -> PairTemplate | None:
         """Return the text around a pair with the prompt of a name, as for `named`, if any.
@@ -66,15 +97,15 @@ class Prompts:
         return templates[self._sentence.default_prompt_name or "" if name is None else name]
 
     def lacking(self, name: str | None) -> bool:
-        """Return whether a request probably lacks a prompt.
+        """Return whether a request probably lacks a prompt or a task.
 
-        It does if it names no prompt, and the checkpoint has prompts without a default. An empty
-        name requests no prompt on purpose, and a chat template has a default instruction.
+        It does if it names no prompt, and the checkpoint has prompts or tasks without a default. An
+        empty name requests no prompt on purpose, and a chat template has a default instruction.
         """
         sentence = self._sentence
         if name is not None or sentence.default_prompt_name is not None or sentence.pair_templates:
             return False
-        return any(prompt.text for prompt in self._named.values())
+        return bool(self._adapters) or any(prompt.text for prompt in self._named.values())
 
 
 def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:

@@ -55,7 +55,7 @@ class TokenizedText:
     input_ids: Ids
     """`[S]`."""
     segment_ids: Ids
-    """`[S]`."""
+    """`[S]`; the number of the adapter, if the text has one."""
     places: Places
     """`[S, 2]`: `offsets` as an array."""
     truncated: bool
@@ -65,8 +65,15 @@ class TokenizedText:
     """1 for each special token that the tokenizer added, and for each token of a prompt."""
     unknown: NDArray[np.bool_]
     """`[S]`: whether a token is the unknown token; false for tokens of a prompt."""
+    adapter: int = 0
+    """Number of the adapter of the text's task, 1 … K; 0 for none."""
     target: TokenizedText | None = None
     """Labels that a decoder is taken to have written for the text."""
+
+    @property
+    def segments(self) -> Ids:
+        """Segments of the tokens in a reply, `[S]`: texts with an adapter are of one segment."""
+        return np.zeros_like(self.segment_ids) if self.adapter else self.segment_ids
 
     @property
     def mostly_unknown(self) -> bool:

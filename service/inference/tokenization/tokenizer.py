@@ -53,6 +53,9 @@ class Options:
     direction: Direction = "right"
     prompt_name: str | None = None
     """Name of the prompt; the checkpoint's default if None, no prompt if empty."""
+    task: str | None = None
+    """Name of the task, for a model with adapters: selects its adapter, and its prompt unless
+    `prompt_name` is set."""
     max_tokens: int | None = None
     """Maximum number of tokens of an input; the service's limit if None."""
     naming: str = "inputs[{}]"
@@ -118,11 +121,11 @@ class TextTokenizer:
             first: index of the first input in the request.
 
         Raises:
-            Unprocessable: an unknown prompt, invalid token ids, or a text without tokens.
+            Unprocessable: an unknown prompt or task, invalid token ids, or a text without tokens.
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
-        prompt = self._prompts.named(options.prompt_name)
+        prompt = self._prompts.chosen(options.prompt_name, options.task)
         self._check_lengths(inputs, options, first)
         numbered = enumerate(inputs, first)
         template = self._prompts.pair_template(options.prompt_name)
@@ -183,7 +186,7 @@ class TextTokenizer:
 
     def lacks_prompt(self, options: Options) -> bool:
         """Return whether texts get no prompt although the checkpoint has prompts."""
-        return self._prompts.lacking(options.prompt_name)
+        return options.task is None and self._prompts.lacking(options.prompt_name)
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """Return the token of each id; None for an id without a token."""
@@ -236,7 +239,7 @@ class TextTokenizer:
         if not isinstance(given, TokenIds) or not options.ids_as_given:
             texts = [self._text(name, given, prompt.text)]
             return self._within_limit(self._source, texts, options, index, prompt)[0]
-        if options.prompt_name:
+        if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
         limit = options.max_tokens or self.limits.max_tokens
         most = limit if options.truncate else None

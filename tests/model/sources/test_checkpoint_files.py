@@ -122,3 +122,17 @@ def test_descriptions_are_of_one_folder() -> None:
     names = ["config.json", "a/config.json", "a/b/config.json", "README.md", "a/vocab.txt"]
     assert files.descriptions(names) == ["config.json"]
     assert files.descriptions(names, "a/") == ["a/config.json", "a/vocab.txt"]
+
+
+def test_an_adapter_of_each_task(tmp_path: Path) -> None:
+    config = {"model_type": "jina_embeddings_v3", "lora_adaptations": ["text-matching", "../a"]}
+    write(tmp_path, BERT)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    adapters = [
+        f"{folder}/adapter_{name}"
+        for folder in ("text_matching", "___a")
+        for name in ("config.json", "model.safetensors")
+    ]
+    assert files.lacking(tmp_path) == adapters
+    names = [*BERT, *adapters, "other/adapter_model.safetensors"]
+    assert {*files.weights(names, tmp_path)} == {"model.safetensors", adapters[1], adapters[3]}

@@ -336,3 +336,16 @@ def test_bars_are_shown_as_before(hub: StandIn, tmp_path: Path) -> None:
     before = are_progress_bars_disabled()
     fetch(hub, tmp_path)
     assert are_progress_bars_disabled() == before
+
+
+def test_the_adapters_of_tasks(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    config = {"model_type": "jina_embeddings_v3", "lora_adaptations": ["text-matching"]}
+    edit_json(repository / "config.json", **config, position_embedding_type=None, type_vocab_size=1)
+    (repository / "text_matching").mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (repository / "text_matching" / name).write_bytes(name.encode())
+    (repository / "adapter_config.json.orig").write_bytes(b"not to be fetched")
+    folder, _ = fetch(hub, tmp_path)
+    adapter = {f"text_matching/adapter_{name}" for name in ("config.json", "model.safetensors")}
+    assert hub.fetched == PLAIN | adapter
+    assert adapter <= files(folder)

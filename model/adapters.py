@@ -1,0 +1,102 @@
+"""Low-rank adapters of an encoder's maps (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
+
+Adapter k changes a map W x to W x + B_k A_k x, where A_k and B_k have rank r. The matrices of all K
+adapters are stored together, as one pair of maps with K · r features between them. For each token,
+the features of all adapters but its own are multiplied by 0, so that texts with different adapters
+share a batch. A token's type is the number of its adapter, 1 … K, or 0 for W alone.
+
+Notation: T tokens, F = K · r features, d and p sizes of a map's input and output.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from model.config.encoder import AdapterLayout, EncoderConfig
+
+
+def chosen_features(layout: AdapterLayout, token_types: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `[T, F]`: 1 for the features of a token's adapter, else 0.
+
+    Args:
+        layout: number and rank of the adapters.
+        token_types: `[T]`, or `[1, T]`, which gives `[1, T, F]`.
+        dtype: type of the result.
+
+    """
+    adapters = torch.arange(1, layout.count + 1, device=token_types.device)
+    owner = adapters.repeat_interleave(layout.rank)
+    return (token_types[..., None] == owner).to(dtype)
+
+
+class LowRank(nn.Module):
+    """Additions of all adapters to a linear map."""
+
+    def __init__(self, layout: AdapterLayout, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.rank = layout.rank
+        self.down = nn.Linear(inputs, layout.features, bias=False)
+        self.up = nn.Linear(layout.features, outputs, bias=False)
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Map `[T, d]` → `[T, p]`, with the chosen features `[T, F]`."""
+        return cast(Tensor, self.up(self.down(x) * chosen))
+
+    @property
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """Matrices `[F, d]` and `[p, F]` of all adapters."""
+        return self.down.weight, self.up.weight
+
+    def matrix(self, adapter: int) -> Tensor:
+        """Return B_k A_k of adapter k, `[p, d]`."""
+        part = slice(self.rank * (adapter - 1), self.rank * adapter)
+        return self.up.weight[:, part] @ self.down.weight[part]
+
+
+class LowRankTable(nn.Module):
+    """Additions of all adapters to a table of embeddings."""
+
+    def __init__(self, config: EncoderConfig, size: int) -> None:
+        """Allocate the additions to the word embedding of an encoder with adapters."""
+        super().__init__()
+        features = config.adapters.features if config.adapters else 0
+        self.down = nn.Embedding(config.vocab_size, features)
+        self.up = nn.Linear(features, size, bias=False)
+
+    def forward(self, ids: Tensor, chosen: Tensor) -> Tensor:
+        """Map token ids `[T]` → `[T, p]`, with the chosen features `[T, F]`."""
+        return cast(Tensor, self.up(self.down(ids) * chosen))
+
+
+def low_rank_maps(config: EncoderConfig, **sizes: tuple[int, int]) -> nn.ModuleDict | None:
+    """Return the additions to a module's maps by their names; None without adapters.
+
+    Args:
+        config: config of the encoder.
+        sizes: size of input and output of each map.
+
+    """
+    layout = config.adapters
+    if layout is None:
+        return None
+    return nn.ModuleDict({name: LowRank(layout, *size) for name, size in sizes.items()})
+
+
+def mapped(module: nn.Module, name: str, x: Tensor, chosen: Tensor | None) -> Tensor:
+    """Return the output of a module's linear map, with the addition of each token's adapter.
+
+    Args:
+        module: module with the map, and its additions in `adapters`.
+        name: name of the map.
+        x: `[T, d]`.
+        chosen: `[T, F]`, features of each token's adapter; None without adapters.
+
+    """
+    own = cast(Tensor, getattr(module, name)(x))
+    if chosen is None:
+        return own
+    adapters = cast(nn.ModuleDict, module.adapters)
+    return own + cast(Tensor, adapters[name](x, chosen))

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from model.config.encoder import AdapterLayout
+from model.encoder.adapter_tensors import Matrices, low_rank_matrices, stacked
+from model.errors import CheckpointError
+
+LAYOUT = AdapterLayout(count=2, rank=2)
+A, B = torch.ones(2, 4), torch.ones(5, 2)
+
+
+def test_low_rank_matrices_are_told_by_their_keys() -> None:
+    keys = ("a.lora_A", "a.lora_B.weight", "b.lora_embedding_A", "b.weight")
+    matrices, others = low_rank_matrices(dict.fromkeys(keys, A))
+    assert {name: {*pair} for name, pair in matrices.items()} == {"a": {"A", "B"}, "b": {"A"}}
+    assert {*others} == {"b.weight"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "problem"),
+    [
+        ([{"m": {"A": A}}, {}], "the adapter of m lacks a matrix"),
+        ([{"m": {"A": A, "B": torch.ones(5, 3)}}, {}], "the adapter of m lacks a matrix"),
+        ([{"m": {"A": A, "B": B}}, {"m": {"A": A[:, 1:], "B": B}}], "adapters of m differ"),
+        ([{"m": {"A": torch.ones(3, 4), "B": torch.ones(5, 3)}}, {}], "adapters of m differ"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_refused(tasks: list[Matrices], problem: str) -> None:
+    with pytest.raises(CheckpointError, match=f"the folder: {problem}|the folder: the {problem}"):
+        stacked([(matrices, 1.0) for matrices in tasks], LAYOUT, "the folder")
