@@ -109,8 +109,7 @@ export async function occlusion(explained, cut, signal, words = false) {
  */
 export async function decomposition(explained, cut, signal) {
   const reply = await asked(explained, cut, ['decomposition'], signal);
-  if (!reply.decomposition)
-    throw new ApiError(504, 'Not in time', 'The deadline came before this was computed.');
+  if (!reply.decomposition) throw new Error('The deadline came before this was computed.');
   return additive(reply.decomposition, reply.decomposition_error);
 }
 
@@ -126,6 +125,9 @@ export const headLosses = async (explained, cut, signal) =>
   (await asked(explained, cut, ['heads'], signal)).heads;
 
 /**
+ * Ask for a method. A deadline that it missed does not mean that the service is away: it is not asked for again
+ * until the viewer does.
+ *
  * @param {Explanation} explained
  * @param {boolean} cut
  * @param {string[]} include
@@ -133,7 +135,11 @@ export const headLosses = async (explained, cut, signal) =>
  * @param {{spans?: string}} [more] fields of the request
  */
 const asked = ({ texts }, cut, include, signal, more) =>
-  explain({ inputs: [texts.map((one) => one.texts[0])], truncate: cut, include, ...more }, signal);
+  explain({ inputs: [texts.map((one) => one.texts[0])], truncate: cut, include, ...more }, signal).catch(
+    (error) => {
+      throw error instanceof ApiError && error.status === 504 ? new Error(error.message) : error;
+    },
+  );
 
 /**
  * Return the cosine of both texts' pooled vectors after each layer.

@@ -75,9 +75,7 @@ export const comparisonView = {
     return {
       name: `comparison layer ${asked.layer} head ${asked.head}`,
       scene: figuresScene(data),
-      texts: [...reply.reading.texts, asked.other],
       json: {
-        tokens: reply.reading.tokens,
         layer: asked.layer,
         head: asked.head,
         other: asked.other,

@@ -116,7 +116,8 @@ def test_a_head_and_the_most_alike_of_the_other_model(
     np.testing.assert_allclose(found["maps"][0]["weights"], own[LAYER, HEAD], atol=1e-5)
     np.testing.assert_allclose(found["maps"][1]["weights"], other[nearest], atol=1e-5)
     assert len(found["maps"]) == 2, "nothing is subtracted where tokens differ"
-    chips = view(page).get_by_role("region", name="Most alike heads").get_by_role("button")
+    alike = view(page).get_by_role("region", name="Most alike heads").get_by_role("listitem")
+    chips = alike.get_by_role("button")
     told = [float(text.split()[-1]) for text in chips.all_inner_texts()]
     np.testing.assert_allclose(told, np.sort(apart.ravel())[: len(told)], atol=1e-3)
     assert not (violations := everywhere(page, WIDTHS)), sorted(violations)

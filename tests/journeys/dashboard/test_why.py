@@ -101,18 +101,19 @@ def strongest_at_full_strength(page: Page) -> bool:
 
 
 def slow_and_busy(route: Route) -> None:
-    """Leave /explain without an answer for occlusion, and refuse a decomposition."""
+    """Leave /explain without an answer for occlusion; a decomposition misses its deadline."""
     body = route.request.post_data or ""
     if "decomposition" in body:
-        problem = {"title": "Too busy", "detail": "no room beside the others"}
-        route.fulfill(status=429, json=problem, headers={"retry-after": "2"})
+        problem = {"title": "Deadline passed", "detail": "no time beside the others"}
+        route.fulfill(status=504, json=problem)
     elif "occlusion" not in body:
         route.continue_()
 
 
 def test_methods_come_and_fail_one_by_one(visitor: Visitor) -> None:
-    visitor.expected = ("status of 429",)
+    visitor.expected = ("status of 504",)
     page = visitor.open("#a=x")
+    page.clock.install()
     page.route("**/explain", slow_and_busy)
     page.evaluate(f"location.hash = '{visitor.state(a=TEXT, c=OTHER, view='why')}'")
     reliability = page.get_by_role("region", name="How reliable is this?")
@@ -129,8 +130,10 @@ def test_methods_come_and_fail_one_by_one(visitor: Visitor) -> None:
     expect(reliability.get_by_role("row", name="Remove each word")).to_contain_text("Stopped.")
     expect(page.locator("#status")).to_have_text(re.compile("explained"))
     failed = reliability.get_by_role("row", name="By input words")
-    expect(failed).to_contain_text("No room beside the others.")
+    expect(failed).to_contain_text("No time beside the others.")
     expect(page.get_by_role("button", name="By input words")).to_be_disabled()
+    page.clock.run_for(10_000)
+    assert not [url for url in visitor.requests if url.endswith("/health/ready")]
     expect(page.get_by_role("region", name="Head by head").locator("table")).to_be_visible()
     page.unroute("**/explain")
     for row in (failed, reliability.get_by_role("row", name="Remove each word")):
