@@ -246,7 +246,6 @@ export class Store {
     if (view.isAlone) for (const slot of [this.text, this.link, this.score]) slot.stop();
     else this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
-    if (this.info || errorOf(text)) this.modelNames.ask({}, modelNames);
     if (view.isAlone) view.ask(this, null, source);
     else if (text && 'reply' in text) {
       this.#scoreText(source);
@@ -294,6 +293,8 @@ export class Store {
   /** Draw an answer or an error that has arrived. */
   #arrived() {
     this.#recovery.watch();
+    // the first view does not wait for the list of models
+    if (!this.busy && (this.info || this.error)) this.modelNames.ask({}, modelNames);
     this.onChange();
   }
 }
