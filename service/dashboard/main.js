@@ -48,7 +48,7 @@ function draw() {
         : `${store.view.title}${view === 'head' ? ` ${layer}·${head}` : ''} · Headscope`;
     const before = document.activeElement;
     render(page(store, live), document.body);
-    const isLost = before !== document.body && !before?.checkVisibility();
+    const isLost = before && (!before.isConnected || before.closest('[hidden]'));
     const focused = document.querySelector(store.focus ?? (isLost ? '#panel' : '#none'));
     store.focus = null;
     if (focused instanceof HTMLElement) focused.focus();

@@ -106,9 +106,9 @@ function tabs(store) {
   )}</div>`;
 }
 
-/** Scroll the tabs so that the chosen one is seen. @param {HTMLElement} list @param {string} chosen */
+/** Scroll the tabs so that the chosen one is seen, in the next frame's layout. @param {HTMLElement} list @param {string} chosen */
 const reveal = (list, chosen) =>
-  queueMicrotask(() => {
+  requestAnimationFrame(() => {
     const tab = /** @type {HTMLElement|null} */ (list.querySelector(`#tab-${chosen}`));
     if (tab) list.scrollLeft = tab.offsetLeft - (list.clientWidth - tab.offsetWidth) / 2;
   });
