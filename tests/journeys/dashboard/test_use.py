@@ -164,7 +164,7 @@ def test_by_keyboard_alone(visitor, animal):
     expect(page.locator(":focus")).to_have_text("Skip to the view")
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    for _ in range(3):
+    for _ in range(12):
         page.keyboard.press("Tab")
         if page.locator(".thumbnail:focus").count():
             break
