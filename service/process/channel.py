@@ -4,7 +4,8 @@
                            the settings; DRAIN; FINISH, after which connections are the metrics
                            port's
     worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
-                           ALIVE, every BEAT_SECONDS once the worker is loaded
+                           ALIVE, every BEAT_SECONDS once the worker is loaded; RELOADED, after
+                           a RELOAD of the settings, whether it changed anything or not
 
 The end of the channel also counts as a message: to a worker, that the supervisor is gone and no
 connection will follow; to the supervisor, that the worker has ended.
@@ -20,7 +21,7 @@ from pydantic import BaseModel
 from service.settings import Settings
 
 CONNECTION = b"connection"
-RELOAD = b"reload"
+RELOAD, RELOADED = b"reload", b"reloaded"
 DRAIN = b"drain"
 FINISH = b"finish"
 LOADED = b"loaded"

@@ -22,9 +22,11 @@ LOCK = "lock"
 MARK = b"headscope service\n"
 """Content of a lock."""
 KNOWN = re.compile(
-    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|models\.(json|lock|new)|lock"
+    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock|"
+    r"models\.(json|lock|new)|settings-\d+\.json|reload\.lock"
 )
-"""Names of the files that a service makes: its workers' sockets, metrics and plan, and its lock."""
+"""Names of the files that a service makes: its workers' sockets, metrics, plan and settings, and
+locks."""
 
 _log = logging.getLogger("headscope")
 

@@ -19,6 +19,7 @@ from service.process.channel import (
     LOADED,
     MESSAGE_BYTES,
     RELOAD,
+    RELOADED,
 )
 
 LATE_BEATS = 3
@@ -42,6 +43,8 @@ class WorkerHandle:
         self.gone = False
         self.settled = asyncio.Event()
         """Event set once the worker is loaded or gone."""
+        self.reloaded = asyncio.Event()
+        """Event set once the worker has read the settings again, or is gone."""
         self.connections = 0
         self.last_number = 0
         """Sequence number of the last connection handed to the worker."""
@@ -80,6 +83,7 @@ class WorkerHandle:
             self._channel.send(RELOAD)
         except OSError:
             return False
+        self.reloaded.clear()
         return True
 
     def drain(self) -> None:
@@ -129,6 +133,7 @@ class WorkerHandle:
             self.gone = True
             self._next_beat.cancel()
             self.settled.set()
+            self.reloaded.set()
             asyncio.get_running_loop().remove_reader(self._channel)
             self._channel.close()
 
@@ -144,6 +149,9 @@ class WorkerHandle:
     def _read(self, message: bytes) -> None:
         self._missed = 0
         if message == ALIVE:
+            return
+        if message == RELOADED:
+            self.reloaded.set()
             return
         if message == LOADED:
             self.loaded = True

@@ -32,6 +32,8 @@ from service.system import resources
 KEEP_ALIVE_SECONDS = 75
 """Time limit of an idle connection. It exceeds the time for which clients and balancers keep idle
 connections (httpx 5 s, aiohttp 15 s, balancers 60 s), so that no request meets a closing one."""
+SERVING = "Serving"
+"""Status for systemd."""
 FAILED_SECONDS = 1.0
 """Maximum time for which the port stays open after the service has failed."""
 IDLE_SECONDS = 1.0
@@ -113,7 +115,7 @@ class Server(uvicorn.Server):
         self.servers = []
         self.open(sockets or [])
         self.started = True
-        self._manager.ready("Serving")
+        self._manager.ready(SERVING)
         self._manager.watch(lambda: not self.failed)
 
     def open(self, sockets: Iterable[socket.socket]) -> None:
@@ -158,9 +160,13 @@ class Server(uvicorn.Server):
 
     def reload(self) -> None:
         """Reload the settings in all workers; what is wrong is in the log."""
-        reloading = asyncio.create_task(self._reload.by_signal())
+        reloading = asyncio.create_task(self._reload_settings())
         self._opening.add(reloading)
         reloading.add_done_callback(self._opening.discard)
+
+    async def _reload_settings(self) -> None:
+        with self._manager.reloading(SERVING):
+            await self._reload.by_signal()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, wait for connections to end, and shut down like uvicorn.

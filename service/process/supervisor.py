@@ -80,6 +80,8 @@ class Supervisor:
         self._listeners: list[Listener] = []
         self._failed_starts = 0
         self._given = 0
+        self._serving = f"Serving by {settings.workers} workers"
+        self._reloading: set[asyncio.Task[None]] = set()
         self._reloads = path_of_file(settings.given) is not None
         self._hang_up = HangUp()
 
@@ -117,7 +119,7 @@ class Supervisor:
             host, port, *_ = listener.getsockname()
             _log.info("%s", address_line(self._settings, host, port))
         _log.info("%d workers", len(indices))
-        self._manager.ready(f"Serving by {len(indices)} workers")
+        self._manager.ready(self._serving)
         self._manager.watch(self._answers)
         await _together(self._keep(index) for index in indices)
 
@@ -128,8 +130,17 @@ class Supervisor:
     def _reload(self) -> None:
         """Have a worker read the file of settings again; it has all others do the same."""
         workers = [one for one in self._workers.values() if one.serves and not one.late]
-        if not any(worker.reload() for worker in workers):
+        worker = next((worker for worker in workers if worker.reload()), None)
+        if worker is None:
             _log.error("the configuration is not reloaded: no worker serves")
+            return
+        reloading = asyncio.create_task(self._reloaded(worker))
+        self._reloading.add(reloading)
+        reloading.add_done_callback(self._reloading.discard)
+
+    async def _reloaded(self, worker: WorkerHandle) -> None:
+        with self._manager.reloading(self._serving):
+            await worker.reloaded.wait()
 
     def _give(self, connection: socket.socket) -> bool:
         """Hand a connection to the worker with the fewest connections, in turn among equals.

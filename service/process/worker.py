@@ -36,6 +36,7 @@ from service.process.channel import (
     LOADED,
     MESSAGE_BYTES,
     RELOAD,
+    RELOADED,
     SIGNALS,
     Assignment,
 )
@@ -126,6 +127,12 @@ class WorkerServer(Server):
         with contextlib.suppress(OSError):  # full for now, or the supervisor is gone
             self._channel.send(CLOSED + str(self._closed).encode())
             self._closed = 0
+
+    async def _reload_settings(self) -> None:
+        """Reload the settings in all workers, and report the end."""
+        await super()._reload_settings()
+        with contextlib.suppress(OSError):  # the supervisor is gone
+            self._channel.send(RELOADED)
 
     def _stop(self) -> None:
         if not self._state.readiness.draining:
