@@ -143,8 +143,12 @@ class Connection:
         return answer.content
 
     def _check(self, fingerprint: str | None) -> None:
-        """Raise ServiceFailure if a reply has another fingerprint than the first reply."""
+        """Raise ServiceFailure if a reply has another fingerprint than the first reply.
+
+        Later requests expect the first one, so that another model refuses before it computes.
+        """
         first = self._first.setdefault(FINGERPRINT_HEADER, fingerprint)
+        self._client.expect_fingerprint = first
         if fingerprint != first:
             raise ServiceFailure(
                 f"{self.url} answers with another model than before: {FINGERPRINT_HEADER} was "

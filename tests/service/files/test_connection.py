@@ -24,6 +24,7 @@ class Stub(HTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies: list[Reply] = []
         self.asked: list[tuple[str, str | None]] = []
+        self.expected: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -36,6 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(stub, Stub)
         self.rfile.read(int(self.headers["Content-Length"]))
         stub.asked.append((self.path, self.headers["Authorization"]))
+        stub.expected.append(self.headers["x-expect-fingerprint"])
         status, headers, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -86,6 +88,7 @@ def test_another_model_ends_the_requests(
     connection.post("/encode", {}, "*/*")
     assert connection.fingerprint == first
     connection.post("/encode", {}, "*/*")
+    assert stub.expected == [None, first]
     if (status, then) == (422, None):
         with pytest.raises(RefusedRequest):
             connection.post("/encode", {}, "*/*")
