@@ -127,8 +127,13 @@ def test_when_the_service_is_back_the_page_is_too(visitor):
         expect(page.get_by_role("alert")).to_be_visible()
     pass_time(page, page.get_by_text(re.compile(r"\b5 tokens\b")))
     expect(page.get_by_role("alert")).to_be_hidden()
-    page.get_by_role("tab", name="Comparison").click()
+
+
+def test_when_the_service_is_back_so_is_a_view_of_two_texts(visitor):
+    visitor.expected = (REFUSED,)
+    page = visitor.open(visitor.state(view="comparison"))
     told(page, "both texts shown.")
+    page.clock.install()
     with failing(page, "**/*"):
         enter_text(page, "The second text.", name="Other text")
         expect(view(page).get_by_role("alert")).to_be_visible()
