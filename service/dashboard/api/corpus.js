@@ -1,7 +1,8 @@
 /**
  * Statistics of one head on many texts, and the strongest link between two tokens of each text.
  *
- * @typedef {{from: string, to: string, weight: number}} Link
+ * @typedef {{from: string, to: string, weight: number, spans: number[][]}} Link `spans` of both tokens, in code
+ *   points of the text
  * @typedef {Object} TextResult one text, as the head looks at it
  * @property {string} text
  * @property {number} size its tokens
@@ -78,7 +79,8 @@ function resultOf(text, i, { tensors, lists }) {
     const [from, to] = [Math.floor(place / each), keys.data[place]];
     if (isSpecial(offsets[from]) || isSpecial(offsets[to])) continue;
     const weight = Number(weights.data[place]);
-    if (!link || weight > link.weight) link = { from: units[from].label, to: units[to].label, weight };
+    if (!link || weight > link.weight)
+      link = { from: units[from].label, to: units[to].label, weight, spans: [offsets[from], offsets[to]] };
   }
   return { text, size: tokens.length, truncated: Boolean(tensors.truncated.data[i]), statistics, link };
 }

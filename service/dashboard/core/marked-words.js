@@ -30,6 +30,8 @@ export function markedText(text, { tokens, offsets, unknown, shares = [] }, merg
   const totalOf = (/** @type {number[]} */ places) =>
     places.reduce((/** @type {number|null} */ sum, place) => added(sum, shares[place] ?? null), 0);
   let [end, rest] = [0, 0];
+  /** Value of a space before the next word, whose part it is. @type {number|null} */
+  let space = 0;
   /** @type {Marked[]} */
   const words = [];
   for (const unit of units) {
@@ -42,6 +44,10 @@ export function markedText(text, { tokens, offsets, unknown, shares = [] }, merg
     let start = Math.max(end, Math.min(...unit.tokens.map((token) => offsets[token][0])));
     while (start < stop && /\s/u.test(points[start])) start += 1;
     const isSpace = unit.tokens.every((token) => SPACE.test(tokens[token]));
+    if (isSpace && merged) {
+      space = added(space, value);
+      continue;
+    }
     const before = points.slice(end, start).join('');
     const label = (isSpace ? '' : points.slice(start, stop).join('')) || '␣';
     words.push({
@@ -49,13 +55,14 @@ export function markedText(text, { tokens, offsets, unknown, shares = [] }, merg
       label,
       start,
       end: isSpace ? start : stop,
-      value,
+      value: added(space, value),
       unknown: unit.tokens.some((token) => unknown.includes(token)),
     });
+    space = 0;
     end = Math.max(end, isSpace ? start : stop);
   }
   const largest = words.reduce((most, { value }) => Math.max(most, Math.abs(value ?? 0)), 0);
-  return { words, after: points.slice(end).join(''), rest, largest };
+  return { words, after: points.slice(end).join(''), rest: rest + (space ?? 0), largest };
 }
 
 /** @param {number|null} sum @param {number|null} value */

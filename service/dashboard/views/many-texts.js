@@ -190,14 +190,35 @@ function best(store, { asked, reply }) {
   const addressOf = (/** @type {string} */ text) =>
     write({ ...store.state, ...OF_ONE_TEXT, a: text, b: null, view: 'head', ...placed(asked) });
   return html`<h3>The texts that show it best</h3>
+    <p class="says">Marked are the two tokens of the strongest link: <span class="linked from">the token that attends</span> and
+      <span class="linked to">the token that it attends to</span>.</p>
     <div class="controls">${choice('By', options, by, (value) => store.go({ best: value }))}</div>
     <table class="links many"><thead><tr><th scope="col">text</th><th scope="col">strongest link</th>
       <th scope="col" class="number">${by === LINK ? 'weight' : options.find(({ value }) => value === by)?.label}</th></tr></thead>
     <tbody>${ranked.map(
-      (one) => html`<tr><td><a href=${addressOf(one.text)}>${bdi(one.text)}</a></td>
+      (one) => html`<tr><td><a href=${addressOf(one.text)}>${linked(one)}</a></td>
         <td>${one.link ? html`${bdi(one.link.from)} → ${bdi(one.link.to)}${by === LINK ? '' : ` ${one.link.weight.toFixed(3)}`}` : '–'}</td>
         <td class="number"><span class="meter" .style=${share(worth(one) / most)}></span>${worth(one).toFixed(4)}</td></tr>`,
     )}</tbody></table>`;
+}
+
+/** Text with both ends of its strongest link marked. @param {TextResult} result */
+function linked({ text, link }) {
+  if (!link) return bdi(text);
+  const points = Array.from(text);
+  const [from, to] = link.spans;
+  const isSame = from.join() === to.join();
+  const ends = [
+    { span: from, name: isSame ? 'from to' : 'from' },
+    ...(isSame ? [] : [{ span: to, name: 'to' }]),
+  ].sort((one, other) => one.span[0] - other.span[0]);
+  let end = 0;
+  const parts = ends.map(({ span: [start, stop], name }) => {
+    const before = points.slice(end, start).join('');
+    end = stop;
+    return html`${before}<span class=${`linked ${name}`}>${points.slice(start, stop).join('')}</span>`;
+  });
+  return html`<bdi>${parts}${points.slice(end).join('')}</bdi>`;
 }
 
 /** @param {{layer: number, head: number}} asked */

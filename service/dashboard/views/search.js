@@ -119,7 +119,7 @@ class SearchView {
     const rival = this.#slots.rivalOf(shown.asked);
     const rivalError = errorOf(this.#slots.rival.answer);
     return html`<div class="search-body"><section class="ranked" aria-label="Ranking">
-        <div class="ranked-top"><p class="says">Scored by ${shown.reply.model}: ${SCORES[shown.reply.scoring] ?? shown.reply.scoring}.</p>
+        <div class="ranked-top"><p class="says">Scored by ${shown.reply.model}: ${SCORES[shown.reply.scoring] ?? shown.reply.scoring}.${shown.reply.scores.every((score) => score <= 0) ? ' No score is above 0: bars begin below the lowest.' : ''}</p>
           ${tableButtons(shown, rival)}</div>
         ${quality(shown.asked.results, shown.reply.scores, rival)}
         ${resultList(store, this.#slots, shown)}</section>

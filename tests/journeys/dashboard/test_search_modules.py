@@ -100,6 +100,9 @@ def test_tokens_of_spaces_take_no_letter(call: Callable[..., Any]) -> None:
     words = [(word["before"], word["label"], word["value"]) for word in found["words"]]
     expected = [("", "␣", 1), ("", "H", 2), ("", "ow", 3), (" ", "␣", 4), ("", "long", 5)]
     assert words == expected
+    [first, second] = call("core/marked-words", "markedText", "How long", info, True)["words"]
+    assert (first["label"], first["value"]) == ("How", 6)
+    assert (second["before"], second["label"], second["value"]) == (" ", "long", 9)
 
 
 @pytest.mark.parametrize(

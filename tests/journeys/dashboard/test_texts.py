@@ -132,6 +132,11 @@ def test_a_head_over_many_texts(visitor: Visitor, transformers_reference: Any) -
         np.testing.assert_allclose(
             [float(row[2]) for row in rows], np.array(worth)[order], atol=6e-5
         )
+        latin = [place for place, i in enumerate(order) if "猫" not in TEXTS[i]]
+        for side, end in enumerate(("from", "to")):
+            marked = view(page).locator(f"tbody .linked.{end}").all_inner_texts()
+            wanted = [links[order[place]][side].removeprefix("##") for place in latin]
+            assert [marked[place].lower() for place in latin] == wanted
     assert not (violations := everywhere(page, WIDTHS)), sorted(violations)
     assert saved(page, "SVG")[0].count(b"<text") >= len(TITLES)
 
