@@ -76,3 +76,4 @@ def test_any_class_reads_as_it_was_saved(tmp_path: Path, name: str) -> None:
     assert type(found.model) is type(expected.model)
     assert found.get_vocab() == expected.get_vocab()
     assert all(found.encode(line).ids for line in LINES[20:40])
+    assert copy_tokenizer(found).to_str() == found.to_str()

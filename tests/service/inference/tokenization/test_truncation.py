@@ -92,7 +92,6 @@ def test_an_excerpt_has_the_tokens_of_the_whole(
     max_tokens = data.draw(st.integers(4, 20))
     tokenizer = tokenizers_by_name[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truncation, "copy_tokenizer", lambda _: cutting[name])  # a copy takes 40 ms
         patch.setattr(truncation, "CHARACTERS_PER_TOKEN", data.draw(st.integers(1, 8)))
         found = Cutter(tokenizer, max_tokens, direction).encode(text)
     cutting[name].enable_truncation(max_tokens, direction=direction)
