@@ -6,7 +6,7 @@ import functools
 import gc
 import importlib.metadata
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import hypothesis
 import numpy as np
 import pytest
 from filelock import FileLock
+from tokenizers import Tokenizer
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.config.precision import Precision
@@ -47,12 +48,16 @@ COSTLY = {
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude modules and items, which live to the end, from garbage collection."""
+    """Exclude modules and items, which live to the end, from garbage collection.
+
+    Other garbage is collected less often: tests of exports spent a twentieth of their time on it.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
         gc.enable()
 
 
@@ -77,6 +82,25 @@ def installed_file(distribution: str, name: str) -> Path:
     """Return a data file of an installed distribution, without importing the distribution."""
     files = importlib.metadata.files(distribution) or []
     return Path(next(file for file in files if str(file).endswith(name)).locate())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _vocabularies_parsed_once() -> Iterator[None]:
+    """Parse each `tokenizer.json` once and copy it; its vocabulary is most of a start's work."""
+    from model.artifact.tokenizer import copy_tokenizer, read_tokenizer
+    from service.inference.tokenization import file_tokenizer
+
+    tokenizers = dict[bytes, Tokenizer]()
+
+    def read_once(path: Path) -> Tokenizer:
+        content = path.read_bytes()
+        if content not in tokenizers:
+            tokenizers[content] = read_tokenizer(path)
+        return copy_tokenizer(tokenizers[content])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_tokenizer, "read_tokenizer", read_once)
+        yield
 
 
 @pytest.fixture(scope="session")

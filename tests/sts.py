@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
@@ -52,5 +51,7 @@ def embed(artifact: Artifact, texts: Sequence[str]) -> np.ndarray:
 
 def spearman(vectors: np.ndarray, pairs: Sequence[Pair]) -> float:
     """Return the rank correlation ×100 of the pairs' cosines with their scores."""
+    from scipy.stats import spearmanr  # a second, of every run of pytest
+
     first, second = np.split(vectors, 2)
     return float(100 * spearmanr((first * second).sum(axis=1), [p[2] for p in pairs]).statistic)

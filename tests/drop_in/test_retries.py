@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openai import OpenAI
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
@@ -22,6 +21,8 @@ SECONDS = 1
 def test_openais_client_honours_retry_after(
     exported: Callable[..., Artifact], small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from openai import OpenAI  # a second, which no other file of tests needs
+
     artifact = exported(small_checkpoint, "small")
     with listening(artifact, FakeEngine(artifact.manifest.config)) as (app, port):
         inference = state_of(app).models.default.inference
