@@ -19,6 +19,16 @@ OF_THE_DEFAULT_SERVICE = tuple(
     for name in ("attention", "bad_input", "concurrency", "notebook", "numbers", "recipes")
 )
 """Files whose tests ask `tests.journeys.conftest.server`."""
+OF_THE_PYTORCH_PROCESS = tuple(
+    f"tests/service/{name}.py"
+    for name in (
+        *("api/native/attention/test_scores", "api/native/test_encode_layers"),
+        *("api/native/test_encode_patch", "api/native/test_explain", "engines/test_runtime"),
+        *("health/test_golden", "health/test_live_verification", "health/test_watch"),
+    )
+)
+"""Files whose tests ask `tests.service.conftest.torch_engine`."""
+GROUPS = {"the default service": OF_THE_DEFAULT_SERVICE, "PyTorch": OF_THE_PYTORCH_PROCESS}
 
 
 def place(path: str) -> int:
@@ -37,4 +47,4 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         if file.startswith(DASHBOARD):
             return f"{DASHBOARD}{'a-l' if file < f'{DASHBOARD}test_m' else 'm-z'}"
-        return "the default service" if file in OF_THE_DEFAULT_SERVICE else file
+        return next((name for name, files in GROUPS.items() if file in files), file)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.order import DASHBOARD, LONGEST, OF_THE_DEFAULT_SERVICE, Scheduling
+from tests.order import DASHBOARD, GROUPS, LONGEST, OF_THE_PYTORCH_PROCESS, Scheduling
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,9 +16,17 @@ def scope(path: str) -> str:
     return Scheduling._split_scope(cast("Any", SimpleNamespace()), f"{path}::test_one[a-b]")
 
 
-def test_files_that_share_a_service_are_one_group() -> None:
-    assert len({scope(path) for path in OF_THE_DEFAULT_SERVICE}) == 1
-    assert all((ROOT / path).is_file() for path in OF_THE_DEFAULT_SERVICE)
+def test_files_that_share_a_process_are_one_group() -> None:
+    for name, files in GROUPS.items():
+        assert {scope(path) for path in files} == {name}
+        assert all((ROOT / path).is_file() for path in files)
+
+
+def test_all_that_share_the_pytorch_process_are_listed() -> None:
+    asks = re.compile(r'"started_torch"|"torch_engine"|torch_engine: TorchEngine')
+    files = sorted((ROOT / "tests" / "service").rglob("test_*.py"))
+    found = [path.relative_to(ROOT).as_posix() for path in files if asks.search(path.read_text())]
+    assert found == sorted(OF_THE_PYTORCH_PROCESS)
 
 
 def test_the_dashboard_is_two_groups() -> None:

@@ -13,10 +13,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
+from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
-from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
-from tests.service.harness import assert_problem, serving
+from tests.service.harness import StaysOpen, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
 ROUTE = "/attention/scores"
@@ -56,15 +55,13 @@ def oracle(small_checkpoint: Path) -> Oracle:
     return Oracle(small_checkpoint)
 
 
-@pytest.fixture(params=["onnx", "torch"])
-async def client(
-    request: pytest.FixtureRequest, artifact: Artifact
-) -> AsyncIterator[httpx.AsyncClient]:
-    engine = (
-        OnnxEngine(artifact)
-        if request.param == "onnx"
-        else TorchEngine(artifact, timeout_seconds=60)
-    )
+@pytest.fixture(params=["onnx_engine", "torch_engine"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return StaysOpen(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+async def client(artifact: Artifact, engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(artifact, engine) as client:
         yield client
 
