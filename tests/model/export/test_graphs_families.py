@@ -58,6 +58,8 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gte": (GteConfig, GteModel, SIZES),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
 }
+ALIKE = ("qwen3", "llama", "gte")
+"""Families without anything that layers share or alternate, tested with one layer."""
 KINDS = {
     "additive": {"attention_score": "additive"},
     "bilinear": {"attention_score": "bilinear"},
@@ -105,7 +107,8 @@ def encoder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
         sizes = {"vocab_size": VOCABULARY, "num_hidden_layers": 1}
         return load_checkpoint(write_checkpoint(folder, **sizes | KINDS[name]))
     config, model, fields = MODELS[name]
-    return load_checkpoint(saved(model(config(**fields | {"num_hidden_layers": 2})), folder))
+    layers = {"num_hidden_layers": 1 if name in ALIKE else 2}
+    return load_checkpoint(saved(model(config(**fields | layers)), folder))
 
 
 @pytest.fixture(scope="module")
