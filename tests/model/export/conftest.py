@@ -13,15 +13,6 @@ from filelock import FileLock
 from tests.exports import share_work
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-ELSEWHERE = """
-import sys
-from pathlib import Path
-from model.export.exporter import export
-from tests.exports import share_work
-
-share_work(Path("graphs"))
-export(Path(sys.argv[1]), Path("fp32"), "tiny")
-"""
 COARSE_ELSEWHERE = """
 import sys
 from pathlib import Path
@@ -45,16 +36,22 @@ def _shared_work(exports: Path) -> None:
     share_work(exports / "graphs")
 
 
-def exported_elsewhere(folder: Path, script: str, checkpoint: Path) -> Path:
-    """Run a script of exports in another process, on two threads; these tests use one."""
+@pytest.fixture(scope="session")
+def coarse_elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
+    """Return another process's exports of `tiny_checkpoint`: int8, and the encoder's fp16 graph.
+
+    The process has two threads; these tests use one. int8 is exported, while the tests' own is
+    derived; bf16's graph is float32's in the layout of int8's.
+    """
+    folder = exports / "coarse elsewhere"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
             copy = folder / "copy of the checkpoint"
-            copy.symlink_to(checkpoint)
+            copy.symlink_to(tiny_checkpoint)
             other = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
             subprocess.run(
-                [sys.executable, "-c", script, str(copy)],
+                [sys.executable, "-c", COARSE_ELSEWHERE, str(copy)],
                 cwd=folder,
                 env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | other,
                 check=True,
@@ -62,19 +59,3 @@ def exported_elsewhere(folder: Path, script: str, checkpoint: Path) -> Path:
                 timeout=300,
             )
     return folder
-
-
-@pytest.fixture(scope="session")
-def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
-    """Return another process's export of `tiny_checkpoint` in fp32."""
-    return exported_elsewhere(exports / "elsewhere", ELSEWHERE, tiny_checkpoint)
-
-
-@pytest.fixture(scope="session")
-def coarse_elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
-    """Return another process's exports of `tiny_checkpoint`: int8, and the encoder's fp16 graph.
-
-    int8 is exported, while the tests' own is derived; bf16's graph is float32's in the layout of
-    int8's.
-    """
-    return exported_elsewhere(exports / "coarse elsewhere", COARSE_ELSEWHERE, tiny_checkpoint)

@@ -89,20 +89,11 @@ def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) 
     assert reported == ["reading a name"]
 
 
-# ── the same checkpoint gives the same bytes ───────────────────────────────────────────────
+# ── the same checkpoint gives the same bytes, as test_outgoing.py shows of another process ──
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.mark.slow
-def test_an_export_is_the_same_bytes_in_another_process(
-    tiny_artifact: Artifact, elsewhere: Path
-) -> None:
-    out = elsewhere / "fp32"
-    assert content(out) == content(tiny_artifact.folder)
-    assert load_artifact(out).sha256 == tiny_artifact.sha256
 
 
 def test_no_file_names_the_machine(tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
