@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from service.cli.terminal import colours
-from service.settings.mistakes import likely, must_be_one_of
+from service.system.words import likely, must_be_one_of
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 OWN = "Options"

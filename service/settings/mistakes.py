@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args, get_origin
 
 from pydantic import ValidationError
@@ -14,9 +13,8 @@ from pydantic_core import ErrorDetails
 from service.settings.config_file import ALIAS, MODEL, TABLES, Content
 from service.settings.model_table import ModelTable
 from service.settings.schema import Settings, file_of, overriding_names
+from service.system.words import likely, must_be_one_of
 
-CLOSE = 0.7
-"""Minimum similarity of a suggested word, by `difflib`'s ratio."""
 PREFIX = "HEADSCOPE_"
 
 
@@ -29,18 +27,6 @@ def messages(error: ValidationError, flags: Mapping[str, object]) -> list[str]:
 
     """
     return list(dict.fromkeys(_wrong(item, flags) for item in error.errors()))
-
-
-def must_be_one_of(words: Iterable[str]) -> str:
-    """Return the message `must be a, b or c`."""
-    *others, last = words
-    return f"must be {', '.join(others)} or {last}"
-
-
-def likely(wrong: str, words: Sequence[str]) -> str:
-    """Return `: did you mean a?` if a word is similar enough, else empty; `gpu` is not to `cpu`."""
-    (closest,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
-    return f": did you mean {closest}?" if closest else ""
 
 
 def choices(field: FieldInfo) -> tuple[str, ...]:

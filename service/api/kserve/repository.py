@@ -5,6 +5,7 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -85,6 +86,8 @@ class UnloadRequest(BaseModel):
 
 
 _RESPONSES = admin_errors(ERRORS, KServeError)
+_post = partial(router.post, response_class=Response, responses=_RESPONSES)
+"""Decorator of a route whose reply has no body."""
 
 
 @router.post("/index", responses=_RESPONSES, openapi_extra=documented_body(IndexRequest))
@@ -97,12 +100,7 @@ async def index(request: Request) -> list[IndexEntry]:
     return [entry for entry in entries if entry.state == "READY" or not asked.ready]
 
 
-@router.post(
-    f"/models/{MODEL_PARAMETER}/load",
-    response_class=Response,
-    responses=_RESPONSES,
-    openapi_extra=documented_body(LoadRequest),
-)
+@_post(f"/models/{MODEL_PARAMETER}/load", openapi_extra=documented_body(LoadRequest))
 async def load(request: Request, model: str) -> Response:
     """Load a model, or swap its version; an admin key is needed."""
     wanted = (await read_admin(request, LoadRequest)).parameters
@@ -113,12 +111,7 @@ async def load(request: Request, model: str) -> Response:
     return Response()
 
 
-@router.post(
-    f"/models/{MODEL_PARAMETER}/unload",
-    response_class=Response,
-    responses=_RESPONSES,
-    openapi_extra=documented_body(UnloadRequest),
-)
+@_post(f"/models/{MODEL_PARAMETER}/unload", openapi_extra=documented_body(UnloadRequest))
 async def unload(request: Request, model: str) -> Response:
     """Unload a model, or one version of it; an admin key is needed."""
     wanted = (await read_admin(request, UnloadRequest)).parameters

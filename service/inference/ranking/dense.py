@@ -42,11 +42,11 @@ class DenseScorer(SeparateScorer):
         """Score of a zero vector."""
         return self._similarity(np.zeros_like(self._query))
 
-    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
         """Return the forward pass of the query."""
         (text,) = self.query.texts
         pooling = pooling_of(self.inference, text, unseen)
-        return [TextTask(text.input_ids, text.segment_ids, pooling=pooling, unseen=unseen)]
+        return TextTask(text.input_ids, text.segment_ids, pooling=pooling, unseen=unseen)
 
     def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the query's vector."""

@@ -43,9 +43,9 @@ class HybridScorer(SeparateScorer):
         """Loss without each token, because the dense score is not a sum over tokens."""
         return "occlusion"
 
-    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
         """Return the forward pass of the query."""
-        return [self._task(self.query.texts[0], unseen)]
+        return self._task(self.query.texts[0], unseen)
 
     def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the vectors of the query's tokens that are not left out."""

@@ -12,7 +12,7 @@ import numpy as np
 from model.numerics.late_interaction import Role, max_sim
 from service.engines.contract import Floats, Ids, Output, TextTask
 from service.inference.explanation.token_matches import max_sim_matches
-from service.inference.ranking.scorer import Method, Scorer, Scoring
+from service.inference.ranking.scorer import Method, QueryPass, Scorer, Scoring
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
@@ -20,7 +20,7 @@ from service.scheduler.outputs import requested
 
 
 @dataclass
-class LateScorer(Scorer):
+class LateScorer(Scorer, QueryPass):
     """Scores of a model with a vector for each token."""
 
     ranking: PreparedRanking
@@ -42,10 +42,10 @@ class LateScorer(Scorer):
         """Name of the score."""
         return "meanmaxsim" if self.ranking.mean else "maxsim"
 
-    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
         """Return the forward pass of the query; expansion tokens stay."""
         (task,) = self.ranking.tasks()[:1]
-        return [replace(task, unseen=(*unseen, *task.unseen))]
+        return replace(task, unseen=(*unseen, *task.unseen))
 
     def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the vectors of the query's tokens that are not left out."""

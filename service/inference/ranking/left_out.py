@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.errors import Unprocessable
 from service.inference.alignment.words import tokens_of
-from service.inference.ranking.scorer import Scorer
+from service.inference.ranking.scorer import QueryPass, Scorer
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import Offset
 
@@ -37,7 +37,7 @@ class LeftOutSpans:
             self._of_document(number, spans, scorer)
             for number, spans in enumerate(self.of_documents or [()] * len(self.documents))
         ]
-        if not scorer.query_tasks():
+        if not isinstance(scorer, QueryPass):
             return Unseen((), of_documents)
         query = left_out(self.query, self.of_query, scorer.query_text(0), QUERY)
         if query and scorer.leaves_no_query(query):
@@ -49,7 +49,7 @@ class LeftOutSpans:
         name, own = f"{DOCUMENTS}[{number}]", scorer.own_tokens(number)
         text, tokenized = self.documents[number], scorer.document(number)
         unseen = [own[token] for token in left_out(text, spans, tokenized, name)]
-        if self.of_query and not scorer.query_tasks():
+        if self.of_query and not isinstance(scorer, QueryPass):
             own = scorer.query_tokens(number)
             tokens = left_out(self.query, self.of_query, scorer.query_text(number), QUERY)
             unseen = [*(own[token] for token in tokens), *unseen]

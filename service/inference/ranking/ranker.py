@@ -25,7 +25,7 @@ from service.inference.explanation.occlusion import in_turn, occlude
 from service.inference.ranking.contrast import ComparedDocument, ContrastWork
 from service.inference.ranking.left_out import Unseen
 from service.inference.ranking.occluded import OccludedDocument
-from service.inference.ranking.scorer import Scorer
+from service.inference.ranking.scorer import QueryPass, Scorer
 from service.scheduler.lanes import LaneName
 from service.scheduler.promises import Promise
 from service.scheduler.submission import Caller
@@ -124,7 +124,8 @@ class Ranker:
         """Largest possible work, whichever documents turn out to be the first ones."""
         scorer, options = self.scorer, self.options
         lengths = [len(text.input_ids) for text in scorer.documents.texts]
-        encoded = sum(lengths) + sum(task.tokens for task in scorer.query_tasks())
+        query = scorer.query_task().tokens if isinstance(scorer, QueryPass) else 0
+        encoded = sum(lengths) + query
         passes: list[int] = []
         if self.explains and not (options.explain == "tokens" and scorer.additive):
             numbers = options.compare or range(len(lengths))
@@ -177,8 +178,8 @@ class Ranker:
         ]
         tasks = [scorer.task(n, unseen.documents[n], shares=shares) for n in numbers]
         reduce = [self._reader(n, unseen.documents[n], shares=shares) for n in numbers]
-        if query := scorer.query_tasks(unseen.query):
-            done = await scheduler.submit(lane, query, caller)
+        if isinstance(scorer, QueryPass):
+            done = await scheduler.submit(lane, [scorer.query_task(unseen.query)], caller)
             timings.add(done)
             scorer.take_query(done[0].value, unseen.query)
             results = await scheduler.resume(lane, tasks, reduce, caller) if tasks else []

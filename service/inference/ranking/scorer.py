@@ -6,7 +6,7 @@ Notation: S tokens that the model reads for a document, D of them tokens of the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,20 +49,6 @@ class Scorer(ABC):
         """Whether the tokens' shares come with the score, and sum to it."""
         return self.method != "occlusion"
 
-    def query_tasks(self, unseen: tuple[int, ...] = ()) -> Sequence[TextTask]:
-        """Return the forward pass of the query; none if each document is read with its query.
-
-        Args:
-            unseen: indices of the query's tokens to leave out.
-
-        """
-        del unseen
-        return ()
-
-    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
-        """Keep the output of the query's forward pass, if there is one."""
-        raise NotImplementedError
-
     @abstractmethod
     def query_tokens(self, number: int) -> range:
         """Return the indices of the query's tokens in the text that is read for a document.
@@ -93,9 +79,16 @@ class Scorer(ABC):
     def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
         """Return the score of a document from the output of `task`."""
 
-    def shares(self, number: int, output: Output) -> Floats:
-        """Return the share of each token of a document in its score, `[D]`; see `additive`."""
-        raise NotImplementedError
+    def shares(self, number: int, output: Output) -> Floats | None:
+        """Return the share of each token of a document in its score, `[D]`; None if not `additive`.
+
+        Args:
+            number: index of the document.
+            output: output of `task` with shares.
+
+        """
+        del number, output
+        return None
 
     def parts(
         self, number: int, output: Output, unseen: tuple[int, ...] = ()
@@ -130,8 +123,25 @@ class Scorer(ABC):
         return [token for token, special in enumerate(mask) if not special]
 
 
+class QueryPass(ABC):
+    """Forward pass of the query alone, which a scorer has unless it reads the query each time."""
+
+    @abstractmethod
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
+        """Return the forward pass of the query.
+
+        Args:
+            unseen: indices of the query's tokens to leave out.
+
+        """
+
+    @abstractmethod
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
+        """Keep the output of `query_task`."""
+
+
 @dataclass
-class SeparateScorer(Scorer):
+class SeparateScorer(Scorer, QueryPass):
     """Scores of a model that reads the query and each document by themselves."""
 
     query: PreparedTexts

@@ -40,11 +40,11 @@ class SparseScorer(SeparateScorer):
         """Weights of the words that the query has too."""
         return "weights"
 
-    def query_tasks(self, unseen: tuple[int, ...] = ()) -> list[TextTask]:
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
         """Return the forward pass of the query."""
         (text,) = self.query.texts
         scores = (self.head.outputs,)
-        return [TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)]
+        return TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)
 
     def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
         """Keep the query's weights."""
