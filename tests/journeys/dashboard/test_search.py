@@ -123,7 +123,7 @@ def test_a_file_is_ranked_and_explained(visitor: Visitor, api: httpx.Client, fil
     assert saved(page, "PNG")[0].startswith(b"\x89PNG")
     page.reload()
     told(page, "4 results ranked and explained.")
-    assert page.get_by_role("heading", name="Why is result 4 below result 2?").is_visible()
+    expect(page.get_by_role("heading", name="Why is result 4 below result 2?")).to_be_visible()
 
 
 def test_a_word_is_left_out(visitor: Visitor, api: httpx.Client) -> None:

@@ -122,7 +122,7 @@ def test_three_parts_and_ranks_in_two_models(visitor: Visitor) -> None:
     for shown, expected in zip(results(page), reply["results"], strict=True):
         rank = order.index(expected["index"]) + 1
         expect(shown).to_contain_text(f"rank {rank} in {other}")
-    assert page.locator("bump-chart").get_by_role("img").is_visible()
+    expect(page.locator("bump-chart").get_by_role("img")).to_be_visible()
     assert axe.violations(page) == []
 
 
