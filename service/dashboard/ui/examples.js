@@ -26,7 +26,12 @@ const EXAMPLES = [
   {
     name: 'Paraphrase',
     door: 'Why are two texts alike?',
-    opens: { view: 'why', a: 'A man is playing a guitar.', c: 'Someone plays an instrument.' },
+    opens: {
+      view: 'why',
+      why: 'pairs',
+      a: 'A man is playing a guitar.',
+      c: 'Someone plays an instrument.',
+    },
     see: 'The texts share hardly a word. The darkest cells are the pairs of words that make them alike.',
   },
   {
@@ -41,12 +46,12 @@ const EXAMPLES = [
   },
   {
     name: 'Negation',
-    opens: { view: 'why', a: 'The film was good.', c: 'The film was not good.' },
+    opens: { view: 'why', why: 'occlusion', a: 'The film was good.', c: 'The film was not good.' },
     see: 'One word reverses the meaning, yet the vectors stay alike: the shares show how little “not” counts.',
   },
   {
     name: 'Question and answer',
-    opens: { view: 'why', a: 'Where do cats sleep?', c: 'A cat sleeps anywhere.' },
+    opens: { view: 'why', why: 'pairs', a: 'Where do cats sleep?', c: 'A cat sleeps anywhere.' },
     see: 'The shares show which words of the answer match the question, and that other forms of a word match too.',
   },
   {
