@@ -36,12 +36,17 @@ class TruncationFields(ModelField, total=False):
     truncation_direction: Direction
 
 
-class TextFields(TruncationFields, total=False):
+class PairFields(TruncationFields, total=False):
     """Fields for tokenization and the choice of an engine."""
 
     prompt_name: str | None
-    task: str | None
     backend: Literal["onnx", "torch"] | None
+
+
+class TextFields(PairFields, total=False):
+    """Fields of texts, which may have an adapter of a task."""
+
+    task: str | None
 
 
 class Chunk(TypedDict):
@@ -98,7 +103,7 @@ class HeadScoresFields(TextFields, total=False):
     ablate: Sequence[Head] | None
 
 
-class AlignFields(TextFields, total=False):
+class AlignFields(PairFields, total=False):
     """Fields of `POST /align`."""
 
     method: Literal["cross", "mutual", "itermax", "softmax"] | None
