@@ -24,7 +24,7 @@ from model.artifact.manifest import Artifact
 from service.errors import EngineUnavailable
 from service.models.banner import address_line
 from service.process import folder
-from service.process.channel import SIGNALS, Assignment
+from service.process.channel import MESSAGE_BYTES, SIGNALS, Assignment
 from service.process.handle import WorkerHandle
 from service.process.hang_up import HangUp
 from service.process.listener import Listener
@@ -185,9 +185,15 @@ class Supervisor:
             index=index,
             restarted=restarted,
         )
+        content = assignment.model_dump_json().encode()
+        if len(content) > MESSAGE_BYTES:
+            raise EngineUnavailable(
+                f"the settings take {len(content)} bytes, and a worker takes {MESSAGE_BYTES}: "
+                "shorten the prompts of the models, or give keys by --keys-file"
+            )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        ours.send(assignment.model_dump_json().encode())
+        ours.send(content)
         with theirs, _blocked(SIGNALS):
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "service.process.worker", str(theirs.fileno())),

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import ENCODER_DATA, Artifact
+from service.errors import EngineUnavailable
 from service.process import supervisor
 from service.settings import Settings
+from service.settings.model_table import ModelTable, Tables
 from testing.process import Service, clean_environment, free_port
 from tests.service.process.launched import launched
 
@@ -35,6 +37,15 @@ def test_the_supervisor_collects_garbage_as_usual(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("service.system.resources.end_start", end_start)
     with pytest.raises(Ended):
         supervisor.serve(Settings(port=free_port(), workers=2), [])
+
+
+@pytest.mark.anyio
+async def test_settings_that_no_message_holds_are_refused(tmp_path: Path) -> None:
+    prompts = {str(number): 2048 * "x" for number in range(32)}
+    tables = Tables(models={"a": ModelTable(source="x", prompts=prompts)})
+    started = supervisor.Supervisor(Settings(workers=2, tables=tables), [], tmp_path)
+    with pytest.raises(EngineUnavailable, match="a worker takes 65536: shorten the prompts"):
+        await started._launch(0, restarted=False)
 
 
 @pytest.mark.slow
