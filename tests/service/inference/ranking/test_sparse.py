@@ -36,6 +36,7 @@ async def test_shares_and_ranks_without_words(
     async with serving(artifact) as client:
         reply = await ranked(client, QUERY, explain="tokens")
         contrast = (await ranked(client, QUERY, explain="contrast", compare=[0, 1]))["contrast"]
+        without = (await ranked(client, QUERY, query_without=[[4, 7]]))["results"]
     async with serving(serving_copy(artifact, tmp_path / "serving")) as client:
         plain = await ranked(client, QUERY)
         body = {"query": QUERY, "documents": DOCUMENTS, "explain": "tokens"}
@@ -43,6 +44,9 @@ async def test_shares_and_ranks_without_words(
     query = weights(QUERY)
     scores = [float(query @ weights(document)) for document in DOCUMENTS]
     assert (reply["scoring"], reply["method"]) == ("sparse", "weights")
+    for result in without:
+        expected = float(weights(QUERY, 2) @ weights(DOCUMENTS[result["index"]]))
+        assert result["score"] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert [row["index"] for row in plain["results"]] == [row["index"] for row in reply["results"]]
     for result in reply["results"]:
         document = DOCUMENTS[result["index"]]
