@@ -22,6 +22,7 @@ import pytest
 from model.artifact.manifest import Artifact, load_artifact
 from model.config.precision import Precision
 from testing.process import Service, free_port
+from tests.model.pickles import pickle_weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -188,12 +189,15 @@ def test_a_command_asks_nobody(recorded: Recorded, places: dict[str, Path], name
 def test_an_export_asks_nobody_and_is_the_same_bytes_in_another_process(
     recorded: Recorded, tiny_checkpoint: Path, exported: Callable[..., Artifact], tmp_path: Path
 ) -> None:
-    """These tests export on one thread, with other hashes and without a time zone."""
+    """The other process reads pickles, and has other hashes, a time zone and two threads."""
     other = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
     recorded.environment.update(other)
-    checkpoint, out = tmp_path / "tiny", tmp_path / "artifact"
-    checkpoint.symlink_to(tiny_checkpoint)
-    recorded.run("-m", "service", "export", "--model", str(checkpoint), "--out", str(out))
+    checkpoint, out = shutil.copytree(tiny_checkpoint, tmp_path / "tiny"), tmp_path / "artifact"
+    pickle_weights(checkpoint)
+    said = recorded.run(
+        *("-m", "service", "export", "--model", str(checkpoint), "--out", str(out))
+    ).splitlines()
+    assert said[1].endswith("and nothing else, from pickled weights: pytorch_model.bin")
     assert (recorded.names, recorded.files) == (set(), set())
     there, here = load_artifact(out), exported(tiny_checkpoint, "tiny")
     assert there.sha256 == here.sha256

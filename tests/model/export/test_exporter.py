@@ -16,7 +16,6 @@ from model.checkpoint import load_checkpoint, load_weights
 from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export.exporter import export
 from tests.model.checkpoints import edit_json
-from tests.model.pickles import pickle_weights
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -70,16 +69,6 @@ def test_the_encoder_graph_keeps_its_weights_beside_it(tiny_artifact: Artifact) 
     files = {e.value for item in external for e in item.external_data if e.key == "location"}
     assert files == {"weights.safetensors"}
     assert tiny_artifact.path("encoder.onnx.data").stat().st_size == 0
-
-
-def test_pickled_weights_make_the_same_artifact(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, tiny_artifact: Artifact
-) -> None:
-    checkpoint, lines = make_checkpoint(), []
-    pickle_weights(checkpoint)
-    artifact = export(checkpoint, tmp_path / "artifact", "tiny", progress=lines.append).artifact
-    assert artifact.manifest == tiny_artifact.manifest
-    assert lines[1].endswith("and nothing else, from pickled weights: pytorch_model.bin")
 
 
 def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
