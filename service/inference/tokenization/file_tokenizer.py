@@ -5,18 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.access import reading
+from model.artifact.integrity import sha256_of
 from model.artifact.tokenizer import read_tokenizer
 from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
 from service.inference.tokenization.prompts import Prompt, without_prompt
 from service.inference.tokenization.tokenized import SharedNames, TokenizedText, places_of
 from service.inference.tokenization.truncation import Cutter, Direction, Excerpt
+
+_tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
+"""Tokenizers in use, by the SHA-256 of their file."""
 
 
 class FileTokenizer:
@@ -101,6 +106,27 @@ class FileTokenizer:
             special_tokens_mask=bytes(special),
             unknown=unknown,
         )
+
+
+def shared_tokenizer(path: Path) -> FileTokenizer:
+    """Return the tokenizer of a file, which all files of the same content share while it is used.
+
+    Reading a file holds Python's lock and so stops the event loop; versions of a model usually have
+    the same tokenizer.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+
+    """
+    with reading(path):
+        content = sha256_of(path)
+    if shared := _tokenizers.get(content):
+        return shared
+    tokenizer = FileTokenizer(path)
+    with reading(path):
+        if sha256_of(path) == content:  # not changed while it was read
+            _tokenizers[content] = tokenizer
+    return tokenizer
 
 
 def closing_ids(tokenizer: Tokenizer) -> list[int]:

@@ -12,7 +12,11 @@ from tokenizers.models import WordPiece
 from model.artifact.sentence import SentenceConfig
 from model.numerics.pair_template import PairTemplate
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
+from service.inference.tokenization.file_tokenizer import (
+    FileTokenizer,
+    closing_ids,
+    shared_tokenizer,
+)
 from service.inference.tokenization.given_ids import IdReader
 from service.inference.tokenization.inputs import Input, Text, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling
@@ -91,8 +95,8 @@ class TextTokenizer:
 
         """
         self.limits = limits
-        self._source = FileTokenizer(path)
-        self._target = FileTokenizer(target) if target else self._source
+        self._source = shared_tokenizer(path)
+        self._target = shared_tokenizer(target) if target else self._source
         whole = self._source.whole
         self._ids = IdReader(self._source)
         self.separator_ids = frozenset(closing_ids(whole))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,11 @@ from model.families.registry import parse_config
 from model.tokenization.piece_vocabulary import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.file_tokenizer import FileTokenizer, closing_ids
+from service.inference.tokenization.file_tokenizer import (
+    FileTokenizer,
+    closing_ids,
+    shared_tokenizer,
+)
 from service.inference.tokenization.inputs import TokenIds
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.checkpoints import TINY
@@ -133,3 +139,21 @@ def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
     ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
     tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
     assert closing_ids(tokenizer) == [tokenizer.token_to_id(name) for name in closing]
+
+
+def test_files_of_the_same_content_share_a_tokenizer_while_it_is_used(
+    folder: Path, tmp_path: Path
+) -> None:
+    one, same, other = (tmp_path / name for name in ("one", "same", "other"))
+    for copy in (one, same):  # with a line feed, so that no other test uses the same content
+        copy.write_bytes((folder / TOKENIZER).read_bytes() + b"\n")
+    shutil.copy(folder / TARGET_TOKENIZER, other)
+    tokenizer = shared_tokenizer(one)
+    assert shared_tokenizer(same) is tokenizer
+    assert shared_tokenizer(other) is not tokenizer
+    assert len(shared_tokenizer(other).whole.get_vocab()) != len(tokenizer.whole.get_vocab())
+    with pytest.raises(ArtifactError, match="missing"):
+        shared_tokenizer(tmp_path / "missing")
+    gone = weakref.ref(tokenizer)
+    del tokenizer
+    assert gone() is None

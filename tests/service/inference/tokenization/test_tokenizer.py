@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import truncation
+from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
@@ -184,6 +185,7 @@ def test_an_error_says_nothing_of_the_text(artifact: Artifact) -> None:
 
 def test_a_text_without_tokens_is_refused(artifact: Artifact) -> None:
     one = tokenizer(artifact)
+    one._source = FileTokenizer(artifact.path(TOKENIZER))  # not the shared one
     one._source.whole.post_processor = None  # of a tokenizer that adds no special tokens
     with pytest.raises(Unprocessable, match=r"inputs\[1\] has no tokens"):
         one.tokenize(["some", " "], Options())
