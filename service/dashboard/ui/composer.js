@@ -34,7 +34,7 @@ export function composer(store) {
     store.go({ ...store.paired(target.checked), part: 'all', ...OF_ONE_TEXT });
   const busy = isPending(store.text.answer);
   return html`<section class="composer card" aria-label="Input"><form id="composer" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
-      <div class="texts">${textField(store, { ...first, patch: (a) => ({ a, ...OF_ONE_TEXT }) })}
+      <div class=${isPair ? 'texts pair' : 'texts'}>${textField(store, { ...first, patch: (a) => ({ a, ...OF_ONE_TEXT }) })}
         ${isPair ? textField(store, { id: 'text-b', label: 'Second text of the pair', value: state.b ?? '', patch: (b) => ({ b, ...OF_ONE_TEXT }) }) : nothing}</div>
       <div class="options">
         <label class="switch"><input type="checkbox" id="pair" .checked=${live(isPair)} @change=${pair}> Sentence pair</label>
