@@ -74,7 +74,11 @@ def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
         ),
         (
             "inputs[0] has 50000 characters; at most 32768 are taken (`truncate` cuts it)",
-            "The text has 50000 characters; at most 32768 are taken.",
+            "The text has 50000 characters. Limit: 32,768 characters.",
+        ),
+        (
+            "it would take about 33.4 s, and 30.0 s are left of its time",
+            "Too long for the 30 s limit: shorten the text.",
         ),
         ("the queue is full", "The queue is full."),
     ],
