@@ -8,8 +8,9 @@ Each module becomes a function that runs once and returns the module's exports:
     return {memo};
     })();
 
-Every line of a module stays one line, so that the source map has one entry a line. A statement that
-this form cannot express is an error: `export default`, `export let`, `import * as`, a circle.
+Every line of a module stays one line, so that the source map has one entry a line. Comments on
+lines of their own become empty lines, except for licences. A statement that this form cannot
+express is an error: `export default`, `export let`, `import * as`, a circle.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ EXPORT = re.compile(
     r"export(?<![^\n]export) (?=(?:const|class|(?:async )?function\*?) (?P<name>\w+))"
 )
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*|\bimport\.meta\b", re.MULTILINE)
+COMMENT = re.compile(
+    r"^[ \t]*(?:/\*\*(?:(?!\*/|@license).)*\*/|//[^#\n][^\n]*)[ \t]*$", re.MULTILINE | re.DOTALL
+)
+"""Comments that fill their lines."""
 MAP_COMMENT = re.compile(r"//# sourceMappingURL=.*")
 VLQ_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 """Digits of the base64 VLQ numbers in source maps (ECMA-426)."""
@@ -120,7 +125,8 @@ def _function_body(name: str, text: str, numbers: Mapping[str, int]) -> tuple[li
     left_over = LEFT_OVER.search(text)
     if left_over:
         raise BundleError(f"{name}: {left_over[0]!r} cannot be bundled")
-    return MAP_COMMENT.sub("", text).splitlines(), exports
+    text = COMMENT.sub(lambda found: "\n" * found[0].count("\n"), MAP_COMMENT.sub("", text))
+    return text.splitlines(), exports
 
 
 def _renamings(names: str) -> list[list[str]]:
