@@ -9,7 +9,11 @@ import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
 from service.app import create_app
+from service.errors import EngineUnavailable
+from service.models.start import build_state
+from service.models.state import state_of
 from service.settings import Settings
+from service.settings.model_table import ModelTable, Tables
 from tests.service.harness import Client, assert_problem
 from tests.service.repositories import add, encode, load, states
 
@@ -31,7 +35,7 @@ max-length = 8
 max-queue-tokens = 1000
 max-batch-tokens = 64
 [model.off]
-artifact = "{root}/two"
+artifact = "{root}/one"
 load = "off"
 [alias]
 other = "a"
@@ -42,12 +46,12 @@ other = "a"
 async def client(
     tmp_path: Path, tiny_artifact: Artifact, anyio_backend: str
 ) -> AsyncIterator[Client]:
-    folders = [add(tmp_path, place, tiny_artifact) for place in ("one", "two")]
+    folder = add(tmp_path, "one", tiny_artifact)
     for place in ("models/a/1", "models/a/2", "models/b"):
         add(tmp_path, place, tiny_artifact)
     file = tmp_path / "headscope.toml"
     file.write_text(FILE.format(root=tmp_path))
-    app = create_app(Settings(config=file), [load_artifact(folders[0])])
+    app = create_app(Settings(config=file), [load_artifact(folder)])
     async with app.router.lifespan_context(app), Client(app) as client:
         yield client
 
@@ -64,6 +68,8 @@ async def test_each_has_the_settings_of_its_table(client: Client) -> None:
     told = await info(client, "a")
     limits = ("max_input_length", "max_queue_tokens", "max_batch_tokens")
     assert [told[name] for name in limits] == [8, 1000, 64]
+    queue = state_of(client.app).models.named("a").inference.engines.limits
+    assert (queue.max_queue_tokens, queue.max_batch_tokens) == (1000, 64)
     await load(client, "a", version="2")
     assert (await info(client, "a"))["max_input_length"] == 8  # of the name, whatever its version
     assert (await encode(client, "b")).status_code == 200
@@ -89,3 +95,21 @@ async def test_prompts_of_the_table_are_before_texts(client: Client) -> None:
     assert with_default == by_hand != plain["token_ids"]
     await load(client, "off")
     assert told["fingerprint"] != (await info(client, "off"))["fingerprint"]
+
+
+def test_the_engine_gets_the_device_of_the_table(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[object, ...]] = []
+
+    def engine(_: Artifact, *options: object) -> None:
+        started.append(options)
+        raise EngineUnavailable("no device")
+
+    monkeypatch.setattr("service.models.start.OnnxEngine", engine)
+    own = {"device": "cuda", "threads": 3, "device_id": 1, "device_memory_bytes": 9}
+    table = ModelTable.model_validate({"artifact": tiny_artifact.folder} | own)
+    settings = Settings(threads=2, tables=Tables(models={"a": table}))
+    with pytest.raises(EngineUnavailable, match="no device"):
+        build_state(settings, [tiny_artifact])
+    assert started == [(*own.values(),)]

@@ -20,6 +20,7 @@ prod = { a = 0.5, "b \\" c" = 0.5 }
 [ model . "a/b" ] # [no]
 max-length = 3
 prompts.query = "q: "
+[model.b]
 [[list-of]]
 u = \'\'\'x = 1'\'\'\'
 '''
@@ -43,8 +44,9 @@ def test_each_key_has_its_line_and_column() -> None:
         ("model", "a/b", "max-length"): (13, 1),
         ("model", "a/b", "prompts"): (14, 1),
         ("model", "a/b", "prompts", "query"): (14, 1),
-        ("list-of",): (15, 1),
-        ("list-of", "u"): (16, 1),
+        ("model", "b"): (15, 1),
+        ("list-of",): (16, 1),
+        ("list-of", "u"): (17, 1),
     }
     parsed = tomllib.loads(DOCUMENT)
     assert parsed.keys() == {key for key, *inner in places_of(DOCUMENT) if not inner}
