@@ -31,16 +31,14 @@ def resident_bytes() -> int:
 class MemoryBudget:
     """Bytes that the loaded models may take together."""
 
-    def __init__(self, limit: int | None, predict: Callable[[Artifact, Settings], int]) -> None:
+    def __init__(self, predict: Callable[[Artifact, Settings], int]) -> None:
         """Set the budget.
 
         Args:
-            limit: bytes of all models; None is no limit.
             predict: function that estimates the bytes of a model that was never loaded, from its
                 artifact and its settings.
 
         """
-        self.limit = limit
         self._predict = predict
         self._measured: dict[tuple[object, ...], int] = {}
         """Bytes of a loaded model by the SHA-256 of its artifact and its settings."""
@@ -70,7 +68,7 @@ class MemoryBudget:
 
         Args:
             artifact: artifact of the model to load.
-            settings: settings of that model.
+            settings: settings of that model, with the budget.
             loaded: all models in memory.
             evictable: those of them that may be unloaded now.
 
@@ -79,12 +77,13 @@ class MemoryBudget:
                 has the size of each model.
 
         """
-        if self.limit is None:
+        limit = settings.memory_budget
+        if limit is None:
             return []
         needed = self.of(artifact, settings)
         sizes = {id(m): self.of(m.artifact, m.settings) for m in loaded}
         names = {id(model): str(model) for model in loaded}
-        free, evicted = self.limit - sum(sizes.values()), []
+        free, evicted = limit - sum(sizes.values()), []
         for model in sorted(evictable, key=lambda model: model.uses.last_began):
             if needed <= free:
                 break
@@ -92,12 +91,12 @@ class MemoryBudget:
             evicted.append(model)
         if needed > free:
             held = ", ".join(f"{names[key]} {_mebibytes(size)}" for key, size in sizes.items())
-            needs, all_models = f"the model needs about {_mebibytes(needed)}", self.limit
+            needs = f"the model needs about {_mebibytes(needed)}"
             raise InsufficientMemory(
                 f"{needs}, and {_mebibytes(max(free, 0))} of --memory-budget "
-                f"{_mebibytes(all_models)} are free (in use or pinned: {held or 'none'}): unload a "
+                f"{_mebibytes(limit)} are free (in use or pinned: {held or 'none'}): unload a "
                 "model, or raise the budget",
-                f"{needs}, and the models in use leave too little of the {_mebibytes(all_models)} "
+                f"{needs}, and the models in use leave too little of the {_mebibytes(limit)} "
                 "for all models: try again later, or ask for another model",
             )
         return evicted

@@ -169,7 +169,6 @@ class Reload:
         """Apply prepared settings at once."""
         state, settings = self._state, prepared.settings
         old, state.settings = state.settings, settings
-        state.control.loader.budget.limit = settings.memory_budget
         state.bodies.limit = settings.max_body_bytes_in_flight
         state.replies.limit = settings.max_bytes_in_flight
         if state.admission:

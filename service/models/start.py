@@ -308,7 +308,7 @@ def build_state(
     flagged = () if settings.tables.models else tuple(fixed[:count])
     setup = setup_of(shared, flagged, twins.names)
     pinned = pinned_sources(settings, setup.repository)
-    budget = MemoryBudget(settings.memory_budget, lambda *model: footprint(*model).total)
+    budget = MemoryBudget(lambda *model: footprint(*model).total)
     with contextlib.ExitStack() as started:
         served: list[ServedModel] = []
 

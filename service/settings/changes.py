@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from service.settings.config_file import MODEL, TABLES, Content, without
 from service.settings.mistakes import messages
-from service.settings.of_model import OPTIONS
+from service.settings.of_model import OF_EXPORTS, OPTIONS
 from service.settings.schema import Settings, file_of, overriding_names
 from service.settings.served import flagged
 
@@ -22,7 +22,6 @@ RELOADED = (
     *("max_response_bytes", "max_bytes_in_flight", "max_body_bytes_in_flight"),
 )
 """Settings that apply at once; all others need a restart."""
-OF_EXPORTS = ("precision", "pooling")
 NO_FILE = (
     "the service was started without a file of settings, so there is nothing to read again: start "
     "it with --config"

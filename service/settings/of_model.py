@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 
 from model.sources.short_names import full_name
+from service.settings.model_table import ModelTable
 from service.settings.schema import Settings
 
+OF_EXPORTS = ("precision", "pooling")
+"""Settings of exports, which an artifact has already."""
 OPTIONS = (
-    *("precision", "pooling", "device", "device_id", "device_memory_bytes", "threads"),
+    *OF_EXPORTS,
+    *("device", "device_id", "device_memory_bytes", "threads"),
     *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
 )
 """Settings that each model may have for itself."""
@@ -42,11 +46,13 @@ def options_of(settings: Settings, name: str) -> dict[str, object]:
         name: name by which requests choose the model.
 
     """
-    own, table = of_model(settings, name), settings.tables.models.get(name)
-    options: dict[str, object] = {option: getattr(own, option) for option in OPTIONS}
-    if table is not None:
-        options |= {"source": table.source, "artifact": table.artifact}
-        options |= {"prompts": table.prompts, "default_prompt": table.default_prompt}
+    own, table = of_model(settings, name), settings.tables.models.get(name) or ModelTable()
+    fixed = OF_EXPORTS if table.artifact is not None else ()
+    options: dict[str, object] = {
+        option: getattr(own, option) for option in OPTIONS if option not in fixed
+    }
+    options |= {"source": table.source, "artifact": table.artifact}
+    options |= {"prompts": table.prompts, "default_prompt": table.default_prompt}
     return options
 
 

@@ -14,7 +14,7 @@ from service.models.memory import MEBIBYTE, MemoryBudget, resident_bytes
 from service.models.served import ServedModel
 from service.settings import Settings
 
-SETTINGS = Settings()
+SETTINGS = Settings(memory_budget=100 * MEBIBYTE)
 
 
 def artifact(size: int) -> Artifact:
@@ -32,18 +32,18 @@ def served(name: str, size: int, last_began: float) -> ServedModel:
     return model
 
 
-def budget(limit: int | None) -> MemoryBudget:
-    return MemoryBudget(limit and limit * MEBIBYTE, lambda one, _: one.size)  # type: ignore[attr-defined]
+def budget() -> MemoryBudget:
+    return MemoryBudget(lambda one, _: one.size)  # type: ignore[attr-defined]
 
 
 def test_the_least_recently_used_go_first_and_no_more_than_needed() -> None:
     old, new, newer = served("old", 30, 1), served("new", 30, 2), served("newer", 31, 3)
     loaded = [newer, old, new]
-    assert budget(100).to_evict(artifact(9), SETTINGS, loaded, loaded) == []
-    assert budget(100).to_evict(artifact(10), SETTINGS, loaded, loaded) == [old]
-    assert budget(100).to_evict(artifact(40), SETTINGS, loaded, loaded) == [old, new]
-    assert budget(100).to_evict(artifact(40), SETTINGS, loaded, [newer, new]) == [new, newer]
-    assert budget(None).to_evict(artifact(10_000), SETTINGS, loaded, loaded) == []
+    assert budget().to_evict(artifact(9), SETTINGS, loaded, loaded) == []
+    assert budget().to_evict(artifact(10), SETTINGS, loaded, loaded) == [old]
+    assert budget().to_evict(artifact(40), SETTINGS, loaded, loaded) == [old, new]
+    assert budget().to_evict(artifact(40), SETTINGS, loaded, [newer, new]) == [new, newer]
+    assert budget().to_evict(artifact(10_000), Settings(), loaded, loaded) == []
 
 
 def test_what_cannot_fit_is_refused_with_the_sizes() -> None:
@@ -53,11 +53,11 @@ def test_what_cannot_fit_is_refused_with_the_sizes() -> None:
         r"\(in use or pinned: kept@1 60 MiB\)"
     )
     with pytest.raises(InsufficientMemory, match=message):
-        budget(100).to_evict(artifact(50), SETTINGS, [kept, idle], [idle])
+        budget().to_evict(artifact(50), SETTINGS, [kept, idle], [idle])
 
 
 def test_the_measured_size_replaces_the_prediction() -> None:
-    memory, model = budget(100), artifact(50)
+    memory, model = budget(), artifact(50)
     assert memory.of(model, SETTINGS) == 50 * MEBIBYTE
     memory.measured(model, SETTINGS, 70 * MEBIBYTE)
     assert memory.of(model, SETTINGS) == 70 * MEBIBYTE

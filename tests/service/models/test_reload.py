@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import MANIFEST, Artifact
+from service.artifacts.footprint import footprint
 from service.artifacts.repository import Target
 from service.health.peers import Peers
+from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from tests.service.harness import Client, assert_problem, until
 from tests.service.logged import logged
@@ -86,6 +88,24 @@ async def test_a_mistake_changes_nothing(config: Configured, model: str, says: s
         await until(lambda: len(state(client).control.loader.in_memory) == 2)
         config.path.write_text("= x c4n4ry", encoding="utf-8")
         assert "c4n4ry" not in str(assert_problem(await reload(client), 422, "line 1, column 1"))
+
+
+async def test_what_exceeds_the_memory_budget_of_the_file_changes_nothing(
+    config: Configured, tiny_artifact: Artifact
+) -> None:
+    size = footprint(tiny_artifact, Settings(engine="fake")).total
+    config.write("a=one")
+    async with config.serving() as client:
+        before, loaded = state(client).settings, [*state(client).models]
+        models = ("a=one", "b=two", "c=three")
+        config.write(*models, top=f"memory-budget = {size * 11 // 5}", alias="x = 'b'")
+        assert_problem(await reload(client), 507, "the model needs about", "Backend")
+        assert state(client).settings is before
+        assert [*state(client).models] == loaded
+        assert not state(client).models.aliases
+        await until(lambda: state(client).control.loader.in_memory == loaded)
+        config.write(*models, top=f"memory-budget = {size * 100}")
+        assert (await reload(client)).json()["models"]["loaded"] == ["b@1", "c@1"]
 
 
 async def test_requests_during_a_reload_and_a_second_reload(

@@ -47,6 +47,9 @@ async def test_versions_of_a_repository(config: Configured) -> None:
         write(config, "pinned = ['b', 'a@2']")
         assert (await reload(client)).json()["models"]["loaded"] == ["b@1", "a@2"]
         assert state(client).control.setup.pinned == {"a", "b"}
+        write(config, "[model.a]", "[model.b]")
+        unchanged = {"loaded": [], "replaced": [], "unloaded": []}
+        assert (await reload(client)).json()["models"] == unchanged
         write(config, "on-demand = false")
         assert (await reload(client)).json()["models"]["unloaded"] == []
         state(client).control.unload(Target("b"))
