@@ -16,9 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 from model.errors import ModelError
 from service.artifacts.repository import Source, Target
@@ -26,13 +24,13 @@ from service.errors import (
     ConfigBusy,
     EngineUnavailable,
     InsufficientMemory,
-    ModelBusy,
     ModelNotLoadable,
     ModelNotLoaded,
     UnknownModel,
 )
 from service.models.failures import FAILED, Failures
-from service.models.loading import ModelLoader, cancelled
+from service.models.loading import ModelLoader
+from service.models.running_loads import Loaded, RunningLoads
 from service.models.served import ServedModel
 from service.models.setup import Setup
 from service.models.shadow import Shadow, ShadowReport
@@ -40,43 +38,13 @@ from service.models.table import Models
 from service.models.workers import Workers
 from service.settings.of_model import options_of
 
-FIRST_LOAD_SECONDS = 5.0
-"""Expected seconds of a load before one was measured."""
-
 _log = logging.getLogger("headscope")
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Outcome of a load."""
-
-    model: ServedModel
-    seconds: float
-    """Seconds until requests got the model; 0 if it was loaded before."""
-    replaced: str | None = None
-    """Version that served before."""
-    shadow: ShadowReport | None = None
-
-
-@dataclass
-class _Load:
-    """Load that is running."""
-
-    target: Target
-    task: asyncio.Task[Loaded] = field(init=False)
-    began: float = field(default_factory=time.monotonic)
 
 
 class ModelControl:
     """Control of the models of one process, for use on its event loop."""
 
-    def __init__(
-        self,
-        models: Models,
-        loader: ModelLoader,
-        workers: Workers,
-        setup: Setup,
-    ) -> None:
+    def __init__(self, models: Models, loader: ModelLoader, workers: Workers, setup: Setup) -> None:
         """Set the control up; `running` starts it.
 
         Args:
@@ -90,10 +58,8 @@ class ModelControl:
         self.loader = loader
         self.workers = workers
         self.setup = setup
-        self._loads: dict[str, _Load] = {}
-        """Running loads by the model's name."""
+        self.loads = RunningLoads()
         self._failures = Failures(loader.metrics)
-        self._load_seconds = FIRST_LOAD_SECONDS
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -104,7 +70,7 @@ class ModelControl:
                 try:
                     yield
                 finally:
-                    await cancelled([load.task for load in self._loads.values()])
+                    await self.loads.cancel()
 
     async def refresh(self) -> list[Source]:
         """Read the repository; return its versions.
@@ -141,16 +107,6 @@ class ModelControl:
                     created[source.name] = source.created
         return created
 
-    @property
-    def loading(self) -> list[Target]:
-        """Versions that are being loaded; without a version, the newest."""
-        return [load.target for load in self._loads.values()]
-
-    def is_loading(self, target: Target) -> bool:
-        """Return whether a version is being loaded; a load without a version counts for each."""
-        load = self._loads.get(target.name)
-        return load is not None and load.target in (target, Target(target.name))
-
     def failure(self, target: Target) -> str:
         """Return the reason of the last failed load of a version, for admins; or empty."""
         return self._failures.reason(target)
@@ -173,7 +129,7 @@ class ModelControl:
 
         """
         work = self._load(target, shadow, current=current)
-        return await self._once(target, work)
+        return await self.loads.run(target, work)
 
     async def obtain(self, missing: ModelNotLoaded, finish_by: float) -> None:
         """Load a model on demand in this process, or wait for a load of it that is running.
@@ -193,14 +149,12 @@ class ModelControl:
         self._failures.check(chosen)
         try:
             async with asyncio.timeout(finish_by - time.monotonic()):
-                if load := self._loads.get(target.name):
+                if load := self.loads.of(target.name):
                     await asyncio.wait([load.task])
                 else:
-                    await self._once(target, self._load_here(target))
+                    await self.loads.run(target, self._load_here(target))
         except TimeoutError:
-            load = self._loads.get(target.name)
-            seconds = self._seconds_left(load) if load else 1
-            why = "is still being loaded"
+            why, seconds = "is still being loaded", self.loads.seconds_left(target.name)
             raise ModelNotLoaded(str(target), why, retry_after_seconds=seconds) from None
         except ModelNotLoadable:
             self._failures.check(chosen)
@@ -216,8 +170,8 @@ class ModelControl:
             ModelBusy: it is being loaded.
 
         """
-        if load := self._loads.get(target.name):
-            raise _busy(load)
+        if load := self.loads.of(target.name):
+            raise load.busy()
         versions = self.models.versions(target.name)
         unloaded = [one for one in versions if target.version in (None, one.version)]
         if not unloaded:
@@ -264,7 +218,7 @@ class ModelControl:
         except OSError as error:
             raise _unreadable(error) from None
         try:
-            kept = setup.pinned | self.setup.pinned | self._loads.keys()
+            kept = setup.pinned | self.setup.pinned | self.loads.names
             model = await self.loader.start(source, setup.steps, kept)
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
             self._failures.record((target, source.target), error)
@@ -285,24 +239,6 @@ class ModelControl:
         if old and old not in (model, same) and not self.models.is_named(old):
             self.loader.retire(old)
         return old if old is not model else None
-
-    async def _once(self, target: Target, work: Coroutine[Any, Any, Loaded]) -> Loaded:
-        """Run a load, or join the same load that is running.
-
-        Raises:
-            ModelBusy: another version of the model is being loaded.
-
-        """
-        load = self._loads.get(target.name)
-        if load is None:
-            load = self._loads[target.name] = _Load(target)
-            load.task = asyncio.create_task(work)
-            load.task.add_done_callback(lambda _: self._loads.pop(target.name))
-        else:
-            work.close()
-            if load.target != target:
-                raise _busy(load)
-        return await asyncio.shield(load.task)
 
     async def _load_here(self, target: Target) -> Loaded:
         began = time.monotonic()
@@ -341,20 +277,12 @@ class ModelControl:
         old = self.serve(model, current=current)
         seconds = 0.0 if known else time.monotonic() - began
         if not known:
-            self._load_seconds = seconds
+            self.loads.measured(seconds)
             # by name: a record that somebody keeps would keep the model in memory
             _log.info("%s is loaded and serves, after %.1f s", str(model), seconds)
             if report:
                 _log.info("%s compared with the version before: %s", str(model), report)
         return Loaded(model, seconds, old.version if old else None, report)
-
-    def _seconds_left(self, load: _Load) -> int:
-        return max(1, round(self._load_seconds - (time.monotonic() - load.began)))
-
-
-def _busy(load: _Load) -> ModelBusy:
-    seconds = time.monotonic() - load.began
-    return ModelBusy(f"{load.target} has been loading for {seconds:.0f} s: wait for its end")
 
 
 def _unreadable(error: OSError) -> ModelNotLoadable:

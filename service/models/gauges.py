@@ -63,7 +63,7 @@ class ModelGauges:
         counts = Counter[tuple[str, ...]]()
         for one in versions(self._control, ()):
             counts[one.name, one.version, one.fingerprint or "", one.state] += 1
-        for target in self._control.loading:
+        for target in self._control.loads.targets:
             counts[target.name, target.version or "", "", "loading"] += 1
         return counts
 

@@ -51,7 +51,7 @@ def versions(control: ModelControl, sources: Sequence[Source]) -> list[VersionSt
         if model := loaded.get((name, version)):
             current = models.find(Target(name)) is model
             states.append(_loaded(control, model, "serving" if current else "loaded"))
-        elif control.is_loading(target):
+        elif target in control.loads:
             states.append(VersionState(name, version, "loading"))
         else:
             reason = control.failure(target)

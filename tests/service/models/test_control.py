@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import MANIFEST
-from service.artifacts.repository import Target
 from tests.service.harness import Client, assert_problem, until
 from tests.service.repositories import (
     ADMIN,
@@ -70,23 +69,6 @@ async def test_requests_do_not_repeat_a_failed_load(client: Client, repository: 
         reply = await encode(client, "b")
         assert_problem(reply, 503, "b cannot be loaded: the service's log", "Unhealthy")
     assert int(reply.headers["retry-after"]) >= 1
-
-
-async def test_two_loads_at_once_and_an_unload_of_what_loads(
-    client: Client, gate: threading.Event
-) -> None:
-    gate.clear()  # the measured batches of a start wait
-    first = asyncio.create_task(load(client, "a", version="1"))
-    await until(lambda: control_of(client).is_loading(Target("a", "1")))
-    same = asyncio.create_task(load(client, "a", version="1"))
-    assert_problem(await load(client, "a", version="2"), 409, "a@1 has been loading")
-    assert_problem(await client.delete("/models/a", headers=ADMIN), 409, "a@1 has been loading")
-    assert (await states(client, "a"))["1"] == "loading"
-    late = await encode(client, "a", **{"x-request-timeout-ms": "50"})
-    assert_problem(late, 503, "a is still being loaded", "Unhealthy")
-    gate.set()
-    replies = await asyncio.gather(first, same)
-    assert [reply.json()["loaded"]["version"] for reply in replies] == ["1", "1"]
 
 
 async def test_versions_side_by_side_and_an_alias_between_them(client: Client) -> None:

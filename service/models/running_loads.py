@@ -1,0 +1,104 @@
+"""Loads that are running: one for each model, which later requests for the same version join."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.artifacts.repository import Target
+from service.errors import ModelBusy
+from service.models.loading import cancelled
+from service.models.served import ServedModel
+from service.models.shadow import ShadowReport
+
+FIRST_LOAD_SECONDS = 5.0
+"""Expected seconds of a load before one was measured."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Outcome of a load."""
+
+    model: ServedModel
+    seconds: float
+    """Seconds until requests got the model; 0 if it was loaded before."""
+    replaced: str | None = None
+    """Version that served before."""
+    shadow: ShadowReport | None = None
+
+
+@dataclass
+class RunningLoad:
+    """Load that is running."""
+
+    target: Target
+    task: asyncio.Task[Loaded] = field(init=False)
+    began: float = field(default_factory=time.monotonic)
+
+    def busy(self) -> ModelBusy:
+        """Return the error of a command that has to wait for the end of the load."""
+        seconds = time.monotonic() - self.began
+        return ModelBusy(f"{self.target} has been loading for {seconds:.0f} s: wait for its end")
+
+
+class RunningLoads:
+    """Running loads by the model's name, for use on the event loop."""
+
+    def __init__(self) -> None:
+        self._loads: dict[str, RunningLoad] = {}
+        self._expected_seconds = FIRST_LOAD_SECONDS
+
+    @property
+    def names(self) -> Set[str]:
+        """Names of the models that are being loaded."""
+        return self._loads.keys()
+
+    @property
+    def targets(self) -> list[Target]:
+        """Versions that are being loaded; without a version, the newest."""
+        return [load.target for load in self._loads.values()]
+
+    def __contains__(self, target: Target) -> bool:
+        """Return whether a version is being loaded; a load without a version counts for each."""
+        load = self._loads.get(target.name)
+        return load is not None and load.target in (target, Target(target.name))
+
+    def of(self, name: str) -> RunningLoad | None:
+        """Return the running load of a model; None without one."""
+        return self._loads.get(name)
+
+    def seconds_left(self, name: str) -> int:
+        """Return the expected seconds until a model is loaded, at least 1."""
+        load = self._loads.get(name)
+        return (
+            max(1, round(self._expected_seconds - (time.monotonic() - load.began))) if load else 1
+        )
+
+    async def run(self, target: Target, work: Coroutine[Any, Any, Loaded]) -> Loaded:
+        """Run a load, or join the same load that is running.
+
+        Raises:
+            ModelBusy: another version of the model is being loaded.
+
+        """
+        load = self._loads.get(target.name)
+        if load is None:
+            load = self._loads[target.name] = RunningLoad(target)
+            load.task = asyncio.create_task(work)
+            load.task.add_done_callback(lambda _: self._loads.pop(target.name))
+        else:
+            work.close()
+            if load.target != target:
+                raise load.busy()
+        return await asyncio.shield(load.task)
+
+    def measured(self, seconds: float) -> None:
+        """Record the duration of a load, which the next one is expected to have."""
+        self._expected_seconds = seconds
+
+    async def cancel(self) -> None:
+        """Cancel all loads, and wait for their end."""
+        await cancelled(load.task for load in self._loads.values())
