@@ -152,11 +152,14 @@ async def test_what_commands_have_changed_stays_unless_the_file_changes_it(
     config.write("a=one", "b=two", "c=three", alias="x = 'a'")
     async with config.serving() as client:
         await client.delete("/models/b", headers=ADMIN)
-        await client.put("/models/y", json={"targets": [{"model": "a"}]}, headers=ADMIN)
+        for alias, model in (("x", "c"), ("y", "a")):
+            body = {"targets": [{"model": model}]}
+            await client.put(f"/models/{alias}", json=body, headers=ADMIN)
         config.write("a=one, max-length = 9", "b=two", "c=three", alias="x = 'a'")
         reply = (await reload(client)).json()
         assert reply["models"] == {"loaded": [], "replaced": ["a@1"], "unloaded": []}
         assert {*state(client).models.aliases} == {"x", "y"}
+        assert (await encode(client, "x")).headers["x-model"] == "c"
         config.write("a=one, max-length = 9, load = 'off'", "b=two, max-length = 5", "c=three")
         assert (await reload(client)).json()["models"]["unloaded"] == ["a@1"]
         assert_problem(await encode(client, "a"), 404, "there are: c, b")
@@ -212,3 +215,20 @@ async def test_all_workers_apply_or_none(
         state(second).control.alias("y", [Target("a")])  # a later change of the plan
         await until(lambda: "y" in state(first).models.aliases)
         assert (await encode(first, "x")).headers["x-model"] == "b"
+
+
+async def test_a_restarted_worker_has_the_models_of_the_last_reload(
+    config: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.models.start.Metrics", lambda _: Metrics())
+    config.write("a=one", "b=two")
+    peers = [Peers(config.folder, index, 2) for index in range(2)]
+    async with config.serving(peers[0], workers=2) as first:
+        async with config.serving(peers[1], workers=2):
+            await first.delete("/models/b", headers=ADMIN)
+            for models in (["a=one"], ["a=one", "b=two"]):
+                config.write(*models)
+                assert (await reload(first)).status_code == 200
+        async with config.serving(peers[1], workers=2) as restarted:
+            for client in (first, restarted):
+                assert {str(model) for model in state(client).models} == {"a@1", "b@1"}

@@ -74,3 +74,18 @@ async def test_what_a_request_loads_meanwhile_has_the_new_settings(config: Confi
         await control.obtain(ModelNotLoaded("b"), time.monotonic() + 60)
         assert control.models.named("b").settings.max_length == 7
         await until(lambda: len(control.loader.in_memory) == 1)
+
+
+async def test_what_a_request_loads_while_other_workers_prepare_is_replaced(
+    config: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(config, "max-length = 9")
+    async with config.serving() as client:
+
+        async def others(_: int) -> None:
+            assert (await encode(client, "b")).status_code == 200
+
+        monkeypatch.setattr(state(client).control.workers, "prepare_config", others)
+        write(config, "max-length = 7")
+        assert (await reload(client)).json()["models"]["replaced"] == ["b@1"]
+        assert state(client).models.named("b").settings.max_length == 7
