@@ -16,8 +16,8 @@ from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.http import middleware
 from service.models.banner import banner
+from service.models.build import build_state
 from service.models.reload import Reload
-from service.models.start import build_state
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.settings import Settings

@@ -22,7 +22,7 @@ _CONTEXT.set_forkserver_preload(
         "trials.encoding",
         "service.files.run",
         "service.files.parquet_output",
-        "service.models.start",
+        "service.models.engine_start",
     ]
 )
 HANG_SECONDS = 120.0

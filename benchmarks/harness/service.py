@@ -20,7 +20,7 @@ from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestLimits
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.batches import measured_batches, measured_cost, texts_of
-from service.models.start import token_limits
+from service.models.limits import token_limits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY
 from service.settings import Settings

@@ -33,7 +33,8 @@ from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.evaluation import batches_by_length
-from service.models.start import engine_factories, token_limits, torch_hosts
+from service.models.engine_start import engine_factories, torch_hosts
+from service.models.limits import token_limits
 from service.scheduler.outputs import check_outputs
 from service.settings import Settings
 from service.system.distribution import version

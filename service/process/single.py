@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
-from service.models.start import build_state
+from service.models.build import build_state
 from service.process.systemd import listening, service_manager
 from service.settings import Settings
 from service.system import logs

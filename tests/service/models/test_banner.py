@@ -10,7 +10,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.models.banner import address_line, banner
-from service.models.start import build_state
+from service.models.build import build_state
 from service.settings import Settings
 from service.system.distribution import version
 

@@ -190,7 +190,7 @@ async def two(config: Configured) -> AsyncIterator[tuple[Client, Client]]:
 async def test_all_workers_apply_or_none(
     config: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.models.start.Metrics", lambda _: Metrics())
+    monkeypatch.setattr("service.models.build.Metrics", lambda _: Metrics())
     config.write("a=one")
     async with two(config) as (first, second):
         config.write("a=two", "b=one", alias="x = 'a'")

@@ -10,7 +10,7 @@ import pytest
 from model.artifact.manifest import Artifact, load_artifact
 from service.app import create_app
 from service.errors import EngineUnavailable
-from service.models.start import build_state
+from service.models.build import build_state
 from service.models.state import state_of
 from service.settings import Settings
 from service.settings.model_table import ModelTable, Tables
@@ -106,7 +106,7 @@ def test_the_engine_gets_the_device_of_the_table(
         started.append(options)
         raise EngineUnavailable("no device")
 
-    monkeypatch.setattr("service.models.start.OnnxEngine", engine)
+    monkeypatch.setattr("service.models.engine_start.OnnxEngine", engine)
     own = {"device": "cuda", "threads": 3, "device_id": 1, "device_memory_bytes": 9}
     table = ModelTable.model_validate({"artifact": tiny_artifact.folder} | own)
     settings = Settings(threads=2, tables=Tables(models={"a": table}))

@@ -35,7 +35,7 @@ def repository(tmp_path: Path, tiny_artifact: Artifact) -> Path:
 @pytest.fixture(autouse=True)
 def own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the workers' metrics in this process."""
-    monkeypatch.setattr("service.models.start.Metrics", lambda _: Metrics())
+    monkeypatch.setattr("service.models.build.Metrics", lambda _: Metrics())
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,165 @@
+"""Start of a service: its models, and the state that its application has."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from model.artifact.manifest import Artifact
+from service.artifacts.footprint import footprint, report, shortage, torch_footprint
+from service.artifacts.opening import open_source
+from service.artifacts.repository import FIRST_VERSION, Source
+from service.engines.contract import Engine
+from service.health.peers import Peers
+from service.health.readiness import Readiness
+from service.inference.tokenization.cl100k import Cl100k
+from service.models.control import ModelControl
+from service.models.engine_start import torch_hosts
+from service.models.limits import token_limits
+from service.models.loading import ModelLoader, Steps
+from service.models.memory import MemoryBudget
+from service.models.names import aliases_of, names_of
+from service.models.served import ServedModel
+from service.models.setup import Setup, pinned_models, pinned_sources, repository_of
+from service.models.start import Shared, start_model
+from service.models.state import ServiceState
+from service.models.table import Models
+from service.models.twins import twins_of
+from service.models.workers import Workers
+from service.settings import Settings
+from service.settings.of_model import of_model
+from service.settings.served import given_names
+from service.system import machine
+from service.system.budget import ByteBudget
+from service.telemetry.metrics import Metrics
+
+_log = logging.getLogger("headscope")
+
+
+def build_state(
+    settings: Settings,
+    artifacts: Sequence[Artifact],
+    engines: Sequence[Engine] = (),
+    peers: Peers | None = None,
+    idle: Callable[[], object] = lambda: None,
+) -> ServiceState:
+    """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
+    count = len(artifacts) - len(settings.heads_from)
+    names = names_of(artifacts[:count], given_names(settings))
+    aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))  # or fail early
+    named = dict(zip(names, artifacts[:count], strict=True))
+    twins = twins_of(named, artifacts[count:], settings)
+    names += twins.names
+    for name, artifact in zip(names, artifacts, strict=True):
+        token_limits(of_model(settings, name), artifact)  # before anything is loaded
+    cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
+    if settings.engine != "fake" and not (engines or (peers and peers.index)):
+        log_memory(settings, dict(zip(names, artifacts, strict=True)))
+    metrics = Metrics(peers.folder if peers else None)
+    metrics.service.limited(settings)
+
+    failures: list[str] = []
+    several = len(names) > 1 or settings.models is not None or bool(settings.tables.models)
+    hosts = torch_hosts(settings)
+    shared = Shared(settings, metrics, failures.append, several, hosts, idle)
+    opened = [
+        (Source(name, FIRST_VERSION, artifact.folder), artifact)
+        for name, artifact in zip(names, artifacts, strict=True)
+    ]
+    flagged = () if settings.tables.models else [source for source, _ in opened[:count]]
+    setup = setup_of(shared, flagged, twins.names)
+    pinned = pinned_sources(settings, setup.repository)
+    budget = MemoryBudget(lambda *model: footprint(*model).total)
+    served = _started(shared, budget, opened, pinned, engines)
+    models = Models(served, setup.aliases, twins.of_models, order=[*settings.tables.models])
+    return ServiceState(
+        settings=settings,
+        models=models,
+        control=ModelControl(
+            models, ModelLoader(models, budget, metrics.service), Workers(peers), setup
+        ),
+        readiness=Readiness(models.readiness, peers),
+        metrics=metrics,
+        bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
+        replies=ByteBudget(settings.max_bytes_in_flight),
+        peers=peers,
+        failures=failures,
+        cl100k=cl100k,
+    )
+
+
+def _started(
+    shared: Shared,
+    budget: MemoryBudget,
+    opened: Sequence[tuple[Source, Artifact]],
+    pinned: Sequence[Source],
+    engines: Sequence[Engine],
+) -> list[ServedModel]:
+    """Start models, or close those that have started if one cannot.
+
+    Args:
+        shared: dependencies that all models share.
+        budget: memory budget, which all together must not exceed.
+        opened: models whose artifacts are open.
+        pinned: models of the repository.
+        engines: engine of each opened model; empty for the engine of the settings.
+
+    """
+    served: list[ServedModel] = []
+    with contextlib.ExitStack() as started:
+
+        def add(source: Source, artifact: Artifact, engine: Engine | None) -> None:
+            budget.to_evict(artifact, of_model(shared.settings, source.name), served, ())
+            served.append(start_model(source, artifact, shared, engine))
+            started.callback(served[-1].inference.close)
+
+        for number, (source, artifact) in enumerate(opened):
+            add(source, artifact, engines[number] if engines else None)
+        for source in pinned:
+            add(source, open_source(shared.settings, source), None)
+        started.pop_all()
+    return served
+
+
+def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> Setup:
+    """Return the models of settings, and how each is opened and started.
+
+    Args:
+        shared: settings, and dependencies of the models.
+        fixed: opened models of the settings `model` and `artifact`.
+        twins: names of the twins, which are always kept.
+
+    """
+    settings = shared.settings
+    names = dict.fromkeys([*(source.name for source in fixed), *settings.tables.models])
+    steps = Steps(
+        partial(open_source, settings, in_child=True),
+        lambda source, artifact: start_model(source, artifact, shared),
+        partial(of_model, settings),
+    )
+    pinned = [*twins, *(source.name for source in fixed)]
+    pinned += [target.name for target in pinned_models(settings)]
+    return Setup(
+        settings,
+        repository_of(settings, tuple(fixed)),
+        steps,
+        frozenset(pinned),
+        aliases_of(settings, names),
+        lambda new: setup_of(replace(shared, settings=new), fixed, twins),
+    )
+
+
+def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
+    """Log the memory that several models or workers need, and a warning if less is available."""
+    footprints = {
+        name: footprint(artifact, of_model(settings, name)) for name, artifact in artifacts.items()
+    }
+    if len(footprints) > 1 or settings.workers > 1:
+        torch_bytes = torch_footprint(artifacts.values(), settings)
+        for line in report(footprints, settings.workers, torch_bytes):
+            _log.info("%s", line)
+    if warning := shortage(footprints, settings.workers, machine.available_memory()):
+        _log.warning("%s", warning)

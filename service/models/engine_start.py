@@ -1,0 +1,85 @@
+"""Start of engines: verified by golden texts, warmed up, and measured."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from model.artifact.manifest import Artifact
+from model.runtimes.capabilities import HeadMaps, declared
+from service.engines.contract import Engine
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import TorchEngine
+from service.engines.torch_host import IDLE_SECONDS, TorchHosts
+from service.measuring.batches import maps_of, measured_batches, measured_cost, texts_of
+from service.models.limits import token_limits
+from service.settings import Settings
+from service.system.resources import in_lower_priority
+
+
+def torch_hosts(settings: Settings) -> TorchHosts:
+    """Return the PyTorch process of all models; it never ends if it is the service's own engine."""
+    idle_seconds = None if settings.engine == "torch" else IDLE_SECONDS
+    return TorchHosts(settings.threads, idle_seconds)
+
+
+def engine_factories(
+    settings: Settings,
+    artifact: Artifact,
+    trial: Callable[[Engine], None],
+    hosts: TorchHosts,
+) -> dict[str, Callable[[], Engine]]:
+    """Return start functions by engine name; real engines pass a trial before they serve."""
+
+    def onnx() -> Engine:
+        return OnnxEngine(
+            artifact,
+            settings.device,
+            settings.threads,
+            settings.device_id,
+            settings.device_memory_bytes,
+        )
+
+    def torch() -> Engine:
+        return TorchEngine(artifact, settings.batch_timeout_seconds, hosts)
+
+    def tried(start: Callable[[], Engine]) -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            trial(engine)
+            undo.pop_all()
+        return engine
+
+    return {
+        "onnx": lambda: in_lower_priority(lambda: tried(onnx)),
+        "torch": lambda: in_lower_priority(lambda: tried(torch)),
+        "fake": lambda: FakeEngine(artifact.manifest.config),
+    }
+
+
+def warmed(
+    start: Callable[[], Engine], settings: Settings, idle: Callable[[], object], artifact: Artifact
+) -> Callable[[], Engine]:
+    """Return a function that starts an engine, warms it up and measures its first batches."""
+    longest = token_limits(settings, artifact).max_tokens
+    config = artifact.manifest.config
+
+    def started() -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+            engine.warm_up(batch_tokens, longest)
+            idle()
+            texts = texts_of(config)
+            engine.measured = measured_batches(engine, texts, batch_tokens, longest)
+            engine.cost = measured_cost(engine, texts, engine.measured, longest)
+            if HeadMaps in declared(artifact.manifest):
+                maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
+                engine.measured_maps = maps
+            undo.pop_all()
+        return engine
+
+    return started
