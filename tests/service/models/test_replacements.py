@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -31,25 +32,26 @@ def write(config: Configured, *lines: str) -> None:
 
 
 async def test_versions_of_a_repository(config: Configured) -> None:
-    write(config, "model.a = { version = '1', load = 'on-demand' }")
+    write(config, "model.a = { version = '2', load = 'on-demand' }")
     async with config.serving() as client:
         await encode(client, "a")
-        assert await states(client, "a") == {"1": "serving", "2": "available"}
-        write(config, "model.a = { version = '2', load = 'on-demand' }")
-        assert (await reload(client)).json()["models"]["loaded"] == ["a@2"]
-        await until(lambda: not state(client).control.loader.draining)
         assert await states(client, "a") == {"1": "available", "2": "serving"}
-        state(client).control.unload(Target("a"))
         write(config, "model.a = { version = '1', load = 'on-demand' }")
+        assert (await reload(client)).json()["models"]["loaded"] == ["a@1"]
+        await until(lambda: not state(client).control.loader.draining)
+        assert await states(client, "a") == {"1": "serving", "2": "available"}
+        state(client).control.unload(Target("a"))
+        write(config, "model.a = { version = '2', load = 'on-demand' }")
         assert (await reload(client)).json()["models"]["loaded"] == []
         await encode(client, "a")
-        assert (await states(client, "a"))["1"] == "serving"
-        write(config, "pinned = ['b', 'a@2']")
-        assert (await reload(client)).json()["models"]["loaded"] == ["b@1", "a@2"]
+        assert (await states(client, "a"))["2"] == "serving"
+        write(config, "pinned = ['b', 'a@1']")
+        assert (await reload(client)).json()["models"]["loaded"] == ["b@1", "a@1"]
         assert state(client).control.setup.pinned == {"a", "b"}
-        write(config, "[model.a]", "[model.b]")
+        write(config, "[model.a]", "version = '1'", "[model.b]")
         unchanged = {"loaded": [], "replaced": [], "unloaded": []}
         assert (await reload(client)).json()["models"] == unchanged
+        shutil.rmtree(config.folder / "models" / "b")
         write(config, "on-demand = false")
         assert (await reload(client)).json()["models"]["unloaded"] == []
         state(client).control.unload(Target("b"))
