@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import MANIFEST, Artifact
+from model.artifact.manifest import MANIFEST, Artifact, load_artifact
 from service.artifacts.footprint import footprint
 from service.artifacts.repository import Target
 from service.health.peers import Peers
@@ -212,15 +212,19 @@ async def test_all_workers_apply_or_none(
         await until(lambda: state(second).models.by_name.get("b") is not None)
         for client in (first, second):
             assert (await encode(client, "x")).headers["x-model"] == "b"
-        state(second).control.alias("y", [Target("a")])  # a later change of the plan
+        settings = state(second).settings
+        state(first).control.alias("z", [Target("a")])  # later changes of the plan
+        state(second).control.alias("y", [Target("a")])
         await until(lambda: "y" in state(first).models.aliases)
+        await until(lambda: "z" in state(second).models.aliases)
+        assert state(second).settings is settings
         assert (await encode(first, "x")).headers["x-model"] == "b"
 
 
 async def test_a_restarted_worker_has_the_models_of_the_last_reload(
     config: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.models.start.Metrics", lambda _: Metrics())
+    monkeypatch.setattr("service.models.build.Metrics", lambda _: Metrics())
     config.write("a=one", "b=two")
     peers = [Peers(config.folder, index, 2) for index in range(2)]
     async with config.serving(peers[0], workers=2) as first:
@@ -232,3 +236,18 @@ async def test_a_restarted_worker_has_the_models_of_the_last_reload(
         async with config.serving(peers[1], workers=2) as restarted:
             for client in (first, restarted):
                 assert {str(model) for model in state(client).models} == {"a@1", "b@1"}
+
+
+async def test_what_was_prepared_before_a_reload_is_started_again(
+    config: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.models.build.Metrics", lambda _: Metrics())
+    config.write("a=one", "b=two, load = 'on-demand'")
+    async with two(config) as (first, second):
+        sha256 = load_artifact(config.folder / "two").sha256
+        assert await state(second).control.workers.answer_prepare(f"{sha256} b@1") == ""
+        config.write("a=one", "b=two, load = 'on-demand', max-length = 7")
+        assert (await reload(first)).status_code == 200
+        state(first).control.workers.write_versions("b", ["1"])
+        await until(lambda: "b" in state(second).models.by_name)
+        assert state(second).models.named("b").settings.max_length == 7
