@@ -98,7 +98,7 @@ def _started(
     pinned: Sequence[Source],
     engines: Sequence[Engine],
 ) -> list[ServedModel]:
-    """Start models, or close those that have started if one cannot.
+    """Start models; if one cannot be started, close the others.
 
     Args:
         shared: dependencies that all models share.
