@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("benchmarks", "clients", "deploy", "model", "service", "testing", "trials")
-MOST = 14
-"""Number of summaries with a mark. Lower it with each that is rewritten."""
+MOST = 0
+"""Number of summaries with a mark."""
 MARKS = (
     r"^(It|Its|One|Ones|Such|That|The same|These|They|This one|Those|Whose)\b",
     r"^(Of|What|Who|Whoever)\b",

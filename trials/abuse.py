@@ -38,7 +38,7 @@ async def send_bodies(service: Service, until: float, seed: int) -> Counter[int]
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """One round after another."""
+    """Run all rounds, one after another."""
     generator = random.Random(SEED)
     outcomes: Counter[str] = Counter()
     statuses: Counter[int] = Counter()

@@ -29,7 +29,7 @@ HANG_SECONDS = 120.0
 
 
 class Encoding:
-    """One run of the command, by an engine that answers from a hash."""
+    """Run of the command, with an engine that answers from a hash."""
 
     def __init__(self, arguments: Sequence[str], said: Path) -> None:
         """Start the run; its standard error goes to the file `said`."""

@@ -42,7 +42,7 @@ def occlusion(scale: Scale) -> object:
 
 
 async def at_once(service: Service, requests: int, scale: Scale) -> list[Answer]:
-    """Send occlusions from as many connections."""
+    """Send occlusions, each on a connection of its own."""
 
     async def one() -> Answer:
         began = time.monotonic()

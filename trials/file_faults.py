@@ -41,7 +41,7 @@ DISK_BYTES = 64 * 2**20
 
 
 class Bench:
-    """A folder with an input, the outputs of undisturbed runs, and things of somebody else."""
+    """Folder with an input, the outputs of undisturbed runs, and foreign files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.chance = folder, random.Random(SEED)
@@ -88,7 +88,7 @@ class Bench:
 
 
 def populate(folder: Path, out: Path) -> None:
-    """Put things of somebody else beside an output, of names near its own."""
+    """Put foreign files with similar names beside an output."""
     (folder / f"{out.name}.part.mine").mkdir()
     (folder / f"{out.name}.part.mine" / "lock").write_text("mine", encoding="utf-8")
     (folder / f"{out.name}.part.{'0' * 32}").mkdir()
@@ -192,7 +192,7 @@ def disk(scale: Scale) -> list[Gate]:
 
 
 def _fill(path: Path, room_bytes: int) -> None:
-    """Leave only so much room on a disk."""
+    """Fill a disk, except for `room_bytes`."""
     found = os.statvfs(path.parent)
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail * found.f_frsize - room_bytes))
@@ -246,7 +246,7 @@ THINGS: dict[str, Make] = {
 
 
 def foreign(scale: Scale) -> list[Gate]:
-    """Things of somebody else where its own would be: one line, and nothing is touched."""
+    """Put foreign things in the place of outputs; each is refused with one line, untouched."""
     names = list(THINGS)[:: scale.of(1, 4)]
     refusals, touched = Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as name:

@@ -56,7 +56,7 @@ class Run:
         )
 
     def ended(self) -> tuple[float, int]:
-        """Its seconds, and the most bytes that it had in memory.
+        """Return the seconds of the run, and its maximum resident bytes.
 
         Raises:
             RuntimeError: it failed.
@@ -110,7 +110,7 @@ def kills(scale: Scale) -> list[Gate]:
 
 
 def rate(scale: Scale) -> list[Gate]:
-    """The command's rate without its start, over that of the same texts without files."""
+    """Compare the command's rate without its start to the rate of the same texts without files."""
     artifact = default_artifact()
     plain, engine = InProcess(artifact.folder), OnnxEngine(artifact, "cpu")
     settings, ratios = Settings(artifact=artifact.folder), []

@@ -87,7 +87,7 @@ def judge(times: float, capacity: float, result: Result, slack: float) -> list[G
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Measure the capacity, then send several times as much."""
+    """Measure the capacity, then send multiples of it."""
     gates: list[Gate] = []
     async with serve() as service:
         capacity = await found_capacity(service, scale)

@@ -3,7 +3,7 @@
 The published folder has the adapters in its weights, and names the tasks and their instructions in
 `config.json` (`lora_adaptations`, `lora_rank`, `lora_alpha`, `task_instructions`). The folder for
 transformers has an adapter of PEFT for each task: `retrieval_query/adapter_config.json` and
-`adapter_model.safetensors` are those of the task `retrieval.query`.
+`adapter_model.safetensors` have the adapter of the task `retrieval.query`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _KEYS = (
 
 
 class AdaptedTensors(Mapping[str, Floats]):
-    """Tensors of a file, of which weights W are W + B_k A_k, computed at each access."""
+    """Tensors of a file; a weight W with an adapter is W + B_k A_k, computed at each access."""
 
     def __init__(self, tensors: Mapping[str, Floats], adapter: int, rank: int) -> None:
         """Keep the tensors.

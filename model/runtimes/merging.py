@@ -12,8 +12,8 @@ from model.encoder.encoder import Encoder
 def with_merged_layers(encoder: Encoder, adapter: int) -> Encoder:
     """Return an encoder with an adapter merged into its layers.
 
-    Each linear map W of its layers is W + B_k A_k. Its embeddings lack the adapter's addition, on
-    which layers that are given their input do not depend.
+    Each linear map W of its layers is W + B_k A_k. Its embeddings stay without the adapter, as the
+    caller gives the layers their input.
 
     Args:
         encoder: an encoder with adapters.

@@ -151,7 +151,7 @@ class HttpProtocol(StrictReader):
         self._running.disconnected = True
         self._running.message_event.set()
         scope = cast(Scope, self._running.scope)
-        scope.pop("whole_body", None)  # a request that has not begun is told instead
+        scope.pop("whole_body", None)  # sent to the request as a disconnect instead
         if report := scope["on_disconnect"]:
             report()
 

@@ -15,16 +15,16 @@ from service.settings.model_table import ModelTable
 MAX_MISTAKES = 10
 FOLDERS = ("models", "artifact", "heads_from")
 EXCLUSIVE = ("artifact", "served_model_name", "revision", "pooling")
-"""Settings of models that are not in tables."""
+"""Settings that exclude tables of models."""
 PATHS = ("/", "./", "../", "~")
-"""Beginnings of sources that can only be paths."""
+"""Prefixes of sources that are paths, and not names of the hub."""
 
 _Mistakes = Iterator[tuple[tuple[str, ...], str]]
 """Key of each mistake, and what is wrong with it."""
 
 
 def check_content(settings: Settings, content: Content) -> None:
-    """Check what a file says about folders, models and aliases.
+    """Check the folders, models and aliases of a file.
 
     Args:
         settings: settings with the values of the file.

@@ -7,7 +7,7 @@
     unload    no further request gets the model; it is released after its last request
     obtain    load on demand: requests of a model that is being loaded wait within their deadline
 
-What fails leaves everything as it was.
+A failure changes nothing.
 """
 
 from __future__ import annotations

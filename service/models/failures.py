@@ -15,7 +15,7 @@ FAILED_SECONDS = 30.0
 FULL_SECONDS = 5.0
 """Time for which requests do not repeat a load for which there was too little memory."""
 FAILED = "cannot be loaded: the service's log has the reason"
-"""State of a model for all but admins, to whom the reason would show the service's folders."""
+"""Reason for callers without an admin key: the real one may contain paths of the service."""
 
 _log = logging.getLogger("headscope")
 
@@ -29,7 +29,7 @@ class _Failure:
     until: float
     """`time.monotonic()` until which requests do not repeat the load."""
     full: InsufficientMemory | None = None
-    """The error, if there was too little memory."""
+    """Error of the load if there was too little memory."""
 
 
 class Failures:
@@ -64,11 +64,11 @@ class Failures:
             self._failed.pop(target, None)
 
     def check(self, target: Target) -> None:
-        """Raise the error of a load that has failed a short time ago.
+        """Raise the error of a load if it failed a short time ago.
 
         Raises:
-            InsufficientMemory: there was too little memory; the message names no other model.
-            ModelNotLoaded: it failed otherwise; the message has no folder.
+            InsufficientMemory: there was too little memory; the message does not name other models.
+            ModelNotLoaded: it failed for another reason; the message contains no paths.
 
         """
         failure = self._failed.get(target)

@@ -1,8 +1,8 @@
 """Plan of the models that all workers of a service serve, in a file of their shared folder.
 
 A worker that changes the models has all workers prepare the change, and writes the plan only if all
-have. The others follow the plan within `FOLLOW_SECONDS`, so all switch or none does, also if the
-worker that wrote it is killed in between. A restarted worker starts with the plan.
+have. The others follow the plan within `FOLLOW_SECONDS`. So either all switch or none does, even if
+the worker that wrote the plan is killed meanwhile. A restarted worker starts with the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PlannedVersions(BaseModel):
     """Loaded versions of a model, the current one first; none of an unloaded model."""
 
     number: int
-    """Number of the plan that brought them."""
+    """Number of the plan that set these versions."""
     versions: list[str]
 
 

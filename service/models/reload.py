@@ -1,10 +1,10 @@
 """Reload of the file of settings while the service runs.
 
-    read        the file, with the flags of the start and the variables; a mistake ends it here
-    prepare     start the models that are new or have other settings, in all workers
-    apply       all changes at once: no request sees one without the others
+    read        read the file, with the flags of the start and the variables; refuse mistakes
+    prepare     start the models that are new or have changed settings, in all workers
+    apply       apply all changes in one step of the event loop
 
-What fails leaves everything as it was. docs/decisions/0051-reload.md says what needs a restart.
+A failure changes nothing. docs/decisions/0051-reload.md says what needs a restart.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from service.http.keys import ApiKeys, keys_of
 from service.models.config_checks import check_content
 from service.models.replacements import Replaced, Replacements
 from service.models.state import ServiceState
+from service.models.workers import UNUSED_SECONDS
 from service.settings import Settings
 from service.settings.changes import Changes, changes_of, read_again
 from service.system import logs
@@ -30,8 +31,6 @@ from service.system.machine import threads_of_worker
 LOCK = "reload.lock"
 DETAIL_CHARACTERS = 3000
 """Maximum characters of an error message."""
-UNUSED_SECONDS = 60.0
-"""Time after which a preparation for another worker is discarded that no plan has."""
 
 _log = logging.getLogger("headscope")
 
@@ -62,8 +61,8 @@ class Reload:
         self._workers = state.control.workers
         self._workers.follow_config = self._follow
         self._runs = False
-        self._asked: tuple[int, _Prepared, float] | None = None
-        """Number of the configuration that another worker reloads, and when it was prepared."""
+        self._asked: tuple[int, _Prepared] | None = None
+        """Number of the configuration that another worker reloads, and its preparation."""
 
     async def __call__(self) -> Reloaded:
         """Read the file again, and apply it in all workers, or change nothing.
@@ -94,12 +93,12 @@ class Reload:
         return reloaded
 
     async def by_signal(self) -> None:
-        """Reload after SIGHUP; what is wrong is in the log."""
+        """Reload after SIGHUP; log the error if the reload fails."""
         with contextlib.suppress(ServiceError):
             await self()
 
     async def answer(self, asked: str) -> str:
-        """Prepare the settings that another worker reloads; return empty, or what is impossible."""
+        """Prepare the settings of another worker's reload; return an empty text, or the error."""
         if self._asked:
             self._asked[1].models.discard()
             self._asked = None
@@ -107,7 +106,7 @@ class Reload:
             prepared = await self._prepare(self._workers.read_config(int(asked)))
         except ServiceError as error:
             return error.detail
-        self._asked = int(asked), prepared, time.monotonic()
+        self._asked = int(asked), prepared
         asyncio.get_running_loop().call_later(UNUSED_SECONDS, self._discard, prepared)
         return ""
 
@@ -121,7 +120,7 @@ class Reload:
         try:
             number = self._workers.write_config(changes.settings)
             await self._workers.prepare_config(number)
-            await prepared.models.prepare()  # what requests have loaded meanwhile
+            await prepared.models.prepare()  # models that requests have loaded meanwhile
         except BaseException:
             prepared.models.discard()
             raise
@@ -178,7 +177,7 @@ class Reload:
         return prepared.models.apply()
 
     async def _follow(self, number: int) -> bool:
-        """Apply the settings of the plan, as another worker has; return whether it worked."""
+        """Apply the settings of the plan; return whether that worked."""
         asked, self._asked = self._asked, None
         try:
             if asked and asked[0] == number:
@@ -186,7 +185,7 @@ class Reload:
                 await prepared.models.prepare()
             else:
                 prepared = await self._prepare(self._workers.read_config(number))
-        except ServiceError as error:  # the next change of the plan tries it again
+        except ServiceError as error:  # tried again with the next change of the plan
             _log.error("the configuration of the other workers is not applied: %s", error.detail)
             return False
         self._apply(prepared)

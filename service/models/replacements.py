@@ -1,4 +1,4 @@
-"""Models to start and to unload, so that a process serves by other settings."""
+"""Models to start and to unload when the settings of a process change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Replaced:
 
 
 class Replacements:
-    """Replacement of a setup by another; `prepare` waits, and `apply` does all at once."""
+    """Replacement of a setup: `prepare` starts the models, and `apply` serves them in one step."""
 
     def __init__(self, control: ModelControl, setup: Setup) -> None:
         """Set the next setup.
@@ -43,7 +43,7 @@ class Replacements:
     async def prepare(self) -> None:
         """Start all models that the new setup has and the process lacks; none gets requests yet.
 
-        A second call starts what requests have loaded since the first.
+        A second call also replaces models that requests have loaded since the first.
 
         Raises:
             ServiceError: a model cannot be started; the others stay prepared.

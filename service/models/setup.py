@@ -57,7 +57,7 @@ def repository_of(settings: Settings, fixed: tuple[Source, ...] = ()) -> Reposit
 
 
 def _source(name: str, table: ModelTable) -> Source | None:
-    """Return where a table says that its model is; None for a model of the repository."""
+    """Return the source of a table's model; None for a model of the repository."""
     if table.artifact is not None:
         return Source(name, FIRST_VERSION, table.artifact)
     if table.source is not None:

@@ -143,7 +143,7 @@ class Models:
         self._refresh()
 
     def forget_choice(self, name: str) -> None:
-        """Have a load on demand take the default version, whichever was current last."""
+        """Forget which version was current, so that loads on demand take the default version."""
         self._chosen_versions.pop(name, None)
 
     def offer(self, names: Collection[str]) -> None:

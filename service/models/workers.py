@@ -24,7 +24,7 @@ from service.settings import Settings
 PREPARE_SECONDS = 600.0
 """Maximum seconds in which a worker prepares a model."""
 UNUSED_SECONDS = 60.0
-"""Time after which a prepared model is released that no plan has."""
+"""Seconds after which a preparation for another worker is discarded unless a plan has it."""
 
 _log = logging.getLogger("headscope")
 
@@ -55,12 +55,12 @@ class Workers:
         self._prepared: dict[Target, tuple[ServedModel, float]] = {}
         """Models that get no requests yet, with the time of their preparation."""
         self._followed: dict[str, int] = {}
-        """Number of the plan whose versions of a model this worker has, by the model's name. What
-        requests load or evict since then stays so until a command changes the model again."""
+        """Number of the last followed plan by the model's name. Loads on demand and evictions after
+        it stay in effect until a command changes the model again."""
         self.config = 0
         """Number of the settings that this worker has; see `Plan.config`."""
         self.follow_config: Callable[[int], Awaitable[bool]] | None = None
-        """Function that applies the settings of a number, and returns whether that worked."""
+        """Function that applies the settings of a number, and returns whether it could."""
 
     def __bool__(self) -> bool:
         return self._peers is not None
@@ -90,7 +90,7 @@ class Workers:
             raise ModelNotLoadable("; ".join(failed))
 
     async def answer_prepare(self, asked: str) -> str:
-        """Prepare a version for another worker; return an empty text, or why it is impossible."""
+        """Prepare a version for another worker; return an empty text, or the error."""
         sha256, _, name = asked.partition(" ")
         target = Target.parse(name)
         assert self._control is not None  # noqa: S101 - set before others can ask
@@ -167,7 +167,7 @@ class Workers:
             self._file.change(change)
 
     async def _follow(self, plan: Plan) -> None:
-        """Serve what the plan has, and release what it does not."""
+        """Apply the settings of the plan, serve its versions, and set its aliases."""
         control = self._control
         assert control is not None  # noqa: S101 - set before
         changed = plan.config != self.config

@@ -1,4 +1,4 @@
-"""Meaning of SIGHUP: the terminal is gone, or the file of settings is to be read again."""
+"""Meaning of SIGHUP: the terminal is closed, or the file of settings has to be read again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ TERMINAL = "/dev/tty"
 
 
 class HangUp:
-    """Check of whether a service that has started in a terminal has lost it."""
+    """Check of whether the terminal in which the service was started is closed."""
 
     def __init__(self) -> None:
         self._had_terminal = _opens()
 
     def lost_terminal(self) -> bool:
-        """Return whether the terminal is gone; False for a service that started without one."""
+        """Return whether the terminal is closed; False for a service that started without one."""
         return self._had_terminal and not _opens()
 
 

@@ -159,7 +159,7 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self.reload)
 
     def reload(self) -> None:
-        """Reload the settings in all workers; what is wrong is in the log."""
+        """Reload the settings in all workers; log the error if the reload fails."""
         reloading = asyncio.create_task(self._reload_settings())
         self._opening.add(reloading)
         reloading.add_done_callback(self._opening.discard)

@@ -1,7 +1,7 @@
 """systemd's protocols: readiness, watchdog and status by sd_notify(3), and sockets that it passes.
 
-Without systemd's variables nothing is sent and no socket is taken. They are removed from the
-environment, so that child processes do not take them for their own.
+Without systemd's variables nothing is sent and no socket is taken. The variables are removed from
+the environment, so that child processes do not use them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger("headscope")
 
 
 class ServiceManager:
-    """Messages to systemd, which are lost without an address."""
+    """Messages to systemd; without an address, none are sent."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         """Set the address.
@@ -132,8 +132,8 @@ def passed_sockets(environment: MutableMapping[str, str] = os.environ) -> list[s
 def listening(settings: Settings) -> Iterator[tuple[Settings, list[socket.socket]]]:
     """Yield the sockets of a service, and its settings with the address of passed sockets.
 
-    A passed socket at `--metrics-port` serves the metrics; any other takes the place of `--host`
-    and `--port`. What is not passed is bound.
+    A passed socket at `--metrics-port` serves the metrics; any other replaces `--host` and
+    `--port`. Addresses without a passed socket are bound.
 
     Raises:
         OSError: a port cannot be bound.

@@ -13,7 +13,6 @@ and environment variables take precedence over the file.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Set
@@ -25,6 +24,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.environment import HIDDEN, OF_MODELS, SERVED
 from service.settings.toml_places import places_of
+from service.system.words import likely
 
 ALIAS, MODEL, TABLES = "alias", "model", "tables"
 """Names of settings; `tables` has the tables of models, and the aliases with shares."""
@@ -123,8 +123,7 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
     for key, value in parsed.items():
         name = key.replace("-", "_")
         if name not in names:
-            (likely,) = difflib.get_close_matches(name, names, 1) or [""]
-            hint = f": did you mean {likely.replace('_', '-')}?" if likely else ""
+            hint = likely(name.replace("_", "-"), [known.replace("_", "-") for known in names])
             unknown.append(f"{content.place(name)}: {key} {_UNKNOWN}{hint}")
         elif name == MODEL and isinstance(value, dict):
             _tables(content)["models"] = {own: _table(table) for own, table in value.items()}

@@ -1,4 +1,4 @@
-"""Messages about invalid settings: where the value stands, the value, and what is allowed."""
+"""Messages about invalid settings: flag or place, value, and what is allowed."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ class ModelTable(BaseModel):
     source: str | None = Field(None, min_length=1)
     """Checkpoint, as of the setting `model`."""
     artifact: Annotated[Path, Field(strict=False)] | None = None
-    """Folder of an exported artifact. Without it and `source`, the model is of the folder of the
-    setting `models`."""
+    """Folder of an exported artifact. Without `artifact` and `source`, the model comes from the
+    folder of the setting `models`."""
     version: str | None = Field(None, pattern=r"^[1-9][0-9]{0,8}$")
-    """Version in that folder; the newest by default."""
+    """Version in the folder of `models`; the newest by default."""
     load: Load = "pinned"
     """`pinned`: loaded at the start and kept; `on-demand`: loaded by its first request; `off`:
     loaded by an admin only."""

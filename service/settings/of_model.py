@@ -9,13 +9,13 @@ from service.settings.model_table import ModelTable
 from service.settings.schema import Settings
 
 OF_EXPORTS = ("precision", "pooling")
-"""Settings of exports, which an artifact has already."""
+"""Settings of an export, which an artifact has of its own."""
 OPTIONS = (
     *OF_EXPORTS,
     *("device", "device_id", "device_memory_bytes", "threads"),
     *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
 )
-"""Settings that each model may have for itself."""
+"""Settings that the table of a model may have."""
 
 
 def of_model(settings: Settings, name: str) -> Settings:
@@ -39,7 +39,7 @@ def of_model(settings: Settings, name: str) -> Settings:
 
 
 def options_of(settings: Settings, name: str) -> dict[str, object]:
-    """Return all on which the start of a model depends, by the key of its table.
+    """Return all settings on which the start of a model depends, by the key of its table.
 
     Args:
         settings: settings of the service, or of the model.

@@ -13,7 +13,7 @@ from service.errors import Overloaded, RequestTooLarge
 _log = logging.getLogger("headscope")
 
 RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
-"""How often freed memory goes back to the system, if bodies and replies have held so much since."""
+"""Minimum seconds and minimum freed bytes between two returns of memory to the system."""
 SMALL_PART, BEYOND_PART = 2**13, 16
 """A share is small up to the limit divided by the first, 64 KiB by default: where large ones fill
 the budget, small ones may exceed the limit by the limit divided by the second."""
@@ -60,7 +60,7 @@ class ByteBudget:
         self.held += size
 
     def give_back(self, size: int, seconds: float = 0.0) -> None:
-        """Return bytes that were taken, and were held for so many seconds."""
+        """Return taken bytes, which were held for `seconds`."""
         self.held -= size
         self.returned += size
         if seconds and size > self.limit // SMALL_PART:

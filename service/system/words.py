@@ -1,4 +1,4 @@
-"""Words that a value may be, in messages about wrong values."""
+"""Lists of allowed words, and suggestions, for messages about wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series of the models in memory, in place of all models that ever were."""
+"""Metrics without the series of models that are no longer in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from prometheus_client.registry import Collector
 
 
 class PresentSeries:
-    """Series of a gauge that exist while what they describe exists."""
+    """Series of a gauge, each reported only while its labels are set."""
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
         self._present: set[tuple[str, ...]] = set()
 
     def set(self, values: Mapping[tuple[str, ...], int]) -> None:
-        """Set the values by labels; all other series get 0, and are not reported."""
+        """Set the values by labels; set all other series to 0, with which they are not reported."""
         for labels in self._present.difference(values):
             self._gauge.labels(*labels).set(0)
         for labels, value in values.items():

@@ -169,7 +169,7 @@ class DirectRoutes:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body of a request, which can be read once: nobody keeps its bytes."""
+    """Return the body of a request, which can be read only once: its bytes are not kept."""
     body: bytes = (await request.receive())["body"]
     return body
 

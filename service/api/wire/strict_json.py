@@ -29,8 +29,8 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _BEFORE_VALUES = b",[{"
 """Bytes before a value: all values but the first follow a comma, or open a list or an object."""
 _LARGE_BODIES = ThreadPoolExecutor(1, "json")
-"""Large bodies are parsed one after another: each holds Python's global lock for milliseconds, and
-the event loop would wait for as many as are parsed at a time."""
+"""Thread that parses large bodies one after another: each holds Python's global lock for
+milliseconds, so the event loop would wait for all bodies that are parsed at once."""
 _COUNTED = np.isin(np.arange(256), [*_BEFORE_VALUES])
 
 
@@ -70,7 +70,7 @@ async def read_json(body: bytes, reservation: Reservation) -> object:
     if len(body) <= INLINE_BODY_BYTES:
         reservation.grow(parsed_bytes(body))
         return _parse(body)
-    reservation.grow(len(body))  # where there is no room, a body costs no more than its reading
+    reservation.grow(len(body))  # without room, refuse before it is parsed
     loop = asyncio.get_running_loop()
     size = await loop.run_in_executor(_LARGE_BODIES, parsed_bytes, body)
     reservation.grow(size - len(body))
