@@ -102,6 +102,7 @@ def files() -> Mapping[str, StaticFile]:
 
 
 @router.get("/", response_class=Response)
+@router.head("/", include_in_schema=False)
 async def index(request: Request) -> Response:
     """Return the dashboard's page."""
     return _respond(files()[PAGE], request, REVALIDATE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ class Target:
     def parse(cls, text: str, share: float = 1.0) -> Target:
         """Return the target of a name or `NAME@VERSION`."""
         name, _, version = text.rpartition(VERSION_MARK)
-        return cls(name, version, share) if name else cls(text, None, share)
+        return cls(name, version, share) if name and version else cls(text, None, share)
 
     def __str__(self) -> str:
         return self.name if self.version is None else f"{self.name}{VERSION_MARK}{self.version}"
@@ -162,11 +163,13 @@ def _versions(root: Path, folder: Path, name: str) -> Iterator[Source]:
 
 
 def _folders(root: Path, folder: Path) -> Iterator[Path]:
-    """Yield the sub-folders that are inside the root; a vanished folder has none."""
+    """Yield the readable sub-folders that are inside the root; a vanished folder has none."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for path in sorted(folder.iterdir()):
-            inside = path.resolve().is_relative_to(root.resolve())
-            if inside and path.is_dir() and not path.name.startswith("."):
+            if path.name.startswith(".") or not path.is_dir():  # also a link to itself
+                continue
+            readable = os.access(path, os.R_OK | os.X_OK)  # lost+found is not
+            if readable and path.resolve().is_relative_to(root.resolve()):
                 yield path
 
 

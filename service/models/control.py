@@ -82,7 +82,7 @@ class ModelControl:
         try:
             sources = await asyncio.to_thread(self.setup.repository.sources)
         except OSError as error:
-            raise _unreadable(error) from None
+            raise unreadable(error) from None
         self.models.offer(self.setup.offered(sources))
         return sources
 
@@ -90,13 +90,14 @@ class ModelControl:
         """Return models that are not loaded and that a request would load.
 
         Returns:
-            Unix time in seconds at which each model was created, by its name.
-
-        Raises:
-            ModelNotLoadable: the repository cannot be read.
+            Unix time in seconds at which each model was created, by its name; nothing if the
+            repository cannot be read.
 
         """
-        sources = await self.refresh()
+        try:
+            sources = await self.refresh()
+        except ModelNotLoadable:  # no request would load a model; the log has the reason
+            return {}
         created: dict[str, int] = {}
         offered = self.setup.offered(sources)
         for source in sources:
@@ -124,12 +125,16 @@ class ModelControl:
         Raises:
             UnknownModel: the repository has no such model or version.
             ModelBusy: another version of it is being loaded.
-            ModelNotLoadable: it cannot be opened, or fails its golden texts.
+            ModelNotLoadable: it is an alias, cannot be opened, or fails its golden texts.
             InsufficientMemory: it does not fit into the budget.
 
         """
+        if target.name in self.models.aliases:
+            raise ModelNotLoadable(
+                f"{target.name} is an alias: load its model, or remove the alias"
+            )
         work = self._load(target, shadow, current=current)
-        return await self.loads.run(target, work)
+        return await self.loads.run(target, (current, shadow is not None), work)
 
     async def obtain(self, missing: ModelNotLoaded, finish_by: float) -> None:
         """Load a model on demand in this process, or wait for a load of it that is running.
@@ -152,7 +157,7 @@ class ModelControl:
                 if load := self.loads.of(target.name):
                     await asyncio.wait([load.task])
                 else:
-                    await self.loads.run(target, self._load_here(target))
+                    await self.loads.run(target, None, self._load_here(target))
         except TimeoutError:
             why, seconds = "is still being loaded", self.loads.seconds_left(target.name)
             raise ModelNotLoaded(str(target), why, retry_after_seconds=seconds) from None
@@ -165,6 +170,10 @@ class ModelControl:
     def unload(self, target: Target) -> list[ServedModel]:
         """Take a version, by default all versions of a model, from all workers.
 
+        Returns:
+            The versions that this worker had. It may have none of a model that the others have
+            loaded on demand.
+
         Raises:
             UnknownModel: it is not loaded.
             ModelBusy: it is being loaded.
@@ -174,7 +183,10 @@ class ModelControl:
             raise load.busy()
         versions = self.models.versions(target.name)
         unloaded = [one for one in versions if target.version in (None, one.version)]
-        if not unloaded:
+        elsewhere = (
+            self.workers and target == Target(target.name) and self.models.is_offered(target.name)
+        )
+        if not unloaded and not elsewhere:
             raise UnknownModel("no such model or version is loaded")
         kept = [one for one in versions if one not in unloaded]
         for model in unloaded:
@@ -216,7 +228,7 @@ class ModelControl:
         try:
             source = await asyncio.to_thread(setup.repository.find, target)
         except OSError as error:
-            raise _unreadable(error) from None
+            raise unreadable(error) from None
         try:
             kept = setup.pinned | self.setup.pinned | self.loads.names
             model = await self.loader.start(source, setup.steps, kept)
@@ -285,7 +297,7 @@ class ModelControl:
         return Loaded(model, seconds, old.version if old else None, report)
 
 
-def _unreadable(error: OSError) -> ModelNotLoadable:
+def unreadable(error: OSError) -> ModelNotLoadable:
     """Return the error of a repository; only the log has its folder."""
     _log.error("the model repository cannot be read: %s", error)
     return ModelNotLoadable("the model repository cannot be read: the service's log has the reason")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from service.settings import Settings
 
+_log = logging.getLogger("headscope")
 FOLLOW_SECONDS = 0.2
 """Time between two looks at the plan."""
 
@@ -118,7 +120,10 @@ class PlanFile:
                 plan = self.read()
                 if plan.number != number:
                     number = plan.number
-                    await follow(plan)
+                    try:
+                        await follow(plan)
+                    except Exception:  # or this worker would follow no later plan
+                        _log.exception("plan %d of the workers is not followed", number)
                 look()
 
         task = asyncio.create_task(watch(plan.number))

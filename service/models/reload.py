@@ -159,7 +159,7 @@ class Reload:
             await models.prepare()
         except BaseException as error:
             models.discard()
-            if isinstance(error, OSError | UnknownModel):
+            if isinstance(error, UnknownModel):
                 raise Unprocessable(_shortened(f"models: {error}")) from None
             raise
         return _Prepared(settings, keys, models)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from service.artifacts.repository import Source, Target
-from service.models.control import ModelControl
+from service.models.control import ModelControl, unreadable
 from service.models.served import ServedModel
 from service.models.setup import Setup, pinned_models
 from service.settings.of_model import options_of
@@ -46,10 +46,14 @@ class Replacements:
         A second call also replaces models that requests have loaded since the first.
 
         Raises:
-            ServiceError: a model cannot be started; the others stay prepared.
+            ServiceError: a model cannot be started, or the repository cannot be read; the others
+                stay prepared.
 
         """
-        self._sources = await asyncio.to_thread(self._new.repository.sources)
+        try:
+            self._sources = await asyncio.to_thread(self._new.repository.sources)
+        except OSError as error:
+            raise unreadable(error) from None
         while missing := next(self._missing(), None):
             target, current = missing
             model = await self._control.start(target, self._new)

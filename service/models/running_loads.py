@@ -35,6 +35,8 @@ class RunningLoad:
     """Load that is running."""
 
     target: Target
+    outcome: object
+    """Use of the model after the load; only loads for the same use join."""
     task: asyncio.Task[Loaded] = field(init=False)
     began: float = field(default_factory=time.monotonic)
 
@@ -77,16 +79,27 @@ class RunningLoads:
             max(1, round(self._expected_seconds - (time.monotonic() - load.began))) if load else 1
         )
 
-    async def run(self, target: Target, work: Coroutine[Any, Any, Loaded]) -> Loaded:
+    async def run(
+        self, target: Target, outcome: object, work: Coroutine[Any, Any, Loaded]
+    ) -> Loaded:
         """Run a load, or join the same load that is running.
+
+        Args:
+            target: version to load.
+            outcome: use of the model after the load; a running load of the version for another use
+                ends first.
+            work: the load.
 
         Raises:
             ModelBusy: another version of the model is being loaded.
 
         """
-        load = self._loads.get(target.name)
+        while (load := self._loads.get(target.name)) and load.target == target:
+            if load.outcome == outcome:
+                break
+            await asyncio.wait([load.task])
         if load is None:
-            load = self._loads[target.name] = RunningLoad(target)
+            load = self._loads[target.name] = RunningLoad(target, outcome)
             load.task = asyncio.create_task(work)
             load.task.add_done_callback(lambda _: self._loads.pop(target.name))
         else:

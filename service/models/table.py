@@ -151,6 +151,10 @@ class Models:
         self._offered = list(names)
         self._refresh()
 
+    def is_offered(self, name: str) -> bool:
+        """Return whether a request would load a model of a name."""
+        return name in self._offered
+
     def readiness(self) -> dict[str, ModelReadiness]:
         """Return the readiness of each loaded model by its name, or NAME@VERSION of several."""
         names = Counter(model.name for model in self)

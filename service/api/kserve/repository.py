@@ -56,7 +56,7 @@ class LoadParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: str | None = Field(None, max_length=64)
+    version: str | None = Field(None, min_length=1, max_length=64)
     shadow_share: float = Field(0.0, ge=0, le=1)
 
 
@@ -73,7 +73,7 @@ class UnloadParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: str | None = Field(None, max_length=64)
+    version: str | None = Field(None, min_length=1, max_length=64)
     unload_dependents: bool = False
 
 

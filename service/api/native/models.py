@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Self
 
@@ -20,7 +20,7 @@ from service.api.wire.admin import (
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import service_of
-from service.artifacts.repository import Target
+from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl
 from service.models.failures import FAILED
@@ -30,6 +30,8 @@ from service.models.shadow import Shadow
 SHADOW_TEXTS, SHADOW_SECONDS = 100, 60.0
 """Texts and seconds after which a shadow comparison ends, unless the request says otherwise."""
 MOST_TARGETS = 16
+MOST_CHARACTERS = 512
+"""Maximum length of the name of an alias or its model."""
 
 router = APIRouter(tags=["models"])
 
@@ -39,7 +41,9 @@ class AliasTarget(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str = Field(description="Name of a loaded model, or NAME@VERSION.", max_length=512)
+    model: str = Field(
+        description="Name of a loaded model, or NAME@VERSION.", max_length=MOST_CHARACTERS
+    )
     share: float = Field(1.0, gt=0, le=1, description="Share of the alias's requests.")
 
 
@@ -49,7 +53,7 @@ class ModelUpdate(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: str | None = Field(
-        None, max_length=64, description="Version to load; the newest by default."
+        None, min_length=1, max_length=64, description="Version to load; the newest by default."
     )
     current: bool = Field(
         True,
@@ -125,7 +129,7 @@ async def load(request: Request, model: str) -> JSONResponse:
     update = await read_admin(request, ModelUpdate)
     control = service_of(request).control
     if update.targets is not None:
-        set_alias(control, model, update.targets)
+        set_alias(control, model, update.targets, {one.name for one in await control.refresh()})
         return JSONResponse((await state(request, model)).model_dump(exclude_none=True))
     shadow = None
     if update.shadow_share:
@@ -154,18 +158,38 @@ async def unload(request: Request, model: str, version: str | None = None) -> JS
     return JSONResponse({"name": model, "unloaded": [one.version for one in unloaded]})
 
 
-def set_alias(control: ModelControl, alias: str, targets: Sequence[AliasTarget]) -> None:
+def set_alias(
+    control: ModelControl, alias: str, targets: Sequence[AliasTarget], names: Collection[str]
+) -> None:
     """Set the targets of an alias.
 
+    Args:
+        control: control of the models.
+        alias: name of the alias.
+        targets: models of the alias.
+        names: names of models that can be loaded.
+
     Raises:
-        Unprocessable: the alias is a model's name, a target is not loaded, or the shares do not add
-            up to 1.
+        Unprocessable: the alias is a model's name or no valid name, a target is not loaded, or the
+            shares do not add up to 1.
 
     """
     models = control.models
+    if (
+        not alias
+        or len(alias) > MOST_CHARACTERS
+        or not alias.isprintable()
+        or VERSION_MARK in alias
+    ):
+        raise Unprocessable(
+            f"an alias needs 1 to {MOST_CHARACTERS} printable characters without {VERSION_MARK}, "
+            "which separates a name from its version"
+        )
     parsed = [Target.parse(target.model, target.share) for target in targets]
-    if models.versions(alias):
+    if models.versions(alias) or alias in names:
         raise Unprocessable(f"{alias} is the name of a model: choose another alias")
+    if aliases := [target.name for target in parsed if target.name in models.aliases]:
+        raise Unprocessable(f"targets: {', '.join(aliases)} is an alias: name its models instead")
     if missing := [str(target) for target in parsed if models.find(target) is None]:
         raise Unprocessable(f"targets: {', '.join(missing)} is not loaded: load it first")
     total = sum(target.share for target in parsed)

@@ -36,6 +36,7 @@ def text_of(name: str) -> str:
 
 
 async def test_the_page_is_fenced_in(client):
+    assert (await client.head("/")).status_code == 200
     response = await client.get("/")
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/html; charset=utf-8"

@@ -57,7 +57,16 @@ def test_a_link_inside_is_followed_and_one_that_leads_out_is_not(tmp_path: Path)
     (tmp_path / "root" / "inside").symlink_to(tmp_path / "root" / "real")
     (tmp_path / "root" / "out").symlink_to(tmp_path / "outside" / "model")
     (tmp_path / "root" / "gone").symlink_to(tmp_path / "nothing")
+    (tmp_path / "root" / "itself").symlink_to(tmp_path / "root" / "itself")
     assert [one.name for one in repository.sources()] == ["inside", "real"]
+
+
+def test_a_folder_that_may_not_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = made(tmp_path, "lost+found/manifest.json", "real/manifest.json")
+    monkeypatch.setattr("os.access", lambda path, _: path.name != "lost+found")
+    assert [one.name for one in repository.sources()] == ["real"]
 
 
 def test_the_newest_version_is_found_unless_one_is_named(tmp_path: Path) -> None:
@@ -91,6 +100,7 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
         ("bge-m3@3", Target("bge-m3", "3")),
         ("org/a@b@3", Target("org/a@b", "3")),
         ("@3", Target("@3")),
+        ("bge-m3@", Target("bge-m3@")),
     ],
 )
 def test_targets_are_parsed(text: str, target: Target) -> None:

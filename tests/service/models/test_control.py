@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import MANIFEST
+from service.artifacts.repository import Target
 from tests.service.harness import Client, assert_problem, until
 from tests.service.repositories import (
     ADMIN,
@@ -69,6 +70,20 @@ async def test_requests_do_not_repeat_a_failed_load(client: Client, repository: 
         reply = await encode(client, "b")
         assert_problem(reply, 503, "b cannot be loaded: the service's log", "Unhealthy")
     assert int(reply.headers["retry-after"]) >= 1
+
+
+async def test_a_load_does_not_join_one_that_gives_requests_something_else(
+    client: Client, gate: threading.Event
+) -> None:
+    await load(client, "a", version="1")
+    gate.clear()
+    on_demand = asyncio.create_task(encode(client, "a@2"))
+    await until(lambda: Target("a", "2") in control_of(client).loads)
+    swap = asyncio.create_task(load(client, "a", version="2"))
+    gate.set()
+    assert (await swap).json()["loaded"]["replaced"] == "1"
+    assert await states(client, "a") == {"1": "available", "2": "serving"}
+    assert (await on_demand).status_code == 200
 
 
 async def test_versions_side_by_side_and_an_alias_between_them(client: Client) -> None:

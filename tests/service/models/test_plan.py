@@ -35,10 +35,14 @@ async def test_it_is_followed_from_the_start_on(
 
     async def follow(new: Plan) -> None:
         followed.append(new.number)
+        if new.number == 2:
+            raise RuntimeError
 
     file.change(lambda plan: plan.aliases.update(a=[]))
     async with file.following(follow, lambda: looks.append(None)):
         assert followed == [1]
         file.change(lambda plan: plan.aliases.update(b=[]))
         await until(lambda: followed == [1, 2])
+        file.change(lambda plan: plan.aliases.update(c=[]))
+        await until(lambda: followed == [1, 2, 3])
         await until(lambda: looks)

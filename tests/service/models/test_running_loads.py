@@ -38,7 +38,7 @@ async def test_the_time_that_is_left_follows_the_load_before() -> None:
     async def endless() -> Loaded:
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    running = asyncio.create_task(loads.run(Target("a"), endless()))
+    running = asyncio.create_task(loads.run(Target("a"), None, endless()))
     await asyncio.sleep(0)
     assert loads.targets == [Target("a")]
     assert loads.seconds_left("a") == FIRST_LOAD_SECONDS

@@ -87,6 +87,13 @@ async def test_what_requests_load_after_an_unload_stays_loaded(repository: Path)
         await until(lambda: current(second) is None)
 
 
+async def test_what_another_worker_has_loaded_on_demand_is_unloaded(repository: Path) -> None:
+    async with worker(repository, 0) as first, worker(repository, 1) as second:
+        await second.obtain(ModelNotLoaded("a"), time.monotonic() + 60)
+        assert first.unload(Target("a")) == []
+        await until(lambda: current(second) is None)
+
+
 async def test_none_switches_if_one_cannot(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

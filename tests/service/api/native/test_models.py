@@ -33,6 +33,7 @@ USER = {"authorization": "Bearer user"}
     ("body", "says"),
     [
         ({"version": 3}, "version"),
+        ({"version": ""}, "version"),
         ({"versions": "3"}, "versions"),
         ({"shadow_share": 1.5}, "shadow_share"),
         ({"targets": []}, "targets"),
@@ -54,6 +55,25 @@ async def test_shares_must_add_up_and_an_alias_is_no_models_name(client: Client)
     whole = {"targets": [{"model": "org/a"}]}
     reply = await client.put("/models/org/a", json=whole, headers=ADMIN)
     assert_problem(reply, 422, "is the name of a model")
+    await client.put("/models/prod", json=whole, headers=ADMIN)
+    again = {"targets": [{"model": "prod"}]}
+    reply = await client.put("/models/live", json=again, headers=ADMIN)
+    assert_problem(reply, 422, "targets: prod is an alias")
+    reply = await client.put("/models/prod", json={}, headers=ADMIN)
+    assert_problem(reply, 422, "prod is an alias: load its model", error_type="Backend")
+
+
+async def test_an_alias_does_not_hide_a_model_that_is_not_loaded_or_a_version(
+    client: Client, tmp_path: Path, tiny_artifact: Artifact
+) -> None:
+    add(tmp_path, "b", tiny_artifact)
+    await client.put("/models/org/a", json={}, headers=ADMIN)
+    whole = {"targets": [{"model": "org/a"}]}
+    reply = await client.put("/models/b", json=whole, headers=ADMIN)
+    assert_problem(reply, 422, "b is the name of a model")
+    for name in ("", "a%0Ab", "x" * 513, "org/a@1"):
+        reply = await client.put(f"/models/{name}", json=whole, headers=ADMIN)
+        assert_problem(reply, 422, "an alias needs 1 to 512 printable characters without @")
 
 
 async def test_only_admins_see_the_folder_in_the_reason_of_a_failed_load(
@@ -80,6 +100,8 @@ async def test_a_repository_that_is_gone_is_not_named(
     assert str(tmp_path) in log.text
     encoded = await client.post("/encode", json={"inputs": "a", "model": "org/a"}, headers=USER)
     assert_problem(encoded, 503, "org/a cannot be loaded", "Unhealthy")
+    listed = await client.get("/v1/models", headers=USER)
+    assert (listed.status_code, listed.json()["data"]) == (200, [])
 
 
 async def test_errors_before_the_only_model_is_loaded_keep_their_status(client: Client) -> None:
