@@ -97,7 +97,7 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
         except OSError as error:
-            self._lost.error("systemd does not get %s: %s", lines[0], error.strerror)
+            self._lost.error("systemd does not get %s: %s", lines[0], error.strerror or error)
 
 
 def service_manager(environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
@@ -109,8 +109,9 @@ def service_manager(environment: MutableMapping[str, str] = os.environ) -> Servi
     """
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
-    watched = usec and (not pid or int(pid) == os.getpid())
-    return ServiceManager(address, int(usec) / 1e6 if watched else None)
+    mine = not pid or _number("WATCHDOG_PID", pid) == os.getpid()
+    watchdog = _number("WATCHDOG_USEC", usec) / 1e6 if usec and mine else None
+    return ServiceManager(address, watchdog)
 
 
 def passed_sockets(environment: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
@@ -123,9 +124,10 @@ def passed_sockets(environment: MutableMapping[str, str] = os.environ) -> list[s
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)
-    if not count or int(pid or 0) != os.getpid():
+    if not count or not pid or _number("LISTEN_PID", pid) != os.getpid():
         return []
-    return [_listening(FIRST_DESCRIPTOR + number) for number in range(int(count))]
+    passed = range(_number("LISTEN_FDS", count))
+    return [_listening(FIRST_DESCRIPTOR + number) for number in passed]
 
 
 @contextlib.contextmanager
@@ -151,6 +153,12 @@ def listening(settings: Settings) -> Iterator[tuple[Settings, list[socket.socket
             host, port = min(clients, key=lambda address: ip_address(address[0]).is_loopback)
             settings = settings.model_copy(update={"host": host, "port": port})
         yield settings, sockets
+
+
+def _number(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()):
+        raise ValueError(f"{name}={value} is not a whole number: systemd sets it; remove it")
+    return int(value)
 
 
 def _listening(descriptor: int) -> socket.socket:

@@ -89,6 +89,16 @@ def test_variables_of_another_process_are_not_its_own() -> None:
     assert environment == {}
 
 
+@pytest.mark.parametrize("name", ["LISTEN_PID", "LISTEN_FDS", "WATCHDOG_PID", "WATCHDOG_USEC"])
+@pytest.mark.parametrize("value", ["x", "-1", "1.5"])
+def test_variables_that_are_not_numbers_are_named(name: str, value: str) -> None:
+    own = str(os.getpid())
+    given = {"LISTEN_PID": own, "LISTEN_FDS": "0", "WATCHDOG_PID": own, "WATCHDOG_USEC": "1"}
+    given[name] = value
+    with pytest.raises(ValueError, match=f"{name}={value} is not a whole number"):
+        service_manager(given), passed_sockets(given)
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_service_takes_a_passed_socket_and_reports_its_state(
