@@ -19,7 +19,7 @@ export const MODEL = new URLSearchParams(location.search).get('model');
  * @property {number[][][]} [target_offsets]
  */
 /**
- * @typedef {Object} AttentionReply
+ * @typedef {Object} BinaryReply `layers` and `heads` of /attention alone
  * @property {Object<string, import('../core/safetensors.js').Tensor>} tensors
  * @property {Lists} lists
  * @property {string} model
@@ -93,10 +93,20 @@ async function problem(response) {
  *
  * @param {Object} body as the API says
  * @param {AbortSignal} signal
- * @returns {Promise<AttentionReply>}
  */
-export async function attention(body, signal) {
-  const response = await request('attention', {
+export const attention = (body, signal) => binary('attention', body, signal);
+
+/**
+ * Call `POST /encode` in its binary form, for one hidden state of each token.
+ *
+ * @param {Object} body as the API says, with its `layer`
+ * @param {AbortSignal} signal
+ */
+export const tokenVectors = (body, signal) => binary('encode', { ...body, outputs: ['tokens'] }, signal);
+
+/** @param {string} path @param {Object} body @param {AbortSignal} signal @returns {Promise<BinaryReply>} */
+async function binary(path, body, signal) {
+  const response = await request(path, {
     method: 'POST',
     headers: { accept: SAFETENSORS, 'content-type': 'application/json' },
     body: JSON.stringify(chosen(body)),

@@ -1,6 +1,7 @@
 /**
  * Statistics of one head on many texts, and the strongest link between two tokens of each text.
  *
+ * @typedef {import('./client.js').BinaryReply} BinaryReply
  * @typedef {{from: string, to: string, weight: number, spans: number[][]}} Link `spans` of both tokens, in code
  *   points of the text
  * @typedef {Object} TextResult one text, as the head looks at it
@@ -51,12 +52,12 @@ export async function corpus({ reading, list, layer, head, cut, signal, showPart
   /** @type {TextResult[]} */
   const results = [];
   let unknown = 0;
-  for (let first = 0; first < list.length; first += TOGETHER) {
-    const inputs = list.slice(first, first + TOGETHER);
-    const body = { ...requestOf({ texts: inputs.slice(0, 1), cut, off: reading.off }), inputs, ...part };
-    const reply = await attention(body, signal).catch((error) => {
-      throw inLines(error, first);
-    });
+  for await (const { inputs, reply } of batches(
+    list,
+    attention,
+    { cut, off: reading.off, ...part },
+    signal,
+  )) {
     results.push(...inputs.map((text, i) => resultOf(text, i, reply)));
     unknown += reply.warnings.unknown_tokens ?? 0;
     showPart({ reading, results: [...results], count: list.length, unknown });
@@ -64,7 +65,27 @@ export async function corpus({ reading, list, layer, head, cut, signal, showPart
   return { reading, results, count: list.length, unknown };
 }
 
-/** @param {string} text @param {number} i its number in the reply @param {import('./client.js').AttentionReply} reply @returns {TextResult} */
+/**
+ * Send texts some at a time, and yield the replies.
+ *
+ * @param {string[]} list
+ * @param {(body: Object, signal: AbortSignal) => Promise<BinaryReply>} send
+ * @param {{cut: boolean, off: string[]} & Object<string, unknown>} options with further fields of the requests
+ * @param {AbortSignal} signal
+ * @returns {AsyncGenerator<{inputs: string[], reply: BinaryReply}>}
+ */
+export async function* batches(list, send, { cut, off, ...part }, signal) {
+  for (let first = 0; first < list.length; first += TOGETHER) {
+    const inputs = list.slice(first, first + TOGETHER);
+    const body = { ...requestOf({ texts: [], cut, off }), inputs, ...part };
+    const reply = await send(body, signal).catch((error) => {
+      throw inLines(error, first);
+    });
+    yield { inputs, reply };
+  }
+}
+
+/** @param {string} text @param {number} i its number in the reply @param {BinaryReply} reply @returns {TextResult} */
 function resultOf(text, i, { tensors, lists }) {
   const [tokens, offsets] = [lists.tokens[i], lists.offsets[i]];
   const statistics = Object.fromEntries(

@@ -45,7 +45,7 @@ export class Reading {
   #small = null;
   #shared = new SharedWork();
 
-  /** @param {Source} source @param {import('./client.js').AttentionReply} reply */
+  /** @param {Source} source @param {import('./client.js').BinaryReply} reply */
   constructor(source, { tensors, lists, model, milliseconds, warnings }) {
     const { texts, off } = source;
     this.#body = requestOf(source);

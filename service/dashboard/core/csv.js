@@ -116,5 +116,15 @@ function quotedAt(text, start, line) {
 export const toCsv = (rows) =>
   rows.map((row) => `${row.map((value) => fieldOf(String(value ?? ''))).join(',')}\r\n`).join('');
 
+/**
+ * Write objects with the same keys as CSV, with a first line of their keys.
+ *
+ * @param {Object<string, any>[]} rows at least one
+ */
+export function tableOf(rows) {
+  const columns = Object.keys(rows[0]);
+  return toCsv([columns, ...rows.map((row) => columns.map((column) => row[column]))]);
+}
+
 /** @param {string} value */
 const fieldOf = (value) => (/[",\r\n]|^\s|\s$/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);

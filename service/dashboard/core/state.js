@@ -155,6 +155,12 @@ const SCHEMA = {
   many: text(''),
   /** Order of these texts. */
   best: oneOf(['link', ...MEASURED], 'link'),
+  /** Token of the text whose like are looked for in these texts. */
+  like: optionalInteger(TOKENS),
+  /** Hidden states in which they are looked for; the last ones when null. */
+  after: optionalInteger(HEADS),
+  /** Number of these tokens that are shown. */
+  listed: integer(20, [1, TOKENS[1]]),
   /** Model of *Two models*; the first other model when empty. */
   other: text(''),
   /** Head of that model; `alike` for the most similar one. */
@@ -217,7 +223,7 @@ export const INITIAL = Object.freeze(
 );
 
 /** Initial values of the fields that are about one text. */
-export const OF_ONE_TEXT = { from: null, to: null, pins: [], held: [], zoom: [1, 0, 0] };
+export const OF_ONE_TEXT = { from: null, to: null, pins: [], held: [], like: null, zoom: [1, 0, 0] };
 
 /**
  * Read a state from an address.

@@ -69,15 +69,19 @@ export async function paced(reply, part, work) {
  */
 export function waitOf(reply, parts, part) {
   const slot = parts[part];
-  const error = errorOf(slot?.answer ?? null);
-  const again = () => slot.retry({ stopped: true });
-  if (error)
-    return html`<span class="part-problem">${error instanceof Stopped ? 'Stopped.' : worded(error.message)}</span>
-      ${isRefusal(error) ? nothing : html`<button type="button" class="quiet" @click=${again}>Try again</button>`}`;
+  if (errorOf(slot?.answer ?? null)) return partProblem(slot);
   if (!slot || !isPending(slot.answer)) return html`<span class="says">Waits for its turn.</span>`;
   const wait = { label: `Progress of ${part}`, began: slot.began, seconds: expected(reply, part) };
   return html`<span class="wait"><wait-bar .data=${wait}></wait-bar>
     <button type="button" class="quiet" @click=${() => slot.halt()}>Stop</button></span>`;
+}
+
+/** Error of a part, or a note that it was stopped. @param {Parts[string]} slot whose answer is an error */
+export function partProblem(slot) {
+  const error = /** @type {Error} */ (errorOf(slot.answer));
+  const again = () => slot.retry({ stopped: true });
+  return html`<span class="part-problem">${error instanceof Stopped ? 'Stopped.' : worded(error.message)}</span>
+    ${isRefusal(error) ? nothing : html`<button type="button" class="quiet" @click=${again}>Try again</button>`}`;
 }
 
 /**

@@ -11,9 +11,9 @@ import { isPending } from '../core/answers.js';
 import { bdi, html, nothing, share } from '../core/html.js';
 import { placeOf } from '../core/maps.js';
 import { largest } from '../core/matrix.js';
-import { directionOf, unitsOf } from '../core/words.js';
-import { arrowKeys } from './arrow-keys.js';
+import { unitsOf } from '../core/words.js';
 import { select } from './controls.js';
+import { tokenStrip } from './token-strip.js';
 
 const BEST = 8;
 /** Maximum number of units in a list. */
@@ -98,19 +98,17 @@ function strip(store, reading, units) {
   const { old } = /** @type {NonNullable<Store['reading']>} */ (store.reading);
   const seen = store.withFirstLink(reading);
   const [from, to] = [seen.from, seen.to].map((token) => (token === null ? -1 : placeOf(units, token)));
-  const entered = Math.max(0, from);
   const click = (/** @type {Unit} */ { tokens: [token] }) => {
     const first = store.state.from === null || store.state.to !== null;
     store.picking = true;
     store.go(first ? { from: token, to: null } : { to: token });
   };
-  const word = (/** @type {Unit} */ unit, /** @type {number} */ place) => {
-    const kind = `${place === from ? ' from' : ''}${place === to ? ' to' : ''}${unit.special ? ' special' : ''}`;
-    const role = place === from ? ', from' : place === to ? ', to' : '';
-    return html`<button type="button" class=${`word${kind}`} .tabIndex=${place === entered ? 0 : -1}
-      aria-pressed=${String(place === from || place === to)} aria-label=${`${unit.name}${role}`} ?disabled=${old}
-      @click=${() => click(unit)}>${bdi(unit.label)}</button>`;
-  };
-  return html`<div class=${old ? 'strip stale' : 'strip'} role="group" aria-label="Tokens: click the one that looks, then the one it looks at"
-    dir=${directionOf(reading.texts[0])} @keydown=${arrowKeys()}>${units.map(word)}</div>`;
+  return tokenStrip({
+    label: 'Tokens: click the one that looks, then the one it looks at',
+    text: reading.texts[0],
+    units,
+    roles: { from, to },
+    old,
+    pick: click,
+  });
 }

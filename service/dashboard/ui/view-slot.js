@@ -23,7 +23,7 @@
  *   on the same question that begins after the answer, one after another; each has a slot of its own, with its
  *   own error
  * @property {(store: Store, shown: Shown<Q, R>|null, parts: Parts) => Template} draw
- * @property {(shown: Shown<Q, R>, parts: Parts) => string} says returns what screen readers announce of a
+ * @property {(shown: Shown<Q, R>, parts: Parts, state: State) => string} says returns what screen readers announce of a
  *   complete answer
  * @property {(store: Store, shown: Shown<Q, R>, parts: Parts) => File} file
  * @property {(state: State) => boolean} [wantsMaps] whether small maps of every head come with the text
@@ -108,6 +108,8 @@ export class ViewSlot {
 
   /** Work on the parts of a complete answer one after another, those that a change of the state adds included. */
   async #workOnParts() {
+    const wanted = this.#wanted;
+    if (wanted) for (const name in this.#parts) if (!(name in wanted)) this.#parts[name].stop();
     if (this.#working) return;
     this.#working = true;
     for (let next = this.#nextPart(); next; next = this.#nextPart()) {
@@ -117,14 +119,18 @@ export class ViewSlot {
     this.#working = false;
   }
 
-  /** Return the first part that has not begun, or null. */
-  #nextPart() {
+  /** Work of all parts of a complete answer; null while there is none. */
+  get #wanted() {
     const { answer } = this.#slot;
     if (!this.#state || !answer || !('reply' in answer)) return null;
-    const { asked, reply } = answer;
-    const all = this.#view.parts?.({ asked, reply, state: this.#state }) ?? {};
+    return this.#view.parts?.({ ...answer, state: this.#state }) ?? {};
+  }
+
+  /** Return the first part that has not begun, or null. */
+  #nextPart() {
+    const all = this.#wanted ?? {};
     const name = Object.keys(all).find((one) => !this.#parts[one]?.answer);
-    return name === undefined ? null : { name, asked, work: all[name] };
+    return name === undefined ? null : { name, asked: this.#slot.answer?.asked, work: all[name] };
   }
 
   #clear() {
@@ -198,7 +204,7 @@ export class ViewSlot {
   /** Return what screen readers announce, once the answer is complete. @param {TextAnswer|null} text */
   says(text) {
     const shown = this.#shown(text);
-    return shown?.whole ? this.#view.says(shown, this.#parts) : '';
+    return shown?.whole && this.#state ? this.#view.says(shown, this.#parts, this.#state) : '';
   }
 
   /**

@@ -14,7 +14,9 @@ import { drawHistogram, HISTOGRAM, histogramOf } from '../draw/histogram.js';
 import { choice } from '../ui/controls.js';
 import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
+import { linkedText } from '../ui/linked-text.js';
 import { otherTextProblem } from '../ui/problems.js';
+import { similarJson, similarSays, similarTokens, similarWork } from '../ui/similar-tokens.js';
 import { textField } from '../ui/text-field.js';
 
 const ROWS = 20;
@@ -44,7 +46,9 @@ export const textsView = {
     }
   },
 
-  draw(store, shown) {
+  parts: ({ asked, reply: { reading }, state }) => similarWork(state, reading, listOf(asked.many)),
+
+  draw(store, shown, parts) {
     const refusal = refusalOf(store.state.many);
     const reading = shown?.reply.reading ?? store.reading?.reply;
     const { layer, head } = shown?.asked ?? store.state;
@@ -67,12 +71,13 @@ export const textsView = {
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
       ${otherTextProblem(store)}
       ${shown ? notes(shown.reply) : nothing}
-      ${shown?.reply.results.length ? html`${distributions(shown.reply)}${best(store, shown)}` : nothing}`;
+      ${shown?.reply.results.length ? html`${similarTokens(store, shown, parts)}${distributions(shown.reply)}${best(store, shown)}` : nothing}`;
   },
 
-  says: ({ asked, reply }) => `${reply.count} texts by layer ${asked.layer} head ${asked.head} shown.`,
+  says: ({ asked, reply }, parts, state) =>
+    `${reply.count} texts by layer ${asked.layer} head ${asked.head} shown.${similarSays(state, reply.reading, parts)}`,
 
-  file(_, { asked, reply }) {
+  file({ state }, { asked, reply }, slots) {
     const { layer, head } = asked;
     const parts = Object.entries(histograms(reply.results)).map(([name, histogram], i) => ({
       ...HISTOGRAM,
@@ -83,11 +88,12 @@ export const textsView = {
         drawHistogram(surface, histogram),
     }));
     const rows = Math.ceil(parts.length / ACROSS);
+    const similar = similarJson(state, reply.reading, slots);
     return {
       name: `layer ${layer} head ${head} over ${reply.results.length} texts`,
       texts: [],
       scene: { width: ACROSS * (HISTOGRAM.width + 24), height: rows * (HISTOGRAM.height + 48), parts },
-      json: { texts: reply.results.map(({ text }) => text), layer, head, many: reply.results },
+      json: { texts: reply.results.map(({ text }) => text), layer, head, many: reply.results, ...similar },
     };
   },
 };
@@ -205,20 +211,13 @@ function best(store, { asked, reply }) {
 /** Text with both ends of its strongest link marked. @param {TextResult} result */
 function linked({ text, link }) {
   if (!link) return bdi(text);
-  const points = Array.from(text);
   const [from, to] = link.spans;
   const isSame = from.join() === to.join();
   const ends = [
-    { span: from, name: isSame ? 'from to' : 'from' },
-    ...(isSame ? [] : [{ span: to, name: 'to' }]),
-  ].sort((one, other) => one.span[0] - other.span[0]);
-  let end = 0;
-  const parts = ends.map(({ span: [start, stop], name }) => {
-    const before = points.slice(end, start).join('');
-    end = stop;
-    return html`${before}<span class=${`linked ${name}`}>${points.slice(start, stop).join('')}</span>`;
-  });
-  return html`<bdi>${parts}${points.slice(end).join('')}</bdi>`;
+    { span: from, name: 'from' },
+    { span: to, name: 'to' },
+  ];
+  return linkedText(text, isSame ? [{ span: from, name: 'from to' }] : ends);
 }
 
 /** @param {{layer: number, head: number}} asked */

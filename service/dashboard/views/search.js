@@ -94,8 +94,7 @@ class SearchView {
     const { shown } = this.#slots;
     if (!shown?.whole) return '';
     const explained = this.#slots.of(this.#slots.shares, shown.asked);
-    const { length } = shown.reply.scores;
-    return `${length} ${length === 1 ? 'result' : 'results'} ranked${explained ? ' and explained' : ''}.`;
+    return `${shown.reply.scores.length} results ranked${explained ? ' and explained' : ''}.`;
   }
 
   savable() {

@@ -1,6 +1,6 @@
 /** Files of a ranking. */
 
-import { toCsv } from '../../core/csv.js';
+import { tableOf } from '../../core/csv.js';
 import { html } from '../../core/html.js';
 import { memo } from '../../core/memo.js';
 import { documentOf } from '../../core/result-list.js';
@@ -91,11 +91,7 @@ export function rankingFile(shown, rival) {
 export function tableButtons(shown, rival) {
   const save = (/** @type {string} */ kind) => {
     const rows = rankedRows(shown, rival);
-    const columns = Object.keys(rows[0]);
-    const content =
-      kind === 'CSV'
-        ? toCsv([columns, ...rows.map((row) => columns.map((column) => /** @type {any} */ (row)[column]))])
-        : rows.map((row) => `${JSON.stringify(row)}\n`).join('');
+    const content = kind === 'CSV' ? tableOf(rows) : rows.map((row) => `${JSON.stringify(row)}\n`).join('');
     const type = kind === 'CSV' ? 'text/csv' : 'application/jsonl';
     download(new Blob([content], { type }), `headscope-ranking.${kind.toLowerCase()}`);
   };
