@@ -40,7 +40,7 @@ def quantized(encoder: Encoder) -> Encoder:
 
 def feed_of(batch: Batch) -> dict[str, np.ndarray]:
     mask = np.ones((len(batch.padded_index), 2, 3), np.float32)
-    return dict(zip(PackedBatch._fields, batch.inputs, strict=True)) | {"head_mask": mask}
+    return dict(zip(vars(batch), batch.inputs, strict=True)) | {"head_mask": mask}
 
 
 def session_of(graph: onnx.ModelProto, *, plain: bool = True) -> onnxruntime.InferenceSession:
