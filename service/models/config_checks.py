@@ -9,10 +9,9 @@ from pathlib import Path
 from service.artifacts.repository import Repository, Source, Target
 from service.models.setup import pinned_targets
 from service.settings import Settings
-from service.settings.config_file import ALIAS, MODEL, Content
+from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, Content
 from service.settings.model_table import ModelTable
 
-MAX_MISTAKES = 10
 FOLDERS = ("models", "artifact", "heads_from")
 EXCLUSIVE = ("artifact", "served_model_name", "revision", "pooling")
 """Settings that exclude tables of models."""
@@ -35,7 +34,10 @@ def check_content(settings: Settings, content: Content) -> None:
 
     """
     found = chain(
-        _of_paths(settings, content), _of_tables(settings, content), _of_aliases(settings)
+        _of_paths(settings, content),
+        _of_names(settings),
+        _of_tables(settings, content),
+        _of_aliases(settings),
     )
     mistakes = [f"{content.place(*key)}: {what}" for key, what in islice(found, MAX_MISTAKES)]
     if mistakes:
@@ -51,6 +53,13 @@ def _of_paths(settings: Settings, content: Content) -> _Mistakes:
     file = settings.keys_file if "keys_file" in content.values else None
     if file is not None and not file.is_file():
         yield ("keys_file",), f"keys-file {file} is not a file"
+
+
+def _of_names(settings: Settings) -> _Mistakes:
+    for name in settings.tables.models:
+        if not name or not name.isprintable():
+            what = "the name of a model needs printable characters"
+            yield (MODEL, name), f"{MODEL}.{name}: {what}"
 
 
 def _of_tables(settings: Settings, content: Content) -> _Mistakes:

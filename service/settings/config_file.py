@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from service.system.words import likely
 ALIAS, MODEL, TABLES = "alias", "model", "tables"
 """Names of settings; `tables` has the tables of models, and the aliases with shares."""
 _AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
+MAX_MISTAKES = 10
+"""Maximum number of mistakes in an error message."""
 _UNKNOWN = "is not a setting"
 
 
@@ -119,13 +122,15 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
     places = {tuple(map(_with_underscores, key)): at for key, at in places_of(text).items()}
     content = Content(path, places=places)
     names = [name for name in settings.model_fields if name not in ("config", *HIDDEN)]
-    unknown = []
+    mistakes = [*_repeated(content, parsed)]
     for key, value in parsed.items():
         name = key.replace("-", "_")
         if name not in names:
             hint = likely(name.replace("_", "-"), [known.replace("_", "-") for known in names])
-            unknown.append(f"{content.place(name)}: {key} {_UNKNOWN}{hint}")
+            mistakes.append(f"{content.place(name)}: {key} {_UNKNOWN}{hint}")
         elif name == MODEL and isinstance(value, dict):
+            for own, table in value.items():
+                mistakes += _repeated(content, table, MODEL, own)
             _tables(content)["models"] = {own: _table(table) for own, table in value.items()}
         elif name == ALIAS and isinstance(value, dict):
             shares = {alias: of for alias, of in value.items() if not isinstance(of, str)}
@@ -135,8 +140,8 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
                 _tables(content)["aliases"] = shares
         else:
             content.values[name] = value
-    if unknown:
-        raise ValueError("--config " + "; ".join(unknown))
+    if mistakes:
+        raise ValueError("--config " + "; ".join(mistakes[:MAX_MISTAKES]))
     return content
 
 
@@ -148,14 +153,19 @@ def _parsed(path: Path) -> tuple[str, dict[str, object]]:
 
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
+        if path.is_fifo():  # the file is read several times
+            raise ValueError(f"--config {path} is a pipe, which can be read only once")
+        text = path.read_text(encoding="utf-8-sig")
+        try:
+            return text, tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"--config {path}{_at(str(error), text)}") from None
+        except ValueError:
+            raise ValueError(f"--config {path} has a number with too many digits") from None
     except OSError as error:
         raise ValueError(f"--config {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ValueError(f"--config {path} is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"--config {path}{_at(str(error), text)}") from None
     except RecursionError:
         raise ValueError(f"--config {path} has values in too many levels") from None
 
@@ -168,6 +178,15 @@ def _at(message: str, text: str) -> str:
     last = text.count("\n") + 1
     line, column = (int(found[2]), int(found[3])) if found[2] else (last, 1)
     return f", line {line}, column {column}: {found[1]}"
+
+
+def _repeated(content: Content, table: object, *path: str) -> Iterator[str]:
+    """Yield a mistake for each key that a table has with `-` and again with `_`."""
+    keys = map(_with_underscores, table) if isinstance(table, dict) else ()
+    for name, count in Counter(keys).items():
+        if count > 1:
+            what = f"{'.'.join([*path, name.replace('_', '-')])} is given twice, with - and with _"
+            yield f"{content.place(*path, name)}: {what}: leave one out"
 
 
 def _tables(content: Content) -> dict[str, object]:

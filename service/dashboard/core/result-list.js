@@ -35,7 +35,7 @@ export const documentOf = ({ title, text }) => (title ? `${title} ${text}` : tex
  */
 export function readResults(content, expected = null) {
   const text = withoutMark(content);
-  const found = text.trimStart().startsWith('{') ? 'JSONL' : null;
+  const found = /^\s*\{\s*["}]/.test(text) ? 'JSONL' : null;
   const format = expected ?? found ?? (hasHeader(text) ? 'CSV' : 'lines');
   const list = format === 'JSONL' ? ofJsonl(text) : format === 'CSV' ? ofCsv(text) : ofLines(text);
   if (list.results.length > MOST_RESULTS)

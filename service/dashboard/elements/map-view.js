@@ -62,7 +62,7 @@ export class MapView extends HTMLElement {
         <div class="mapview-links"><table class="links"><caption>${caption}</caption>
           <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col" class="number">${data.map.measure === 'norms' ? 'norm' : 'weight'}</th></tr></thead>
           <tbody>${links.map((link) => this.#row(data, link))}</tbody>
-        </table></div>`,
+        </table><p class="says">Click or tap a row to choose its pair.</p></div>`,
       this,
     );
   }
@@ -70,7 +70,7 @@ export class MapView extends HTMLElement {
   /** @param {MapData} data @param {Cell} cell */
   #row({ map, options }, cell) {
     const weight = weightOf(map, cell);
-    return html`<tr title="Find the heads that link these" @click=${() => this.#tell('link', cell)}>
+    return html`<tr @click=${() => this.#tell('link', cell)}>
       <td>${bdi(map.rows[cell.row].name)}</td><td>${bdi(map.columns[cell.column].name)}</td>
       <td class="number"><span class="meter" .style=${share(weight / options.unit)}></span>${weight.toFixed(4)}</td></tr>`;
   }

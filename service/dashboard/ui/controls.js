@@ -2,10 +2,12 @@
 
 import { html, live, nothing, painted } from '../core/html.js';
 import { exponentOf, paint, theme } from '../draw/colours.js';
-import { definition } from './definition.js';
+import { definition, explained } from './definition.js';
 
 const MID_COLOUR =
   'The weight in the middle of the scale. Even attention is a quarter of the way to the strongest colour, however long the text; Linear colours turns this off.';
+const LINEAR =
+  'On: colours are in proportion to weights. Off: even attention is a quarter of the way to the strongest colour, however long the text.';
 /** Weights from 0 to 1. */
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
@@ -73,9 +75,8 @@ export function partSwitch(store, isPair) {
 export function scaleSwitch(store) {
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     store.go({ linear: target.checked }, { replace: true });
-  return html`<label class="switch"
-    title="Off: even attention is a quarter of the way to the strongest colour, however long the text">
-    <input type="checkbox" .checked=${live(store.state.linear)} @change=${set}> Linear colours</label>`;
+  return html`<span><label class="switch"><input type="checkbox" .checked=${live(store.state.linear)}
+    @change=${set}> Linear colours</label>${explained('Linear colours', LINEAR)}</span>`;
 }
 
 /**

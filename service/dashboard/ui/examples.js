@@ -119,8 +119,11 @@ export const examples = (store) =>
 
 /** Sentence on what to see in the example that is shown. @param {Store} store */
 export function hint({ state }) {
-  const shown = EXAMPLES.find(
-    ({ opens: { view, a, c } }) => state.view === view && state.a === a && state.c === c && state.b === null,
+  const isSearch = state.view === 'search';
+  const shown = EXAMPLES.find(({ opens: { view, a, c, q, results } }) =>
+    state.view === view && isSearch
+      ? state.q === q && state.results === results && !state.stored
+      : state.view === view && state.a === a && state.c === c && state.b === null,
   );
   return shown ? html`<p class="hint">${shown.see}</p>` : nothing;
 }

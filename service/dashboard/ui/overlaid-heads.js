@@ -4,8 +4,10 @@ import { html, nothing } from '../core/html.js';
 import { namedMap } from '../core/maps.js';
 import { memo } from '../core/memo.js';
 import { toneColour } from '../draw/lines.js';
+import { explained } from './definition.js';
 
 const MOST = 5;
+const PINNED = `Its lines stay while you view other heads, each head in its own colour, up to ${MOST} beside the chosen one.`;
 
 /**
  * @typedef {import('./store.js').Store} Store
@@ -101,9 +103,8 @@ export function overlayControls(store, reading, asked) {
   const chip = (/** @type {Toned} */ one) => html`<li><button type="button" class="chip"
     @click=${() => set(without(written(one)))}>${swatch(one.tone)}${called(one)} ×</button></li>`;
   return html`<div class="overlay" role="group" aria-label="Overlaid heads">
-    <button type="button" class="quiet" aria-pressed=${String(isHeld)} ?disabled=${!isHeld && kept.length >= MOST}
-      title="They stay while another head is looked at, each head in a colour of its own"
-      @click=${() => set(isHeld ? without(own) : [...kept.map(written), own])}>Pin this head to compare</button>
+    <span><button type="button" class="quiet" aria-pressed=${String(isHeld)} ?disabled=${!isHeld && kept.length >= MOST}
+      @click=${() => set(isHeld ? without(own) : [...kept.map(written), own])}>Pin this head<span class="wide"> to compare</span></button>${explained('Pin this head', PINNED)}</span>
     ${others.length ? html`<span class="overlaid">${swatch(toneOf(state, asked))}${called(asked)}</span><ul class="ranking">${others.map(chip)}</ul>` : nothing}
   </div>`;
 }

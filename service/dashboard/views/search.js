@@ -94,7 +94,8 @@ class SearchView {
     const { shown } = this.#slots;
     if (!shown?.whole) return '';
     const explained = this.#slots.of(this.#slots.shares, shown.asked);
-    return `${shown.reply.scores.length} results ranked${explained ? ' and explained' : ''}.`;
+    const { length } = shown.reply.scores;
+    return `${length} ${length === 1 ? 'result' : 'results'} ranked${explained ? ' and explained' : ''}.`;
   }
 
   savable() {

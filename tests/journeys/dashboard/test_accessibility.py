@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import enter_text, failing, head_button, told
@@ -64,6 +65,29 @@ def test_axe_finds_nothing_in_a_pair_nor_in_an_error(visitor):
         page.get_by_role("alert").wait_for()
         found.update(axe.violations(page))
     assert not found, sorted(found)
+
+
+def test_brown_heads_and_words_are_seen_in_forced_colours(visitor):
+    """Brown heads differ by more than their colour, and a light theme gives way to dark colours."""
+    stored = [{"name": "headscope-theme", "value": "light"}]
+    page = visitor.open(
+        visitor.state(view="why", a="The film was good.", c="The film was not good."),
+        forced_colors="active",
+        color_scheme="dark",
+        storage_state={"origins": [{"origin": visitor.url, "localStorage": stored}]},
+    )
+    told(page, re.compile(r"explained\."))
+    heads = page.get_by_role("group", name="Loss without each head").get_by_role("button").all()
+    seen = {
+        (one.get_attribute("class"), one.evaluate("(it) => getComputedStyle(it).outlineStyle"))
+        for one in heads
+    }
+    assert seen == {("", "solid"), ("less", "dashed")}
+    page.get_by_role("tab", name="Search").click()
+    told(page, "5 results ranked and explained.")
+    ink = page.locator(".mark").first.evaluate("(it) => getComputedStyle(it).color")
+    assert min(map(int, re.findall(r"\d+", ink))) > 200, "dark words on a dark ground"
+    expect(page.locator("#theme-toggle")).to_be_hidden()
 
 
 @pytest.mark.parametrize("name", PADS)

@@ -17,6 +17,30 @@ SMALL_TYPE = """(least) => [...document.querySelectorAll('body *')]
     (child) => child.nodeType === Node.TEXT_NODE && child.data.trim()))
   .filter((node) => parseFloat(getComputedStyle(node).fontSize) < least)
   .map((node) => node.outerHTML.slice(0, 80))"""
+CONTROLS = {
+    "Linear colours": "On: colours are in proportion to weights.",
+    "Pin this head": "Its lines stay while you view other heads",
+}
+"""Controls of *One head* beside which a question mark opens what they do."""
+FAULTS = """() => [...document.querySelectorAll('#panel *')].filter((node) => {
+    const style = getComputedStyle(node);
+    if (!node.checkVisibility() || node.closest('[popover], textarea, input')) return false;
+    const lines = node.matches('.marked li, .thumbnail-label') && node.scrollHeight > 64;
+    const cut = style.overflowX === 'hidden' && node.scrollWidth > node.clientWidth + 1;
+    const beyond = node.getBoundingClientRect().right > innerWidth;
+    return lines || cut || (beyond && !node.closest('.scrolls, .mapview-links'));
+  }).map((node) => `broken, cut or beyond the window: ${node.outerHTML.slice(0, 80)}`)
+  .concat([...document.querySelectorAll('#panel tbody tr')].flatMap((row) => {
+    const head = [...row.closest('table').querySelectorAll('thead th')];
+    const of = (cell) => getComputedStyle(cell);
+    const aside = [...row.children].filter((cell, i) => head.length === row.children.length
+      && cell.colSpan === 1 && of(cell).textAlign !== of(head[i]).textAlign
+      && [cell, head[i]].some((one) => of(one).textAlign === 'right'));
+    const lines = new Set([...row.children].map((cell) => of(cell).borderTopWidth));
+    return [...aside, ...(lines.size > 1 ? [row] : [])].map(
+      (one) => `beside its heading, or half a line: ${one.outerHTML.slice(0, 80)}`);
+  }))"""
+"""Words that are cut or broken, columns beside their headings, rows with a line under a part."""
 FOLDS = {"desktop": (1100, 800, 400), "phone": (390, 844, 650)}
 """Width and height of a window, and the largest distance of the map from the page's top."""
 
@@ -48,6 +72,11 @@ def test_the_map_is_above_the_fold(visitor: Visitor, window: str) -> None:
     assert 0 <= shown["y"] <= shown["y"] + shown["height"] <= height
     page.keyboard.press("Escape")
     expect(says).to_be_hidden()
+    expect(view(page)).to_contain_text("Click or tap a row to choose its pair.")
+    for control, meaning in CONTROLS.items():
+        page.get_by_role("button", name=f"What is {control}?").press("Enter")
+        expect(page.get_by_text(meaning, exact=False)).to_be_visible()
+        page.keyboard.press("Escape")
 
 
 def test_escape_closes_a_definition_alone_and_only_what_can_be_held_is_pointed_at(
@@ -65,6 +94,18 @@ def test_escape_closes_a_definition_alone_and_only_what_can_be_held_is_pointed_a
         expect(lines).to_have_css("cursor", cursor)
     page.get_by_role("button", name="Hide sinks").click()
     expect(lines).to_have_attribute("aria-label", re.compile("14 to 14"))
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_words_and_columns_fit_in_every_view(visitor: Visitor, width: int) -> None:
+    page = visitor.open(viewport={"width": width, "height": 800})
+    told(page, "72 heads drawn.")
+    found = []
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        told(page, re.compile(r"(drawn|shown|explained|compared)\."))
+        found += [f"{tab.inner_text()}: {fault}" for fault in page.evaluate(FAULTS)]
+    assert found == []
 
 
 def test_a_link_is_copied_without_the_clipboards_api(visitor: Visitor) -> None:

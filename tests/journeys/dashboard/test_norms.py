@@ -81,5 +81,5 @@ def test_what_thumbnails_colours_mean(visitor: Visitor) -> None:
         np.log(9) / np.log(4)
     )  # nine tokens: uniform attention is a quarter of the scale
     expect(legend).to_contain_text(f" = {half:.2g}")
-    page.get_by_label("Linear colours").check()
+    page.get_by_label("Linear colours", exact=True).check()
     expect(legend).to_contain_text(" = 0.50")

@@ -172,9 +172,24 @@ def test_what_is_cut_or_unknown_is_said(visitor: Visitor) -> None:
     told(page, "3 results ranked and explained.")
     badge = view(page).locator(".badge", has_text="Cut")
     expect(badge).to_contain_text(re.compile(r"Cut: 93 tokens are not read: “word .*…”"))
+    # above the words, not below all 512
+    expect(view(page).locator(".badge + .marked-text")).to_have_count(2)
     expect(view(page).locator(".badge", has_text="unknown")).to_contain_text(
         "One token is unknown to the model: “𓀀”"
     )
+
+
+def test_what_a_ranking_lacks_is_said(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(view="search", q="", results="{curly} words\nand more"))
+    expect(view(page)).to_contain_text("2 results, one a line. Enter a query to rank them.")
+    expect(view(page)).not_to_contain_text("The best two results are compared")
+    field = page.get_by_role("textbox", name=re.compile("^Results"))
+    field.fill("")
+    expect(view(page)).to_contain_text("No results: type or paste some, or open a file.")
+    field.fill("A single one.")
+    page.get_by_label("Query").fill("one")
+    told(page, "1 result ranked and explained.")
+    expect(page.get_by_role("button", name="Compare")).to_have_count(0)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_link_restores_everything(visitor):
     page.get_by_label("To token").select_option(label="cats")
     set_option(page, "Merge word pieces")
     page.locator("#finder .chip").nth(1).click()
-    page.get_by_label("Linear colours").check()
+    page.get_by_label("Linear colours", exact=True).check()
     page.get_by_role("button", name="Zoom in").click()
     page.get_by_role("tab", name="Ablation").click()
     page.get_by_role("group", name="Switch heads off").get_by_label("Layer 0 head 2, on").click()
@@ -67,7 +67,7 @@ def test_a_link_restores_everything(visitor):
     )
     expect(again.get_by_role("tab", name="One head")).to_have_attribute("aria-selected", "true")
     for name in ("Merge word pieces", "Linear colours"):
-        expect(again.get_by_label(name)).to_be_checked()
+        expect(again.get_by_label(name, exact=True)).to_be_checked()
     expect(again.locator("#live")).to_be_visible()
     expect(again.locator("#ablated")).to_contain_text("One head is switched off (0·2)")
     chips = page.locator("#finder .chip").all_inner_texts()

@@ -50,6 +50,7 @@ def test_the_example_is_valid_and_has_every_key(here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        ("[model.'']\nsource = 'x'\n", "model.: the name of a model needs printable characters"),
         ("models = 'no'\n", "line 1, column 1: models no is not a folder"),
         ("artifact = ['models', 'no']\n", "line 1, column 1: artifact no is not a folder"),
         ("keys-file = 'no'\n", "line 1, column 1: keys-file no is not a file"),

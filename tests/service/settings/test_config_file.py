@@ -68,6 +68,12 @@ def test_lists_tables_and_what_is_served(file: Path, monkeypatch: pytest.MonkeyP
         ("max-length = 'many'\n", "line 1, column 1: max-length=many must be a valid integer"),
         ("engine = 'fak'\n", "engine=fak must be onnx, torch or fake: did you mean fake?"),
         ("port = [1, 2]\n", "line 1, column 1: port="),
+        ("max-length = 1\nmax_length = 2\n", "line 2, column 1: max-length is given twice"),
+        (
+            "[model.a]\nmax-length = 1\nmax_length = 2\n",
+            "line 3, column 1: model.a.max-length is given twice, with - and with _: leave one out",
+        ),
+        (f"port = {'9' * 5000}\n", "has a number with too many digits"),
     ],
 )
 def test_a_mistake_has_a_line_and_a_column(file: Path, content: str, says: str) -> None:
@@ -90,6 +96,15 @@ def test_a_file_that_cannot_be_read(file: Path) -> None:
     file.write_bytes(b"port = 1 # \xff")
     with pytest.raises(ValueError, match="is not UTF-8"):
         from_command_line(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="is a pipe"):
+        from_command_line(file)
+
+
+def test_a_byte_order_mark_is_skipped(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbfport = 1\r\n")
+    assert from_command_line(file).port == 1
 
 
 def test_a_wrong_variable_beside_a_file_is_the_variables(

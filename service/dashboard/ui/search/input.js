@@ -39,19 +39,20 @@ export function searchInput(store, ranked) {
       <label class="switch"><input type="checkbox" .checked=${live(state.cut)}
         @change=${(/** @type {{target: HTMLInputElement}} */ { target }) => store.go({ cut: target.checked })}> Cut long texts</label>
       ${prompts(store, ranked)}${otherModel(store)}</div>
-    ${problem ? html`<p class="problem" role="alert">${problem}</p>` : list ? html`<p class="says">${described(list)}${state.stored ? HELD : ''}</p>` : nothing}`;
+    ${problem ? html`<p class="problem" role="alert">${problem}</p>` : list ? html`<p class="says">${described(list, state.q)}${state.stored ? HELD : ''}</p>` : nothing}`;
 }
 
 const HELD =
   ' They are too long for the address of this page: the link opens them only in this tab. Keep the file for others.';
 
-/** @param {import('../../core/result-list.js').ResultList} list */
-function described({ format, results, ignored }) {
+/** Describe a list, and what is missing to rank it. @param {import('../../core/result-list.js').ResultList} list @param {string} query */
+function described({ format, results, ignored }, query) {
+  if (!results.length) return 'No results: type or paste some, or open a file.';
   const count = `${results.length} ${results.length === 1 ? 'result' : 'results'}`;
   const from = format === 'lines' ? 'one a line' : `read as ${format}`;
   const titles = results.some(({ title }) => title) ? '; title and text are ranked together' : '';
   const left = ignored.length ? `; not used: ${ignored.join(', ')}` : '';
-  return `${count}, ${from}${titles}${left}.`;
+  return `${count}, ${from}${titles}${left}.${query.trim() ? '' : ' Enter a query to rank them.'}`;
 }
 
 /** Prompts of both sides, where the model has some. @param {Store} store @param {import('../../api/ranking.js').Ranked|null} ranked */

@@ -131,8 +131,12 @@ function result(context, number) {
       <span class="fact">${given === null ? `no. ${number + 1} of the list` : `rank ${given} in the list`}</span>
       ${rival && rivalRank ? html`<span class="fact">rank ${rivalRank} in ${shortName(rival.model)}${moved(rivalRank - ranks[number])}</span>` : nothing}
       ${changed(context, number)}
-      <button type="button" class="quiet compare" aria-pressed=${String(picked)} aria-label=${`Compare result ${ranks[number]}`}
-        @click=${() => pick(store, number)}>Compare</button></div></li>`;
+      ${
+        ranks.length > 1
+          ? html`<button type="button" class="quiet compare" aria-pressed=${String(picked)} aria-label=${`Compare result ${ranks[number]}`}
+        @click=${() => pick(store, number)}>Compare</button>`
+          : nothing
+      }</div></li>`;
 }
 
 /** @param {string} model */
@@ -180,16 +184,16 @@ function words({ store, shown, explained, ranks, lost }, number) {
   const gone = leftOut(store.state);
   const isGone = (/** @type {{start: number}} */ { start }) =>
     gone?.document === number && has(gone.spans, start);
-  return html`${markedText({
-    label: `Words of result ${ranks[number]}`,
-    marked: all,
-    bold,
-    rest: Math.abs(all.rest) > 5e-5 ? `special tokens ${fixed(all.rest, 4)}` : '',
-    isGone,
-    pick: (word) => toggle(store, number, occurrences(all.words, word), isGone(word)),
-  })}
-    ${info.partial ? html`<p class="badge">Only ${info.computed} tokens were explained before the deadline.</p>` : nothing}
-    ${badges(text, info, lost?.[number] ?? null)}`;
+  return html`${info.partial ? html`<p class="badge">Only ${info.computed} tokens were explained before the deadline.</p>` : nothing}
+    ${badges(text, info, lost?.[number] ?? null)}
+    ${markedText({
+      label: `Words of result ${ranks[number]}`,
+      marked: all,
+      bold,
+      rest: Math.abs(all.rest) > 5e-5 ? `special tokens ${fixed(all.rest, 4)}` : '',
+      isGone,
+      pick: (word) => toggle(store, number, occurrences(all.words, word), isGone(word)),
+    })}`;
 }
 
 /** Score and rank without the word that is left out. @param {Context} context @param {number} number */
