@@ -22,7 +22,7 @@ async def test_info(
     onnx_engine: OnnxEngine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(onnx_engine, "cost", None)  # which another test may have measured
+    monkeypatch.setattr(onnx_engine, "cost", BatchCost())  # another test may have measured it
     info = (await client.get("/info")).json()
     said = {
         "model_id": "small",
