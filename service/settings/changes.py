@@ -53,6 +53,8 @@ def read_again(current: Settings) -> tuple[Settings, Content]:
     content = file_of(current.given)
     if content is None:
         raise ValueError(NO_FILE)
+    if not content.values:  # as while an editor writes it: without keys, all requests are admitted
+        raise ValueError(f"--config {content.path} has no setting: write it, and reload again")
     try:
         new = Settings(**current.given)
     except ValidationError as error:

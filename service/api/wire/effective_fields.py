@@ -54,6 +54,7 @@ HARMLESS: Mapping[str, tuple[object, ...]] = {
     "truncation_direction": ("right", "Right"),
     "truncation_side": ("right",),
     "use_activation": (True,),
+    "vector_type": ("float32",),
 }
 """Field → values that are accepted on routes without the field, as they do not change replies."""
 

@@ -90,6 +90,14 @@ async def test_a_mistake_changes_nothing(config: Configured, model: str, says: s
         assert "c4n4ry" not in str(assert_problem(await reload(client), 422, "line 1, column 1"))
 
 
+async def test_a_file_that_is_being_written_takes_no_keys_away(config: Configured) -> None:
+    config.write("a=one", top="api-keys = 'user'")
+    async with config.serving() as client:
+        config.path.write_text("# empty until the editor has written it\n", encoding="utf-8")
+        assert_problem(await reload(client), 422, "has no setting: write it, and reload again")
+        assert (await encode(client, "a")).status_code == 401
+
+
 async def test_what_exceeds_the_memory_budget_of_the_file_changes_nothing(
     config: Configured, tiny_artifact: Artifact
 ) -> None:

@@ -133,6 +133,7 @@ async def test_recomputed_layers_have_spans(client: httpx.AsyncClient) -> None:
         ([[[0, 1, 2]], []], "spans[0][0] is not [start, end]"),
         ([[0, 1], []], "spans[0][0] is not [start, end]"),
         ([0, 1], "a list of [start, end] for each input is needed"),
+        ([[[0, 2**63]], []], "spans[0][0] is not [start, end] of two integers"),
         ([[[0, 2]] * 2**14, [[0, 2]]], "at most 16384 spans"),
     ],
 )
