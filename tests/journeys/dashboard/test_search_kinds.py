@@ -116,6 +116,7 @@ def test_three_parts_and_ranks_in_two_models(visitor: Visitor) -> None:
             f"dense {parts['dense']:.4f} · sparse {parts['sparse']:.4f} · "
             f"multi-vector {parts['multivector']:.4f}"
         )
+    expect(view(page)).not_to_contain_text("“”")  # the model's own prompts are empty
     page.get_by_label("Compare with model").select_option(label=other)
     expect(page.get_by_role("heading", name="Ranks in two models")).to_be_visible()
     order = [one["index"] for one in asked(visitor, "cross")["results"]]

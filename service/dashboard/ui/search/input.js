@@ -73,7 +73,7 @@ function prompts(store, ranked) {
     const value = state[field] === null ? OWN : state[field] === '' ? '' : `=${state[field]}`;
     const choose = (/** @type {string} */ name) =>
       store.go({ [field]: name === OWN ? null : name.slice(1), gone: '' });
-    return html`${choice(label, options, value, choose)}${used ? html`<span class="fact">“${used.text ?? used.name}”</span>` : nothing}`;
+    return html`${choice(label, options, value, choose)}${used && used.text !== '' ? html`<span class="fact">“${used.text ?? used.name}”</span>` : nothing}`;
   };
   const missing = ranked?.warnings.prompt_missing;
   return html`${side('qprompt', 'Prompt of the query', ranked?.prompts.query ?? null)}
