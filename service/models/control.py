@@ -233,10 +233,12 @@ class ModelControl:
             kept = setup.pinned | self.setup.pinned | self.loads.names
             model = await self.loader.start(source, setup.steps, kept)
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
-            self._failures.record((target, source.target), error)
+            if setup is self.setup:  # a refused reload leaves the model as it was
+                self._failures.record((target, source.target), error)
             raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None
         except InsufficientMemory as error:
-            self._failures.record((target, source.target), error)
+            if setup is self.setup:
+                self._failures.record((target, source.target), error)
             raise
         self._failures.forget((target, source.target))
         return model

@@ -85,6 +85,7 @@ async def test_a_mistake_changes_nothing(config: Configured, model: str, says: s
         assert "c4n4ry" not in str(problem)
         assert state(client).settings is before
         assert [*state(client).models] == loaded
+        assert not state(client).control.failure(Target("b", "1"))
         await until(lambda: len(state(client).control.loader.in_memory) == 2)
         config.path.write_text("= x c4n4ry", encoding="utf-8")
         assert "c4n4ry" not in str(assert_problem(await reload(client), 422, "line 1, column 1"))
