@@ -158,7 +158,12 @@ def sentence_pieces(*special: str) -> list[tuple[str, float]]:
         show_progress=False,
     )
     tokenizer.train_from_iterator(LINES, trainer)
-    return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    trained = json.loads(tokenizer.to_str())["model"]["vocab"]
+    # Rounded and sorted: finer differences of scores depend on the run, and would make checkpoints
+    # of which no export is kept for the next run.
+    pieces = [(piece, round(score, 2)) for piece, score in trained]
+    first = len(special)
+    return pieces[:first] + sorted(pieces[first:], key=lambda one: (-one[1], one[0]))
 
 
 def modernbert() -> Tokenizer:
