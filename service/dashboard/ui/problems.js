@@ -47,13 +47,16 @@ export function problem(store, error) {
   const wait = known?.retryAfterSeconds ? ` Try again in ${known.retryAfterSeconds} s.` : '';
   const passes = known?.passes ? ' This page reconnects automatically.' : '';
   const cuts = known?.status === 422 && !store.state.cut && known.message.includes('`truncate` cuts');
+  const never = known !== null && [424, 501].includes(known.status);
+  const message = never ? known.message : worded(known?.message ?? '');
   const action = (/** @type {string} */ text, /** @type {() => void} */ act) =>
     html`<button type="button" class="quiet" @click=${act}>${text}</button>`;
   return html`<div class="problem" role="alert">
     <b>${known ? known.title : 'This page failed'}</b>
-    <span>${known ? (isForLoading(error) ? `${known.message}.` : worded(known.message)) : error.message}${wait}${passes}</span>
+    <span>${known ? (isForLoading(error) ? `${known.message}.` : message) : error.message}${wait}${passes}</span>
     ${cuts ? action('Cut the text', () => store.go({ cut: true })) : nothing}
-    ${action('Try again', () => store.retry())}
+    ${never ? nothing : action('Try again', () => store.retry())}
+    ${never && store.state.view === 'why' ? action('Open Search', () => store.go({ view: 'search' })) : nothing}
   </div>`;
 }
 

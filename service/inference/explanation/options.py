@@ -47,8 +47,9 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
     task = inference.manifest.task
     if task is not None:
         raise NoEmbeddings(
-            f"{inference.manifest.model} gives no vectors of texts, whose cosine could be "
-            "explained: serve an embedding model, a sparse encoder or a late-interaction model"
+            f"/explain does not explain {inference.manifest.model}: ask /rank for the scores of a "
+            "reranker or a hybrid model, or serve an embedding model, a sparse encoder or a "
+            "late-interaction model"
         )
     inference.require_layer(options.layer)
     inference.require_use("vectors")

@@ -222,7 +222,7 @@ def test_a_head_that_is_not_there_yet_and_one_that_fails(
     visitor: Visitor, transformers_reference: Any, animal: Answer
 ) -> None:
     """Requests are held, answered out of order, and fail: the named head is the one shown."""
-    visitor.expected = ("status of 501",)
+    visitor.expected = ("status of 500",)
     page = opened(visitor)
     files, network = Files(page), Network(page, SCORES)
     for count, head in enumerate((4, 8, 2), start=1):
@@ -242,7 +242,7 @@ def test_a_head_that_is_not_there_yet_and_one_that_fails(
         close(found["products"], expected.products(*at))
     assert found["head"] == 2
 
-    with failing(page, SCORES, status=501):
+    with failing(page, SCORES, status=500):
         head_button(page, "Heads", LAYER, 6).click()
         page.get_by_role("alert").wait_for()
         assert maps(page).count() == 0

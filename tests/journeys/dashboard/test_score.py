@@ -1,4 +1,4 @@
-"""Score of a cross-encoder on its page."""
+"""A cross-encoder on its page: the score of a pair, and the way to what explains it."""
 
 from __future__ import annotations
 
@@ -37,5 +37,12 @@ def test_a_cross_encoder_shows_the_score_of_a_pair(
         page.get_by_label("Second text of the pair").fill(PAIR[1])
         expect(composer.get_by_text(f"{torch.sigmoid(logit):.4f}")).to_be_visible()
         expect(composer).not_to_contain_text("This model")
+        visitor.expected = ("status of 424", "status of 422")  # the sample results are too long
+        page.get_by_role("tab", name="Why alike?").click()
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text(f"/explain does not explain {cross_checkpoint.name}")
+        expect(alert.get_by_role("button", name="Try again")).to_have_count(0)
+        alert.get_by_role("button", name="Open Search").click()
+        expect(page.get_by_role("tab", name="Search")).to_have_attribute("aria-selected", "true")
         visitor.check()
         visitor.close()

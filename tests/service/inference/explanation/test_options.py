@@ -95,5 +95,5 @@ def test_a_use_that_failed_its_verification(
 def test_a_model_that_gives_no_vectors() -> None:
     served = Served()
     served.manifest.task = cast("TaskConfig", SimpleNamespace())  # type: ignore[misc]
-    with pytest.raises(NoEmbeddings, match="a/model gives no vectors of texts"):
+    with pytest.raises(NoEmbeddings, match="/explain does not explain a/model: ask /rank"):
         check_explainable(served, NONE)
