@@ -46,20 +46,29 @@ def read_again(current: Settings) -> tuple[Settings, Content]:
     """Read the file of settings again, with the flags of the start and the variables.
 
     Raises:
-        ValueError: there is no such file, or it is invalid; the message has the line and column of
-            each mistake, and no keys.
+        ValueError: there is no such file, it is invalid, or it takes all API keys away; the
+            message has the line and column of each mistake, and no keys.
 
     """
     content = file_of(current.given)
     if content is None:
         raise ValueError(NO_FILE)
-    if not content.values:  # as while an editor writes it: without keys, all requests are admitted
+    if not content.values:  # as while an editor writes it
         raise ValueError(f"--config {content.path} has no setting: write it, and reload again")
     try:
         new = Settings(**current.given)
     except ValidationError as error:
         raise ValueError("; ".join(messages(error, current.given))) from None
+    if _needs_keys(current) and not _needs_keys(new):
+        raise ValueError(
+            f"--config {content.path} no longer has api-keys or keys-file, so that everyone could "
+            "use the service: restart it if that is intended"
+        )
     return new.model_copy(update={"given": current.given}), content
+
+
+def _needs_keys(settings: Settings) -> bool:
+    return bool(settings.api_keys or settings.keys_file)
 
 
 def changes_of(current: Settings, new: Settings, content: Content) -> Changes:

@@ -67,7 +67,7 @@ async def test_changes_apply_at_once_and_what_needs_a_restart_is_named(config: C
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("b=two, max-length = 'x'", "line 5, column"),
+        ("b=two, max-length = 'x'", "line 6, column"),
         ("b=nowhere", "is not a folder"),
         ("b=three", "b@1 cannot be loaded"),
         ("b=two, max-length = 9999", "b@1 cannot be loaded: --max-length 9999"),
@@ -77,7 +77,7 @@ async def test_a_mistake_changes_nothing(config: Configured, model: str, says: s
     config.write("a=one", "b=two", top="api-keys = 'c4n4ry'")
     async with config.serving() as client:
         (config.folder / "three" / MANIFEST).write_text("{}", encoding="utf-8")
-        config.write("a=two", model, top="max-response-bytes = 1")
+        config.write("a=two", model, top="max-response-bytes = 1\napi-keys = 'c4n4ry'")
         before, loaded = state(client).settings, [*state(client).models]
         reply = await reload(client)
         error_type = "Backend" if "cannot be loaded" in says else "Validation"
@@ -96,6 +96,8 @@ async def test_a_file_that_is_being_written_takes_no_keys_away(config: Configure
     async with config.serving() as client:
         config.path.write_text("# empty until the editor has written it\n", encoding="utf-8")
         assert_problem(await reload(client), 422, "has no setting: write it, and reload again")
+        config.write("a=one")
+        assert_problem(await reload(client), 422, "everyone could use the service")
         assert (await encode(client, "a")).status_code == 401
 
 
