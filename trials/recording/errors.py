@@ -206,7 +206,6 @@ def wrong_routes() -> Iterator[Request]:
                 yield Request("errors", f"{method} {path}", plain(method, path))
     for path in ("/health", "/info", "/metrics", "/"):
         yield Request("errors", f"POST {path}", post(path, {}))
-    yield Request("errors", "HEAD /", plain("HEAD", "/"))
     yield Request("errors", "HEAD /metrics", plain("HEAD", "/metrics"))
     yield Request("errors", "FETCH /info", plain("FETCH", "/info"))
 
