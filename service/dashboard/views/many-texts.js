@@ -15,6 +15,7 @@ import { choice } from '../ui/controls.js';
 import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { linkedText } from '../ui/linked-text.js';
+import { chosen, dropped } from '../ui/open-file.js';
 import { otherTextProblem } from '../ui/problems.js';
 import { similarJson, similarSays, similarTokens, similarWork } from '../ui/similar-tokens.js';
 import { textField } from '../ui/text-field.js';
@@ -58,7 +59,7 @@ export const textsView = {
         ${reading ? headPadOf(store, reading) : nothing}
       </div>
       <div @dragover=${(/** @type {DragEvent} */ event) => event.preventDefault()}
-        @drop=${(/** @type {DragEvent} */ event) => dropped(store, event)}>
+        @drop=${dropped((files) => opened(store, files))}>
       ${textField(store, {
         id: 'text-many',
         label: 'Texts, one a line; the built-in samples when empty',
@@ -67,7 +68,7 @@ export const textsView = {
         lines: true,
       })}</div>
       <div class="controls"><label class="choice"><span>Open a file of texts</span>
-        <input type="file" accept=".txt,text/plain" @change=${(/** @type {Event} */ event) => chosen(store, event)}></label></div>
+        <input type="file" accept=".txt,text/plain" @change=${chosen((files) => opened(store, files))}></label></div>
       ${refusal ? html`<p class="problem" role="alert">${refusal}</p>` : nothing}
       ${otherTextProblem(store)}
       ${shown ? notes(shown.reply) : nothing}
@@ -127,20 +128,6 @@ const progress = ({ reply: { results, count }, whole }) =>
 async function opened(store, files) {
   const text = await files?.[0]?.slice(0, BYTES_A_CHARACTER * (MOST_CHARACTERS + 1)).text();
   if (text !== undefined) store.go({ many: text });
-}
-
-/** @param {Store} store @param {Event} event */
-async function chosen(store, event) {
-  const input = /** @type {HTMLInputElement} */ (event.currentTarget);
-  await opened(store, input.files);
-  input.value = ''; // the same file can be chosen again, when it is another
-}
-
-/** @param {Store} store @param {DragEvent} event */
-function dropped(store, event) {
-  if (!event.dataTransfer?.files.length) return;
-  event.preventDefault();
-  opened(store, event.dataTransfer.files);
 }
 
 const histograms = memo((/** @type {TextResult[]} */ results) =>

@@ -5,6 +5,7 @@ import { MARKED_RESULTS } from '../../core/example-results.js';
 import { html, live, nothing } from '../../core/html.js';
 import { MOST_RESULTS, readResults } from '../../core/result-list.js';
 import { choice } from '../controls.js';
+import { chosen, dropped } from '../open-file.js';
 import { textField } from '../text-field.js';
 import { OF_ONE_LIST, readOf, resultsText, withResults } from './questions.js';
 
@@ -24,7 +25,7 @@ export function searchInput(store, ranked) {
   const text = resultsText(state);
   const problem = fileError && fileError.results === text ? fileError.text : refusal;
   return html`<div class="search-input" @dragover=${(/** @type {DragEvent} */ event) => event.preventDefault()}
-      @drop=${(/** @type {DragEvent} */ event) => dropped(store, event)}>
+      @drop=${dropped((files) => opened(store, files))}>
       ${textField(store, { id: 'text-q', label: 'Query', value: state.q, patch: (q) => ({ q, gone: '' }) })}
       ${textField(store, {
         id: 'text-results',
@@ -34,7 +35,7 @@ export function searchInput(store, ranked) {
         lines: true,
       })}</div>
     <div class="controls search-options"><label class="choice"><span>Open a file</span>
-        <input type="file" accept=".txt,.csv,.tsv,.jsonl,.ndjson,text/plain,text/csv" @change=${(/** @type {Event} */ event) => chosen(store, event)}></label>
+        <input type="file" accept=".txt,.csv,.tsv,.jsonl,.ndjson,text/plain,text/csv" @change=${chosen((files) => opened(store, files))}></label>
       <button type="button" class="quiet" @click=${() => store.go(withResults(MARKED_RESULTS))}>Example with marks</button>
       <label class="switch"><input type="checkbox" .checked=${live(state.cut)}
         @change=${(/** @type {{target: HTMLInputElement}} */ { target }) => store.go({ cut: target.checked })}> Cut long texts</label>
@@ -124,17 +125,3 @@ async function opened(store, files) {
 /** @param {string} name of a file @returns {'CSV'|'JSONL'|null} */
 const expectedOf = (name) =>
   /\.(csv|tsv)$/i.test(name) ? 'CSV' : /\.(jsonl|ndjson)$/i.test(name) ? 'JSONL' : null;
-
-/** @param {Store} store @param {Event} event */
-async function chosen(store, event) {
-  const input = /** @type {HTMLInputElement} */ (event.currentTarget);
-  await opened(store, input.files);
-  input.value = ''; // the same file can be chosen again, when it is another
-}
-
-/** @param {Store} store @param {DragEvent} event */
-function dropped(store, event) {
-  if (!event.dataTransfer?.files.length) return;
-  event.preventDefault();
-  opened(store, event.dataTransfer.files);
-}
