@@ -1,6 +1,7 @@
 """Contract between the scheduler and engines.
 
-Notation: S tokens or keys, T tokens of a target or queries, H size, L and L_d layers, N heads.
+Notation: S tokens or keys, T tokens of a target or queries, H size, L and L_d layers, N heads,
+F features of a patch.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class TextTask:
     scores: tuple[int, ...] = ()  # shape of a task head's scores, or of a foreign graph's maps
     unseen: tuple[int, ...] = ()  # indices of tokens masked as keys; at least one remains
     target: Target | None = None  # labels, if the model is an encoder–decoder
+    pixels: Floats | None = None  # [S, F] of a picture's patches, zeros for its special tokens
 
     @property
     def tokens(self) -> int:

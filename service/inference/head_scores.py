@@ -84,7 +84,13 @@ async def compare(prepared: PreparedTexts, selection: AttentionSelection) -> lis
     (layers, heads), caller = selection.maps["encoder"], prepared.caller
     ablated = selection.ablated.get("encoder", ())
     tasks = [
-        TextTask(text.input_ids, text.segment_ids, hidden_layers=layers, ablated=ablated)
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            hidden_layers=layers,
+            ablated=ablated,
+            pixels=text.pixels,
+        )
         for text in prepared.texts
     ]
     done = await prepared.scheduler.submit("attention", tasks, caller)

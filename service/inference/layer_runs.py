@@ -200,7 +200,13 @@ class LayerRuns:
         for text, state in self._recorded():
             layers[text].append(state)
         tasks = [
-            TextTask(text.input_ids, text.segment_ids, tuple(layers[n]), None, self.options.ablated)
+            TextTask(
+                text.input_ids,
+                text.segment_ids,
+                tuple(layers[n]),
+                ablated=self.options.ablated,
+                pixels=text.pixels,
+            )
             for n, text in enumerate(self.prepared.texts)
         ]
         done = await self.prepared.scheduler.submit("encode", tasks, self.prepared.caller)

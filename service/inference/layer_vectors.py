@@ -104,7 +104,7 @@ def tasks_of(
         dataclasses.replace(
             options.head.encoded(text)
             if options.head
-            else TextTask(text.input_ids, text.segment_ids),
+            else TextTask(text.input_ids, text.segment_ids, pixels=text.pixels),
             hidden_layers=states,
             pooling=pooling if options.pooled and not several else None,
             ablated=options.ablated,

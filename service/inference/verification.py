@@ -141,7 +141,12 @@ async def _everything(
     decoder = manifest.decoder
     target = whole_target(_labels(text, decoder), decoder) if decoder else None
     task = TextTask(
-        text.input_ids, text.segment_ids, (*layers, len(layers)), scores=shape, target=target
+        text.input_ids,
+        text.segment_ids,
+        (*layers, len(layers)),
+        scores=shape,
+        target=target,
+        pixels=text.pixels,
     )
     (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.value.hidden

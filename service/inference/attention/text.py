@@ -116,6 +116,7 @@ class AttentionText:
             self.pooling if selection.ablates else None,
             selection.ablated.get("encoder", ()),
             target=self._target(layers, selection),
+            pixels=self.text.pixels,
         )
 
     def whole_task(self) -> TextTask:
@@ -123,7 +124,11 @@ class AttentionText:
         labels = self.text.target
         target = Target(labels.input_ids, logprobs=True) if labels else None
         return TextTask(
-            self.text.input_ids, self.text.segment_ids, pooling=self.pooling, target=target
+            self.text.input_ids,
+            self.text.segment_ids,
+            pooling=self.pooling,
+            target=target,
+            pixels=self.text.pixels,
         )
 
     def _target(self, layers: StateLayers, selection: AttentionSelection) -> Target | None:

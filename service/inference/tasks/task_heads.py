@@ -63,7 +63,12 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
                     "document, which its chat template names: send both"
                 )
     tasks = [
-        TextTask(text.input_ids, text.segment_ids, scores=task.shape(len(text.input_ids)))
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            scores=task.shape(len(text.input_ids)),
+            pixels=text.pixels,
+        )
         for text in prepared.texts
     ]
     results = await prepared.scheduler.submit("encode", tasks, prepared.caller)

@@ -1,9 +1,11 @@
-"""Inputs of the tokenizer: texts, pairs of texts, and token ids."""
+"""Inputs of a request: texts, pairs of texts, token ids, and pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from service.errors import Unprocessable
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,20 +15,52 @@ class TokenIds:
     ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Picture as an encoded file, such as PNG or JPEG."""
+
+    data: bytes
+
+
 Text = str | tuple[str, str]
-Input = Text | TokenIds
+TextInput = Text | TokenIds
+Input = TextInput | Picture
 
 
 def characters(inputs: Sequence[Input]) -> int:
-    """Return the number of characters of all inputs; an id counts as a character."""
+    """Return the size of all inputs; see `size_of`."""
     return sum(map(size_of, inputs))
 
 
 def size_of(given: Input) -> int:
-    """Return the number of characters of an input, or of its ids."""
+    """Return the number of characters of a text, of token ids, or of bytes of a picture's file."""
     if isinstance(given, str):
         return len(given)
     if isinstance(given, TokenIds):
         return len(given.ids)
+    if isinstance(given, Picture):
+        return len(given.data)
     first, second = given
     return len(first) + len(second)
+
+
+def texts_only(inputs: Sequence[Input], naming: str = "inputs[{}]") -> list[TextInput]:
+    """Return the inputs of a model that reads texts.
+
+    Args:
+        inputs: inputs of a request.
+        naming: format of an input's name in error messages, with its index.
+
+    Raises:
+        Unprocessable: an input is a picture; the message names it.
+
+    """
+    texts: list[TextInput] = []
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(
+                f"{naming.format(index)} is a picture, and only texts are read here: send a text, "
+                "or choose a model of pictures"
+            )
+        texts.append(given)
+    return texts

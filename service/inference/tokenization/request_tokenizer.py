@@ -18,7 +18,7 @@ from service.inference.tokenization.backlog import (
     Kind,
     TokenizerWork,
 )
-from service.inference.tokenization.inputs import Input, size_of
+from service.inference.tokenization.inputs import Input, TextInput, size_of, texts_only
 from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
@@ -106,9 +106,10 @@ class RequestTokenizer:
         The demand of a single short input is zero, as it is tokenised at once.
 
         Raises:
-            Unprocessable: too many inputs or characters.
+            Unprocessable: too many inputs or characters, or an input is a picture.
 
         """
+        inputs = texts_only(inputs, options.naming)
         sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
@@ -137,10 +138,11 @@ class RequestTokenizer:
 
         """
 
-        def tokenize(part: Sequence[Input], first: int) -> list[TokenizedText]:
+        def tokenize(part: Sequence[TextInput], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        texts = await self._tokenize(inputs, tokenize, options, caller, beside)
+        given = texts_only(inputs, options.naming)
+        texts = await self._tokenize(given, tokenize, options, caller, beside)
         for index, text in enumerate(texts):
             if 0 < self._segments <= text.segment_ids.max():
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")

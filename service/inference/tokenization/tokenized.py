@@ -1,4 +1,7 @@
-"""A tokenised text."""
+"""A tokenised text, or a picture as the patches that the encoder sees.
+
+Notation: S tokens, F features of a patch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.sentence import SentenceConfig
-from service.engines.contract import Ids
+from service.engines.contract import Floats, Ids
 
 TOKEN_BYTES, TEXT_BYTES = 40, 1024
 """Bytes of memory of each token of a tokenised text, and of the text's other objects."""
@@ -46,9 +49,25 @@ def places_of(offsets: Sequence[tuple[int, int]]) -> Places:
     return flat.reshape(-1, 2)
 
 
+@dataclass(frozen=True, slots=True)
+class PictureView:
+    """Size of a picture, and the part of it that the encoder sees."""
+
+    grid: tuple[int, int]
+    """Rows and columns of patches."""
+    size: tuple[int, int]
+    """Width and height in pixels, as the picture is displayed."""
+    crop: tuple[float, float, float, float]
+    """Left, top, right and bottom of the seen part, in pixels of the displayed picture."""
+
+
 @dataclass(slots=True, eq=False)
 class TokenizedText:
-    """Model inputs of a text, and offsets of its tokens in the client's string."""
+    """Model inputs of a text, and offsets of its tokens in the client's string.
+
+    A picture's tokens are its special tokens, then its patches row by row, each named by its row
+    and column, such as `0,1`. Its `places` are zeros.
+    """
 
     tokens: list[str]
     """Names of the tokens, which all texts share; see `SharedNames`."""
@@ -69,6 +88,10 @@ class TokenizedText:
     """Number of the adapter of the text's task, 1 … K; 0 for none."""
     target: TokenizedText | None = None
     """Labels that a decoder is taken to have written for the text."""
+    pixels: Floats | None = None
+    """`[S, F]`: values of each patch of a picture, and zeros for its special tokens."""
+    picture: PictureView | None = None
+    """Size and crop of a picture; None for a text."""
 
     @property
     def segments(self) -> Ids:
@@ -93,8 +116,9 @@ class TokenizedText:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the text holds."""
-        return TEXT_BYTES + TOKEN_BYTES * len(self.input_ids)
+        """Bytes of memory that the text or picture holds."""
+        pixels = 0 if self.pixels is None else self.pixels.nbytes
+        return TEXT_BYTES + TOKEN_BYTES * len(self.input_ids) + pixels
 
     def first_pooled(self, sentence: SentenceConfig) -> int:
         """Return the index of the first pooled token, which follows an excluded prompt."""

@@ -18,7 +18,7 @@ from service.inference.tokenization.file_tokenizer import (
     shared_tokenizer,
 )
 from service.inference.tokenization.given_ids import IdReader
-from service.inference.tokenization.inputs import Input, Text, TokenIds, size_of
+from service.inference.tokenization.inputs import Text, TextInput, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling
 from service.inference.tokenization.prompts import (
     NO_PROMPT,
@@ -115,7 +115,7 @@ class TextTokenizer:
         """Maximum number of tokens that a chat template adds to a pair."""
 
     def tokenize(
-        self, inputs: Sequence[Input], options: Options, first: int = 0
+        self, inputs: Sequence[TextInput], options: Options, first: int = 0
     ) -> list[TokenizedText]:
         """Tokenise inputs of a request.
 
@@ -196,7 +196,7 @@ class TextTokenizer:
         """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _text(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
+    def _text(self, name: str, given: TextInput, prompt: str) -> tuple[Text, bool]:
         """Return the text of an input with its prompt, and whether to add special tokens.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
@@ -214,7 +214,7 @@ class TextTokenizer:
         return prompt + text, bool(prompt)
 
     def _in_template(
-        self, index: int, given: Input, options: Options, template: PairTemplate, prompt: Prompt
+        self, index: int, given: TextInput, options: Options, template: PairTemplate, prompt: Prompt
     ) -> TokenizedText:
         """Tokenise an input of a model with a chat template for pairs."""
         if isinstance(given, str | TokenIds):
@@ -236,7 +236,7 @@ class TextTokenizer:
         return shortened(text, limit, options.direction)
 
     def _tokenize_alone(
-        self, index: int, given: Input, options: Options, prompt: Prompt
+        self, index: int, given: TextInput, options: Options, prompt: Prompt
     ) -> TokenizedText:
         """Tokenise one input of a request."""
         name = options.name(index)
@@ -293,7 +293,7 @@ class TextTokenizer:
             tokenized.append(tokenizer.tokenized(excerpt, ids, prompt, cut_left=cut_left))
         return tokenized
 
-    def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
+    def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
         for index, text in enumerate(inputs, first):
             too_long = size_of(text) > self.limits.max_characters
@@ -301,7 +301,7 @@ class TextTokenizer:
             if too_long and not any_length and (not options.truncate or isinstance(text, TokenIds)):
                 self._check_characters(options.name(index), text)
 
-    def _check_characters(self, name: str, text: Input) -> None:
+    def _check_characters(self, name: str, text: TextInput) -> None:
         count = size_of(text)
         if count > self.limits.max_characters:
             hint = "" if isinstance(text, TokenIds) else " (`truncate` cuts it)"

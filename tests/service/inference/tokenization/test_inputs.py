@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.inputs import TokenIds, characters
+from service.inference.tokenization.inputs import Picture, TokenIds, characters, texts_only
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 
@@ -19,7 +19,14 @@ def tokenizer(artifact: Artifact) -> TextTokenizer:
 
 
 def test_characters_of_each_form() -> None:
-    assert characters(["four", ("one", "two"), TokenIds((1, 2))]) == 4 + 6 + 2
+    inputs = ["four", ("one", "two"), TokenIds((1, 2)), Picture(b"a file")]
+    assert characters(inputs) == 4 + 6 + 2 + 6
+
+
+def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
+    assert texts_only(["a text", ("a", "pair")]) == ["a text", ("a", "pair")]
+    with pytest.raises(Unprocessable, match=r"documents\[1\] is a picture, and only texts"):
+        texts_only(["a text", Picture(b"a file")], "documents[{}]")
 
 
 def test_ids_are_decoded_and_encoded_again(
