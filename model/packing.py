@@ -1,6 +1,7 @@
 """Packed batches as tensors, with conversion to the padded grid and back.
 
-Notation: B texts, T tokens of all of them, S tokens of the longest, p any size.
+Notation: B texts, T tokens of all of them, S tokens of the longest, p any size,
+F pixel values of a patch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from model.numerics.batch import Batch
 
 
 class PackedBatch(NamedTuple):
-    """Texts end to end, and the positions of their tokens in the padded grid; int64.
+    """Texts end to end, and the positions of their tokens in the padded grid; all ids int64.
 
     Operations on single tokens take `[T]`, or `[1, T]` for runtimes that are faster with it.
     `model.numerics.batch.Batch` has the same fields as arrays.
@@ -31,6 +32,8 @@ class PackedBatch(NamedTuple):
     a key; −1 for a position without a token."""
     packed_index: Tensor
     """`[T]`, position of each token in the flattened grid."""
+    pixels: Tensor | None = None
+    """`[T, F]` in float32, pixels of each patch; None for texts."""
     adapter_features: Tensor | None = None
     """`[T, K · rank]`, 1 for the low-rank features of a token's adapter, else 0; None for an
     encoder without adapters. The encoder sets it."""

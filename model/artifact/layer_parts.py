@@ -72,7 +72,7 @@ class LayerParts:
 def parameter_shapes(config: EncoderConfig) -> Shapes:
     """Return name → shape of a layer's parameters, without its heads'."""
     shapes = {name: s for name, s in layer_shapes(config).items() if name not in _FROM_HEADS}
-    if config.layer.order != "post_norm":
+    if config.has_final_norm:
         norms = {
             name.replace("feed_forward_norm", FINAL_NORM): shape
             for name, shape in shapes.items()
@@ -94,7 +94,7 @@ def parameter_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
 
 def final_norm_applies(config: EncoderConfig, layer: int) -> Floats | None:
     """Return `FINAL_APPLIES` for layer 0 … L−1; None without a norm after the last layer."""
-    if config.layer.order == "post_norm":
+    if not config.has_final_norm:
         return None
     return np.full(1, layer + 1 == config.num_hidden_layers, np.float32)
 

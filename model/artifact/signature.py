@@ -110,8 +110,10 @@ def head_parameter_name(parameter: str, layer: int, kind: MapKind = "encoder") -
 def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:
     """Return the signature of `encoder.onnx`.
 
-    It maps a packed batch and `head_mask` to `hidden_state.0 … L`, `[T, H]` each.
+    It maps a packed batch, with `pixels` `[T, F]` for an encoder of pictures, and `head_mask` to
+    `hidden_state.0 … L`, `[T, H]` each.
     """
+    pixels = TensorSpec(name="pixels", dtype="float32", axes=("tokens", config.pixel_features))
     grid = {"padded_index": ("batch", "sequence")}
     names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
     return GraphSignature(
@@ -120,6 +122,7 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
                 TensorSpec(name=name, dtype="int64", axes=grid.get(name, ("tokens",)))
                 for name in names
             ),
+            *((pixels,) if config.pixel_features else ()),
             TensorSpec(
                 name="head_mask",
                 dtype="float32",

@@ -27,6 +27,35 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class PatchLayout(_Part):
+    """Layout of a picture's tokens: special tokens, then the patches of a grid row by row.
+
+    Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. Token id 0 is a patch, id i the i-th
+    special token.
+    """
+
+    size: int = Field(gt=0)
+    """Edge P of a patch in pixels."""
+    channels: int = Field(gt=0, default=3)
+    """Number C of a pixel's values."""
+    rows: int = Field(gt=0)
+    """Patches from the top of the grid to its bottom."""
+    columns: int = Field(gt=0)
+    """Patches from the left of the grid to its right."""
+    special_tokens: tuple[str, ...] = ()
+    """Names of the tokens before the patches, such as `[CLS]`."""
+
+    @property
+    def features(self) -> int:
+        """Number C · P² of values of one patch."""
+        return self.channels * self.size**2
+
+    @property
+    def tokens(self) -> int:
+        """Number of a picture's tokens."""
+        return len(self.special_tokens) + self.rows * self.columns
+
+
 class EmbeddingLayout(_Part):
     """Layout of the embeddings that make up the first hidden state."""
 
@@ -41,6 +70,9 @@ class EmbeddingLayout(_Part):
     norm: bool = True
     scale: float = 1.0
     """Factor of a word's embedding."""
+    patches: PatchLayout | None = None
+    """Layout of pictures; None for an encoder of texts. The word table then has the bias of the
+    patches' linear map in row 0, and a special token's vector in each further row."""
 
 
 class LogBuckets(_Part):
@@ -138,6 +170,8 @@ class LayerLayout(_Part):
     """Whether the feed-forward's maps have a bias, all or all but the last."""
     feed_forward_output_bias: bool | None = None
     """Whether the feed-forward's last map has a bias; as `feed_forward_bias` when None."""
+    final_norm: bool = True
+    """Whether a norm follows the last layer, with any order but `post_norm`."""
     groups: int | None = Field(gt=0, default=None)
     """Number of layers with parameters of their own, each used repeatedly (Lan et al. 2020,
     https://arxiv.org/abs/1909.11942); all layers when None."""
@@ -221,6 +255,20 @@ class EncoderConfig(BaseModel):
             raise ValueError("attention_factor of rotary positions differs between layers")
         return self
 
+    @model_validator(mode="after")
+    def _picture_fits(self) -> Self:
+        patches = self.embeddings.patches
+        if patches is None:
+            return self
+        sizes = {
+            "vocab_size": (self.vocab_size, 1 + len(patches.special_tokens)),
+            "max_position_embeddings": (self.max_position_embeddings, patches.tokens),
+        }
+        for name, (size, expected) in sizes.items():
+            if size != expected:
+                raise ValueError(f"{name} is {size}, where pictures have {expected}")
+        return self
+
     @property
     def query_scale(self) -> float:
         """Factor of queries beside the score's own, with the factor of rotated queries and keys."""
@@ -236,6 +284,16 @@ class EncoderConfig(BaseModel):
     def num_key_value_heads(self) -> int:
         """Number of key and value heads."""
         return self.attention.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether the last hidden state is the output of a norm after the last layer."""
+        return self.layer.order != "post_norm" and self.layer.final_norm
+
+    @property
+    def pixel_features(self) -> int:
+        """Number of pixel values of each token; 0 for an encoder of texts."""
+        return self.embeddings.patches.features if self.embeddings.patches else 0
 
     @property
     def layer_groups(self) -> int:

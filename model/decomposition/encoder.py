@@ -37,7 +37,7 @@ class EncoderDecomposition:
             )
             for number, of_heads in enumerate(encoder.head_parameters())
         ]
-        normalized = config.layer.order != "post_norm"
+        normalized = config.has_final_norm
         self._entering = [
             {name: named[key] for name, key in value_keys(config, number).items()}
             | ({APPLIES: _flag(norm_applies(config, number))} if APPLIES in shapes else {})

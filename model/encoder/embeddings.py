@@ -1,6 +1,6 @@
-"""First hidden state: embeddings of words, positions and segments.
+"""First hidden state: embeddings of words, patches, positions and segments.
 
-Notation: T tokens of all texts, E size of an embedding, H hidden size.
+Notation: T tokens of all texts, E size of an embedding, H hidden size, F pixel values of a patch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from model.packing import PackedBatch
 
 
 class Embeddings(nn.Module):
-    """Sum of word, segment and position embeddings, normalised if the config says so."""
+    """Sum of word, patch, segment and position embeddings, normalised if the config says so."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -26,6 +26,8 @@ class Embeddings(nn.Module):
         self.reads_segments = config.reads_segments
         self.word = nn.Embedding(config.vocab_size, size)
         self.position = self.token_type = self.layer_norm = self.projection = None
+        patches = layout.patches
+        self.patch = nn.Linear(patches.features, size, bias=False) if patches else None
         if layout.positions != "none":
             offset = self.padding_id + 1 if layout.positions == "table_after_padding" else 0
             self.position = nn.Embedding(config.max_position_embeddings + offset, size)
@@ -42,6 +44,8 @@ class Embeddings(nn.Module):
         hidden = self.word(batch.input_ids)
         if self.adapters is not None and batch.adapter_features is not None:
             hidden = hidden + self.adapters(batch.input_ids, batch.adapter_features)
+        if self.patch is not None and batch.pixels is not None:
+            hidden = hidden + self.patch(batch.pixels.to(hidden.dtype))
         if self.layout.scale != 1.0:
             hidden = hidden * self.layout.scale
         if self.token_type is not None:

@@ -47,7 +47,7 @@ class Encoder(nn.Module):
             LAYERS[config.layer.order](config, number, self.rule)
             for number in range(config.layer_groups)
         )
-        self.final_norm = nn.Identity() if config.layer.order == "post_norm" else norm_of(config)
+        self.final_norm = norm_of(config) if config.has_final_norm else nn.Identity()
 
     def forward(
         self,

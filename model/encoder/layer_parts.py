@@ -99,6 +99,8 @@ class ParametrizedLayer:
 
     def _final(self, hidden: Tensor) -> Tensor:
         """Apply the final norm if this is the last layer."""
+        if not self.config.has_final_norm:
+            return hidden
         applies = self.parameters[FINAL_APPLIES] > 0
         return torch.where(applies, self._norm(FINAL_NORM, hidden), hidden)
 

@@ -65,6 +65,7 @@ class HiddenStates(nn.Module):
                 input_ids=batch.input_ids[None],
                 token_type_ids=batch.token_type_ids[None],
                 position_ids=batch.position_ids[None],
+                pixels=None if batch.pixels is None else batch.pixels[None],
             )
         head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
         states = self.encoder(batch, head_mask, relative=self.relative).hidden_states

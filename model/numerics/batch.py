@@ -3,7 +3,10 @@
 Operations on single tokens run over the `[T]` tokens of all texts. Only attention within a text
 needs the padded grid `[B, S]`; `padded_index` and `packed_index` convert between the two.
 
-Notation: B texts, T tokens of all of them, S tokens of the longest.
+A picture is a text whose tokens are patches (`model.config.encoder.PatchLayout`), and whose pixels
+go beside the token ids.
+
+Notation: B texts, T tokens of all of them, S tokens of the longest, F pixel values of a patch.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
 PADDING = -1
 """Value in `padded_index` of a position without a token."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts end to end, and the positions of their tokens in the padded grid; int64."""
+    """Texts end to end, and the positions of their tokens in the padded grid; all ids int64."""
 
     input_ids: Ids
     """`[T]`."""
@@ -34,17 +38,20 @@ class Batch:
     a key. `PADDING` for a position without a token, and for token 0 if it is masked as a key."""
     packed_index: Ids
     """`[T]`, position of each token in the flattened grid."""
+    pixels: Floats | None = None
+    """`[T, F]`, pixels of each patch, zeros for special tokens; None for texts."""
 
     @property
-    def inputs(self) -> tuple[Ids, Ids, Ids, Ids, Ids]:
-        """Five arrays of the batch, in the order of an encoder's inputs."""
-        return (
+    def inputs(self) -> tuple[Ids | Floats, ...]:
+        """Five arrays of the batch, or six with pixels, in the order of an encoder's inputs."""
+        ids = (
             self.input_ids,
             self.token_type_ids,
             self.position_ids,
             self.padded_index,
             self.packed_index,
         )
+        return ids if self.pixels is None else (*ids, self.pixels)
 
     @property
     def cu_seqlens(self) -> Ids:
@@ -55,7 +62,9 @@ class Batch:
 
 
 def pack(
-    texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[Sequence[int]] = ()
+    texts: Sequence[tuple[ArrayLike, ArrayLike]],
+    unseen: Sequence[Sequence[int]] = (),
+    pixels: Sequence[Floats] = (),
 ) -> Batch:
     """Pack texts end to end.
 
@@ -63,6 +72,7 @@ def pack(
         texts: token ids and segment ids of each text; none may be empty.
         unseen: indices of each text's tokens that are masked as keys, fewer than the text has. Such
             tokens attend to all others, as where transformers' `attention_mask` is 0. Empty: none.
+        pixels: `[S, F]` of each text's tokens; empty for texts without pixels.
 
     """
     ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
@@ -81,7 +91,15 @@ def pack(
         position_ids=np.broadcast_to(columns, real.shape)[real],
         padded_index=padded_index,
         packed_index=np.flatnonzero(real),
+        pixels=np.concatenate(pixels) if len(pixels) else None,
     )
+
+
+def dummies(lengths: Sequence[int], features: int) -> Batch:
+    """Return texts of token 0, with F pixels of 0 per token; without pixels if F is 0."""
+    ids = [np.zeros(length, np.int64) for length in lengths]
+    pixels = [np.zeros((length, features), np.float32) for length in lengths if features]
+    return pack(list(zip(ids, ids, strict=True)), pixels=pixels)
 
 
 def widen(batch: Batch, rows: int, columns: int) -> Batch:

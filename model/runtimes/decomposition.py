@@ -91,7 +91,7 @@ class GraphDecomposition(Decomposition):
         if after < config.num_hidden_layers:
             feed = self._entering(loaded, after) | {"parts": parts}
             return DecomposedRows(parts, loaded.values.run(["values"], feed)[0])
-        if config.layer.order != "post_norm":
+        if config.has_final_norm:
             feed = self._entering(loaded, after) | {"parts": parts}
             (parts,) = loaded.values.run(["entering"], feed)
         return DecomposedRows(parts, None)

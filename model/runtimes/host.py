@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
 from model.config.encoder import EncoderConfig
-from model.numerics.batch import Batch, pack
+from model.numerics.batch import Batch, dummies
 from model.numerics.pooling import TextPooling, l2_normalize, pool
 from model.runtimes.contract import Floats, layers_of
 
@@ -58,7 +58,8 @@ class HostRuntime(ABC):
 
     def warm_up(self, *_: int) -> None:
         """Run one short batch, because a large one would keep its memory."""
-        self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])
+        batch = dummies([1], self.config.pixel_features)
+        self.hidden_states(batch, [self.config.num_hidden_layers])
 
 
 def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int]]) -> list[Floats]:

@@ -18,7 +18,7 @@ import numpy as np
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
-from model.numerics.batch import Batch, Ids, coarser, pack, widen
+from model.numerics.batch import Batch, Ids, coarser, dummies, widen
 from model.numerics.pooling import TextPooling, modes_of, pool
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, find
@@ -225,10 +225,10 @@ class BoundRuntime(HeadMaps):
         heads = range(self.config.num_attention_heads)
         lengths = {min(coarser(n, ALIGNED), longest) for n in range(1, longest + 1)}
         for length in sorted(lengths, reverse=True):
-            text = (np.zeros(length, np.int64), np.zeros(length, np.int64))
             texts = range(max(1, batch_tokens // length))
             vectors = [TextPooling(i, last, "mean") for i in texts]
-            self.encode(pack([text] * len(texts)), [], vectors)
+            batch = dummies([length] * len(texts), self.config.pixel_features)
+            self.encode(batch, [], vectors)
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, heads)
         if decoder := find(self, OnnxDecoder):

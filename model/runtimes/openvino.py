@@ -153,4 +153,5 @@ def rounded(batch: Batch) -> Batch:
         position_ids=np.pad(wide.position_ids, surplus),
         padded_index=wide.padded_index,
         packed_index=np.pad(wide.packed_index, surplus),
+        pixels=None if wide.pixels is None else np.pad(wide.pixels, (surplus, (0, 0))),
     )

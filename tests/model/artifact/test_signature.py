@@ -17,8 +17,9 @@ from model.artifact.signature import (
     head_parameter_name,
     task_signature,
 )
+from model.config.encoder import EmbeddingLayout, EncoderConfig, PatchLayout
 from model.families.registry import parse_config
-from model.numerics.batch import pack
+from model.numerics.batch import Batch, Floats, pack
 from model.numerics.task_head import TaskConfig
 from tests.model.checkpoints import TINY
 
@@ -34,15 +35,25 @@ def axes_of(specs: tuple[TensorSpec, ...]) -> dict[str, Axes]:
 
 @pytest.mark.parametrize("lengths", [[1], [5, 2, 9], [7, 7]])
 def test_a_batch_and_a_head_mask_feed_the_encoder(lengths: list[int]) -> None:
-    batch = pack([(range(n), [0] * n) for n in lengths])
+    texts = [(range(n), [0] * n) for n in lengths]
     mask = np.ones((len(lengths), L, N), np.float32)
-    specs = encoder_signature(CONFIG).inputs
-    sizes: dict[int | str, int] = {"tokens": sum(lengths), "batch": len(lengths)}
-    sizes["sequence"] = max(lengths)
+    of_pictures = EmbeddingLayout(patches=PatchLayout(size=2, rows=1, columns=1))
+    for config in (CONFIG, CONFIG.model_copy(update={"embeddings": of_pictures})):
+        features = config.pixel_features
+        batch = pack(texts, pixels=[np.ones((n, 12), np.float32) for n in lengths if features])
+        check_inputs(config, batch, mask)
+
+
+def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
+    lengths = np.diff(batch.cu_seqlens)
+    specs = encoder_signature(config).inputs
+    sizes: dict[int | str, int] = {"tokens": int(sum(lengths)), "batch": len(lengths)}
+    sizes["sequence"] = int(max(lengths))
     for spec, array in zip(specs, (*batch.inputs, mask), strict=True):
         assert array.shape == tuple(sizes.get(axis, axis) for axis in spec.axes), spec.name
         assert array.dtype == spec.dtype
-    assert [spec.name for spec in specs] == [*vars(batch), "head_mask"]
+    named = [name for name, array in vars(batch).items() if array is not None]
+    assert [spec.name for spec in specs] == [*named, "head_mask"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

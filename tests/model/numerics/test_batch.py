@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.numerics.batch import PADDING, Batch, coarser, pack, widen
+from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, widen
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
@@ -24,6 +24,17 @@ def test_pack_lays_texts_end_to_end() -> None:
     assert batch.padded_index.tolist() == [[0, 1, 2], [3, -1, -1], [4, 5, -1]]
     assert batch.packed_index.tolist() == [0, 1, 2, 3, 6, 7]
     assert batch.cu_seqlens.tolist() == [0, 3, 4, 6]
+
+
+def test_pixels_lie_end_to_end_beside_the_ids() -> None:
+    pixels = [np.full((3, 2), 1, np.float32), np.full((1, 2), 2, np.float32)]
+    batch = pack([([1, 0, 0], [0, 0, 0]), ([1], [0])], pixels=pixels)
+    assert batch.pixels is not None
+    assert batch.pixels.tolist() == [[1, 1]] * 3 + [[2, 2]]
+    assert batch.inputs[-1] is batch.pixels
+    assert widen(batch, 3, 8).pixels is batch.pixels
+    assert len(dummies([2, 1], 0).inputs) == 5
+    assert dummies([2, 1], 4).inputs[-1].shape == (3, 4)
 
 
 def test_tokens_that_no_token_attends_to() -> None:
@@ -98,7 +109,7 @@ def test_lists_and_arrays_give_the_same_int64(dtype: type | None) -> None:
 def test_the_inputs_are_every_array_in_the_encoders_order() -> None:
     batch = pack(random_texts([3, 5]))
     names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
-    assert tuple(Batch.__dataclass_fields__) == names
+    assert tuple(Batch.__dataclass_fields__) == (*names, "pixels")
     for name, array in zip(names, batch.inputs, strict=True):
         assert array is getattr(batch, name)
 
