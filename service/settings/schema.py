@@ -197,6 +197,12 @@ class Settings(ModelSettings):
         gt=0,
         description="Maximum bytes of all request bodies in memory; beyond it, 429.",
     )
+    max_image_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
+        16 * 2**20, gt=0, description="Maximum bytes of a picture's file."
+    )
+    max_image_pixels: Annotated[int, Shown(Group.LIMITS, "PIXELS")] = Field(
+        2**26, gt=0, le=2**30 // 12, description="Maximum width × height of a picture."
+    )
     max_response_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         128 * 2**20, gt=0, description="Maximum bytes of a reply, predicted before it is computed."
     )

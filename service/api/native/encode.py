@@ -30,12 +30,14 @@ from service.api.native.indices import (
     head_patches,
     selected_indices,
 )
+from service.api.native.inputs import PictureInputs
 from service.api.native.long_text_fields import LongTextRequest
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
     no_duplicates,
     text_bytes,
+    with_pictures,
 )
 from service.api.native.vector_outputs import (
     OutputName,
@@ -65,6 +67,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
+    inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     outputs: Annotated[
         list[OutputName],
         Field(min_length=1, max_length=4),
@@ -135,6 +138,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     options = with_vectors(options, body.outputs, body.prompt_name, inference.manifest)
     inference.require_options(options)
     body.check_long_texts(options, inference.sentence)
+    body = await with_pictures(body, request)
     tokenizing, chunks = within_limits(body.options, options.head), None
     if alone := body.alone:
         asked = inference, body.texts, tokenizing, alone, caller, body.backend

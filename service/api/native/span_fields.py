@@ -15,7 +15,7 @@ from model.artifact.sentence import SentenceConfig
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.text_spans import MOST_SPANS, check_pooling
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.truncation import Offset
 
 
@@ -76,13 +76,17 @@ def check_spans(
 
 
 def check_texts(inputs: Sequence[Input]) -> None:
-    """Raise if an input is a pair.
+    """Raise if an input is a pair or a picture.
 
     Raises:
         Unprocessable: the message names the input.
 
     """
     for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(
+                f"inputs[{index}] is a picture; spans and chunks are of texts: send it without"
+            )
         if not isinstance(given, str):
             raise Unprocessable(
                 f"inputs[{index}] is a pair; spans and chunks are of one text: send its texts as "

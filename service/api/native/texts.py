@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import orjson
+from fastapi import Request
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from service.api.native.inputs import Inputs
+from service.api.wire.pictures import loaded
 from service.api.wire.route import ModelRequest
 from service.api.wire.text_warnings import warning_field
+from service.errors import Unprocessable
 from service.inference.text_warnings import NO_WARNINGS, Warnings
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
@@ -31,58 +35,11 @@ TOKEN_BYTES, TEXT_BYTES = 64, 256
 """Predicted bytes of a token (piece, id, offsets, segment) and of a text's names in a reply."""
 
 
-def _inputs(value: object) -> list[Input]:
-    """Validate a text, a list of texts or a list of pairs, up to its first invalid item."""
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
-        raise PydanticCustomError("inputs", "a text, a list of texts or a list of pairs is needed")
-    if not value:
-        raise PydanticCustomError("inputs", "at least one text is needed")
-    if isinstance(value[0], str):
-        for index, text in enumerate(value):
-            if not isinstance(text, str):
-                raise PydanticCustomError("inputs", "inputs[{index}] is no text", {"index": index})
-        return list(value)
-    pairs: list[Input] = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str(first), str(second)]:
-                pairs.append((first, second))
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is neither a text nor a pair", {"index": index}
-                )
-    return pairs
-
-
 def no_duplicates(values: list[Any]) -> list[Any]:
     """Return a list, if no value is listed twice."""
     if len(set(values)) != len(values):
         raise PydanticCustomError("duplicate", "a value is listed twice")
     return values
-
-
-_Text = {"type": "string"}
-Inputs = Annotated[
-    list[Input],
-    PlainValidator(_inputs),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _Text,
-                {"type": "array", "items": _Text, "minItems": 1},
-                {
-                    "type": "array",
-                    "items": {"type": "array", "items": _Text, "minItems": 2, "maxItems": 2},
-                    "minItems": 1,
-                },
-            ],
-            "title": "Inputs",
-            "examples": ["The animal didn't cross the street because it was too tired"],
-        }
-    ),
-]
 
 
 def _targets(value: object) -> list[str] | None:
@@ -182,6 +139,22 @@ class TextRequest(ModelRequest, StrictRequest):
     def options(self) -> Options:
         """Tokenisation options of the texts."""
         return Options(self.truncate, self.truncation_direction, self.prompt_name, self.task)
+
+
+Texts = TypeVar("Texts", bound=TextRequest)
+
+
+async def with_pictures(body: Texts, request: Request) -> Texts:
+    """Return a request whose pictures have their files; see `loaded`.
+
+    Raises:
+        Unprocessable: the model reads texts only.
+
+    """
+    if any(isinstance(given, Picture) for given in body.inputs):
+        raise Unprocessable("inputs: this model reads texts only; choose a model of pictures")
+    inputs = await loaded(body.inputs, request)
+    return body if inputs is body.inputs else body.model_copy(update={"inputs": inputs})
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class Picture:
     """Picture as an encoded file, such as PNG or JPEG."""
 
     data: bytes
+    first_frame: bool = False
+    """Whether an animated file stands for its first frame, and is not refused."""
 
 
 Text = str | tuple[str, str]

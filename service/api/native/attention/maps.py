@@ -17,7 +17,7 @@ from service.api.native.attention.selection import (
 )
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer
 from service.api.native.replies import documented
-from service.api.native.texts import Header, text_bytes
+from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
@@ -56,6 +56,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     half = body.dtype == "float16"
     if half and not binary:
         raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
+    body = await with_pictures(body, request)
     prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)

@@ -16,6 +16,7 @@ from service.api.native.indices import (
     ablated_heads,
     selected_heads,
 )
+from service.api.native.inputs import PictureInputs
 from service.api.native.texts import Targets, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
@@ -37,6 +38,7 @@ DECODER: tuple[MapKind, ...] = ("decoder", "cross")
 class AttentionRequest(TextRequest):
     """Request body of `POST /attention`."""
 
+    inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     targets: Targets = Field(
         None, description="Decoder output to score for each input: one text for each input."
     )

@@ -1,0 +1,59 @@
+"""Inputs of /encode and /attention may be objects; other routes take texts only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import TypeAdapter
+
+from service.api.native.inputs import PictureInputs
+from service.inference.tokenization.inputs import Picture
+from tests.service.harness import assert_problem
+
+pytestmark = pytest.mark.anyio
+SCHEMA: TypeAdapter[Any] = TypeAdapter(PictureInputs)
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+)
+
+
+def test_elements_are_texts_pairs_and_pictures() -> None:
+    assert SCHEMA.validate_python({"text": "a"}) == ["a"]
+    assert SCHEMA.validate_python([{"text": "a"}, "b", ["c", "d"]]) == ["a", "b", ("c", "d")]
+    first, second = SCHEMA.validate_python([{"image": "QQ=="}, Picture(b"a file")])
+    assert (first.source, first.field) == ("QQ==", "inputs[0].image")
+    assert second == Picture(b"a file")
+
+
+@pytest.mark.parametrize("given", [[{"text": "a"}, 1], [{"text": "a"}, ["b"]]])
+def test_other_elements_are_refused_by_number(given: object) -> None:
+    with pytest.raises(ValueError, match=r"inputs\[1\] is neither a text, a pair nor a picture"):
+        SCHEMA.validate_python(given)
+
+
+async def test_texts_in_objects_are_texts(client: httpx.AsyncClient) -> None:
+    for route in ("/encode", "/attention"):
+        objects = [{"text": "a text"}, {"text": "another"}]
+        replies = [
+            (await client.post(route, json={"inputs": inputs})).json()
+            for inputs in (["a text", "another"], objects)
+        ]
+        assert replies[0] == replies[1]
+
+
+@pytest.mark.parametrize("route", ["/verify", "/attention/scores"])
+async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route: str) -> None:
+    for inputs in ([{"image": PIXEL}], ["a", {"image": PIXEL}]):
+        body = {"inputs": inputs, "layer": 0, "head": 0}
+        says = f"inputs[{len(inputs) - 1}] is n"
+        refused = await client.post(route, json=body)
+        assert_problem(refused, 422, says)
+        assert "send pictures to /encode or /attention" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("route", ["/encode", "/attention"])
+async def test_a_model_of_texts_refuses_pictures(client: httpx.AsyncClient, route: str) -> None:
+    refused = await client.post(route, json={"inputs": ["a", {"image": PIXEL}]})
+    assert_problem(refused, 422, says="this model reads texts only; choose a model of pictures")
