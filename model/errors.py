@@ -3,6 +3,7 @@
     ModelError
         ├── ConfigError         the checkpoint's configuration is invalid or not supported
         ├── CheckpointError     files, keys or shapes do not fit the encoder
+        ├── ImageError          a file is not a picture that can be opened
         ├── SourceError         a model name cannot be resolved to a local checkpoint
         ├── ArtifactError       an artifact folder is incomplete, damaged or foreign
         ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
@@ -23,6 +24,10 @@ class ConfigError(ModelError):
 
 class CheckpointError(ModelError):
     """Files, keys or shapes of a checkpoint that do not fit the encoder."""
+
+
+class ImageError(ModelError):
+    """File that is not a picture, or a picture that is not accepted."""
 
 
 class SourceError(ModelError):

@@ -17,7 +17,7 @@ FLOORS = {
     "model": (
         {"errors", "vendor_telemetry"},
         {"config"},
-        {"adapters", "families", "norms", "numerics", "tokenization"},
+        {"adapters", "families", "images", "norms", "numerics", "tokenization"},
         {"artifact"},
         {"packing", "pickles", "sources"},
         {"attention"},
@@ -53,7 +53,7 @@ ROOMS = {room for floors in FLOORS.values() for rooms in floors for room in room
 CORE = ("engines", "scheduler", "inference")
 """Parts of the service that must not depend on a wire format."""
 TORCH_FREE = (
-    *("errors", "config", "numerics", "artifact", "sources", "vendor_telemetry"),
+    *("errors", "config", "images", "numerics", "artifact", "sources", "vendor_telemetry"),
     "tokenization.vocabulary",
 )
 """Parts of the model that the service may import anywhere."""
@@ -74,7 +74,7 @@ EXPORTING = {
 TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
-HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
+HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub", "PIL"}
 FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 READERS = {
     "model.vendor_telemetry",
@@ -307,6 +307,10 @@ def test_each_runtime_is_imported_in_one_place() -> None:
         users = {name for name in SOURCES if module in {i.module for i in imports(name)}}
         assert users <= {"model.runtimes.registry"}
         assert module not in imported("model.runtimes.registry", "model", loading=True)
+
+
+def test_pictures_are_opened_in_one_room() -> None:
+    assert importers({"PIL"}) == {"model.images.opening", "model.images.pixels"}
 
 
 def test_traces_are_made_in_one_place_by_who_asks_for_them() -> None:

@@ -19,6 +19,7 @@ HEAVY = {
     "huggingface_hub",
     "scipy",
     "sklearn",
+    "PIL",
 }
 FRESH = """
 import asyncio, sys

@@ -1,0 +1,209 @@
+"""Steps from a picture to pixel values, read from the files of transformers' image processors.
+
+`preprocessor_config.json` describes the image processor. `processor_config.json`, which
+transformers 5 writes for CLIP and SigLIP, holds the same fields under `image_processor`, and takes
+precedence.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+
+from model.errors import ConfigError
+
+PROCESSOR = "processor_config.json"
+PREPROCESSOR = "preprocessor_config.json"
+
+Size = tuple[PositiveInt, PositiveInt]
+"""Height and width in pixels."""
+Deviation = Annotated[float, Field(gt=0)]
+
+
+class ImageProcessing(BaseModel):
+    """Resize, centre crop, rescale and normalise, in this order; a step that is None is skipped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    resize: Size | None = None
+    """Height and width after resizing, whatever the picture's proportions."""
+    shortest_edge: PositiveInt | None = None
+    """Pixels of the shorter side after resizing, which keeps the proportions."""
+    resample: Literal[0, 1, 2, 3, 4, 5] = 2
+    """Pillow's number of the filter: nearest, Lanczos, bilinear, bicubic, box, Hamming."""
+    crop: Size | None = None
+    """Height and width of the centre crop; a smaller picture is padded with black."""
+    rescale_factor: float | None = None
+    """Factor of the pixel values 0 … 255."""
+    mean: tuple[float, float, float] | None = None
+    """Means of red, green and blue, for the normalisation (value − mean) / std."""
+    std: tuple[Deviation, Deviation, Deviation] | None = None
+    """Standard deviations of red, green and blue."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ImageProcessing:
+        if self.resize and self.shortest_edge:
+            raise ValueError("size is height and width, or shortest_edge, but not both")
+        if self.resize is None and self.crop is None:
+            raise ValueError("the size of the pixel values depends on the picture: set crop_size")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("image_mean and image_std are needed together")
+        return self
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the pixel values."""
+        size = self.crop or self.resize
+        assert size is not None  # noqa: S101  # checked above
+        return size
+
+    def at_size(self, height: int, width: int) -> ImageProcessing:
+        """Return a copy that resizes to height × width pixels, and does not crop."""
+        size = {"resize": (height, width), "shortest_edge": None, "crop": None}
+        return self.model_copy(update=size)
+
+
+def read_processing(folder: Path) -> ImageProcessing:
+    """Read the steps of a checkpoint's image processor.
+
+    Args:
+        folder: a checkpoint folder of transformers.
+
+    Raises:
+        ConfigError: the files are missing or invalid, or the processor is not supported.
+
+    """
+    path, written = _written(folder)
+    defaults = _DEFAULTS[_kind(folder, path, written)]
+    fields = _COMMON | defaults | written
+    if fields.get("do_pad"):
+        raise ConfigError(f"{path}: do_pad is not supported")
+    try:
+        return ImageProcessing.model_validate(_steps(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+_COMMON: dict[str, Any] = {
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "rescale_factor": 1 / 255,
+    "default_to_square": True,
+}
+"""Fields that every image processor below has when its file does not."""
+_HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_SQUARE = {"height": 224, "width": 224}
+_CLIP: dict[str, Any] = {
+    "size": {"shortest_edge": 224},
+    "crop_size": _SQUARE,
+    "do_center_crop": True,
+    "resample": 3,
+    "default_to_square": False,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ViT": _HALF | {"size": _SQUARE, "resample": 2},
+    "DeiT": _HALF
+    | {
+        "size": {"height": 256, "width": 256},
+        "crop_size": _SQUARE,
+        "do_center_crop": True,
+        "resample": 3,
+    },
+    "Bit": _CLIP,
+    "CLIP": _CLIP,
+    "Siglip": _HALF | {"size": _SQUARE, "resample": 3, "default_to_square": False},
+}
+"""Fields of each image processor when its file does not have them (transformers 5.23)."""
+_BY_MODEL_TYPE = {
+    "vit": "ViT",
+    "deit": "DeiT",
+    "dinov2": "Bit",
+    "dinov2_with_registers": "Bit",
+    "clip": "CLIP",
+    "clip_vision_model": "CLIP",
+    "siglip": "Siglip",
+    "siglip_vision_model": "Siglip",
+}
+
+
+def _written(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file that describes the image processor, and its fields."""
+    nested = _object(folder / PROCESSOR).get("image_processor")
+    if isinstance(nested, dict):
+        return folder / PROCESSOR, nested
+    path = folder / PREPROCESSOR
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: a picture model needs it")
+    return path, _object(path)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} does not hold a JSON object")
+    return content
+
+
+def _kind(folder: Path, path: Path, written: dict[str, Any]) -> str:
+    """Return the name of an image processor without its ending, as in `_DEFAULTS`."""
+    name = written.get("image_processor_type") or written.get("feature_extractor_type")
+    if name is None:
+        kind = _BY_MODEL_TYPE.get(str(_object(folder / "config.json").get("model_type")))
+    else:
+        kind = str(name).removesuffix("Fast").removesuffix("Pil")
+        kind = kind.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+    if kind not in _DEFAULTS:
+        known = ", ".join(f"{kind}ImageProcessor" for kind in _DEFAULTS)
+        raise ConfigError(f"{path}: image processor {name} is not supported; supported: {known}")
+    return kind
+
+
+def _steps(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of `ImageProcessing` for a file's fields, complete with defaults."""
+    steps: dict[str, Any] = {}
+    if fields["do_resize"]:
+        size = _size(fields["size"], "size", square=fields["default_to_square"])
+        steps |= size | {"resample": fields["resample"]}
+    if fields.get("do_center_crop"):
+        crop = _size(fields.get("crop_size"), "crop_size", square=True)
+        if "resize" not in crop:
+            raise ValueError("crop_size needs height and width")
+        steps["crop"] = crop["resize"]
+    if fields["do_rescale"]:
+        steps["rescale_factor"] = fields["rescale_factor"]
+    if fields["do_normalize"]:
+        steps |= {"mean": _channels(fields["image_mean"]), "std": _channels(fields["image_std"])}
+    for name in (name for name, value in steps.items() if value is None):
+        raise ValueError(f"{name} is needed and null")
+    return steps
+
+
+def _size(value: Any, name: str, *, square: bool) -> dict[str, Any]:
+    """Return `resize` or `shortest_edge` of a size in any form that transformers reads."""
+    if isinstance(value, int):
+        return {"resize": (value, value)} if square else {"shortest_edge": value}
+    if isinstance(value, list):
+        return {"resize": value}
+    keys = set(value) if isinstance(value, dict) else None
+    if keys == {"height", "width"}:
+        return {"resize": (value["height"], value["width"])}
+    if keys == {"shortest_edge"}:
+        return {"shortest_edge": value["shortest_edge"]}
+    raise ValueError(f"{name} {value} is not supported: use height and width, or shortest_edge")
+
+
+def _channels(value: Any) -> Any:
+    return (value,) * 3 if isinstance(value, int | float) else value

@@ -1,0 +1,110 @@
+"""Files of pictures in many forms, and a colour profile, for tests."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+ORIENTATION = 0x0112
+"""EXIF tag."""
+
+
+def pixels(width: int = 61, height: int = 47) -> np.ndarray:
+    """Return `[height, width, 3]`: a gradient with noise."""
+    noise = np.random.default_rng(7).integers(0, 64, (height, width, 3))
+    ramp = np.linspace(0, 191, width)[None, :, None] * np.array([1, 0.5, 0.2])
+    return (ramp + noise).astype(np.uint8)
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def png(width: int, height: int, bits: int, colour: int, raw: bytes = b"") -> bytes:
+    """Return a PNG file of one IDAT chunk."""
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+
+
+def turned(orientation: int, kind: str = "JPEG") -> bytes:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    return saved(Image.fromarray(pixels()), kind, exif=exif)
+
+
+def kinds() -> dict[str, bytes]:
+    """Return files of the kinds that transformers' image processors accept, by name."""
+    rgb = Image.fromarray(pixels())
+    alpha = Image.fromarray(pixels()[..., 0].copy())
+    rgba = rgb.copy()
+    rgba.putalpha(alpha)
+    palette = rgb.quantize(32)
+    clear = bytes([0, 128, *[255] * 30])
+    return {
+        "RGBA": saved(rgba, "PNG"),
+        "palette": saved(palette, "PNG"),
+        "palette with transparency": saved(palette, "PNG", transparency=clear),
+        "grey": saved(rgb.convert("L"), "PNG"),
+        "grey with alpha": saved(rgba.convert("LA"), "PNG"),
+        "black and white": saved(rgb.convert("1"), "BMP"),
+        "16 bits a channel": png(61, 47, 16, 2, rows_of_16_bits(pixels())),
+        "EXIF 6": turned(6),
+        "EXIF 5 in WebP": turned(5, "WEBP"),
+        "1 × 1": saved(rgb.resize((1, 1)), "PNG"),
+        "10,000 × 3": saved(Image.fromarray(pixels(10_000, 3)), "PNG"),
+        "3 × 10,000": saved(Image.fromarray(pixels(3, 10_000)), "PNG"),
+        "WebP": saved(rgb, "WEBP", quality=60),
+        "progressive JPEG": saved(rgb, "JPEG", progressive=True),
+        "GIF": saved(rgb, "GIF"),
+        "BMP": saved(Image.fromarray(pixels(500, 20)), "BMP"),
+    }
+
+
+def rows_of_16_bits(values: np.ndarray) -> bytes:
+    """Return the rows of a PNG with samples of 16 bits whose upper bytes are the values."""
+    samples = values.astype(">u2") * 256 + 77
+    return b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
+
+
+def grey_of_16_bits() -> bytes:
+    """Return a grey PNG of 16 bits whose upper bytes are the red values of `pixels`."""
+    return png(61, 47, 16, 0, rows_of_16_bits(pixels()[..., :1]))
+
+
+def animated(kind: str) -> bytes:
+    frames = [Image.fromarray(pixels() // n) for n in (1, 2)]
+    return saved(frames[0], kind, save_all=True, append_images=frames[1:])
+
+
+def cmyk(profile: bytes | None) -> bytes:
+    """Return a JPEG of 16 × 16 pixels with full cyan and no other ink."""
+    image = Image.new("CMYK", (16, 16), (255, 0, 0, 0))
+    return saved(image, "JPEG", quality=100, icc_profile=profile)
+
+
+def grey_profile() -> bytes:
+    """Return a CMYK profile that prints full cyan as CIE L* = 128 / 2.55, and black as 0.
+
+    Format: ICC.1:2001-04, a device profile with one `lut8Type` to CIELAB.
+    """
+    ramp = bytes(range(256))
+    white, cyan, black = (bytes([lightness, 128, 128]) for lightness in (255, 128, 0))
+    colours = (white + black) * 4 + (cyan + black) * 4  # the last ink varies fastest
+    identity = struct.pack(">9i", *(65536 * (n % 4 == 0) for n in range(9)))
+    table = b"mft1" + bytes([0, 0, 0, 0, 4, 3, 2, 0]) + identity + ramp * 4 + colours + ramp * 3
+    tags = struct.pack(">I4sII", 1, b"A2B0", 144, len(table))
+    header = struct.pack(
+        ">I4sI4s4s4s12x4s", 144 + len(table), b"", 0x02100000, b"prtr", b"CMYK", b"Lab ", b"acsp"
+    )
+    illuminant = struct.pack(">3I", 0xF6D6, 0x10000, 0xD32D)
+    return header + bytes(28) + illuminant + bytes(48) + tags + table
