@@ -26,6 +26,7 @@ from model.encoder.adapter_tensors import (
     with_zeros,
 )
 from model.encoder.encoder import Encoder
+from model.encoder.picture_tensors import picture_parameters
 from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError
 from model.families.family import Family
@@ -62,6 +63,9 @@ def load_checkpoint(
     tensors = collect(folder, family, lambda keys: family.encoder_keys(keys - set(apart)))
     if config.adapters:
         tensors = _with_adapters(folder, config, tensors)
+    if patches := config.embeddings.patches:
+        antialias = family.antialiased_positions
+        tensors = picture_parameters(config, patches, tensors, str(folder), antialias=antialias)
     return build_encoder(config, tensors, source=str(folder))
 
 

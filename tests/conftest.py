@@ -128,6 +128,18 @@ def tiny_checkpoint(exports: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def picture_checkpoint(exports: Path) -> Path:
+    """Return a tiny picture encoder, the same for all processes of a run; read only."""
+    from tests.model.picture_checkpoints import write_pictures
+
+    folder = exports / "checkpoints" / "pictures"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_pictures(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def late_checkpoint(exports: Path) -> Path:
     """Return a tiny ColBERT as Stanford saves it, the same for all processes; read only."""
     from tests.model.late_checkpoints import write_stanford

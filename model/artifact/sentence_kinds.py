@@ -8,6 +8,7 @@ from typing import Any
 
 from model.artifact.modules import STATIC_EMBEDDING
 from model.errors import ConfigError
+from model.families.pictures import PICTURE_TYPES
 from model.numerics.pooling import PoolingName
 
 _CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
@@ -72,7 +73,9 @@ def check_modules(path: Path, kinds: Sequence[str]) -> None:
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
-    """Return the pooling that sentence-transformers uses for a folder without `modules.json`.
+    """Return the pooling of a folder without `modules.json`: sentence-transformers' own for texts.
+
+    Picture encoders pool the class token.
 
     Raises:
         ConfigError: the model scores pairs or gives a vector per token.
@@ -92,5 +95,7 @@ def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
                 f"{folder / 'config.json'}: the architecture {name} is not supported: {reason}; "
                 f"{_REMEDY}"
             )
+    if config.get("model_type") in PICTURE_TYPES:
+        return "cls"
     causal = architectures and str(architectures[0]).endswith("ForCausalLM")
     return "last" if causal and config.get("is_causal", True) else "mean"

@@ -44,6 +44,8 @@ class PatchLayout(_Part):
     """Patches from the left of the grid to its right."""
     special_tokens: tuple[str, ...] = ()
     """Names of the tokens before the patches, such as `[CLS]`."""
+    trained_grid: tuple[int, int] = (0, 0)
+    """Rows and columns of the checkpoint's position table, interpolated for another grid."""
 
     @property
     def features(self) -> int:

@@ -72,6 +72,8 @@ class Family:
     checkpoint may store some or all tied weights."""
     sinusoids: SinusoidLayout | None = None
     """Layout of a sinusoidal position table that checkpoints do not store."""
+    antialiased_positions: bool = False
+    """Whether transformers interpolates a picture encoder's position table with antialiasing."""
     decoder: Callable[[Mapping[str, Any]], DecoderConfig | None] | None = None
     """Function from the content of a `config.json` to the decoder's config, None if there is only
     an encoder; raises `ValidationError`."""

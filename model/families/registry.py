@@ -16,6 +16,7 @@ from model.families.albert import ALBERT
 from model.families.bart import BART
 from model.families.bert import BERT
 from model.families.deberta_v2 import DEBERTA_V2
+from model.families.dinov2 import DINOV2, DINOV2_WITH_REGISTERS
 from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
 from model.families.eurobert import EUROBERT
@@ -31,11 +32,13 @@ from model.families.mistral import MISTRAL
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.nomic_bert import NOMIC_BERT
+from model.families.pictures import PROCESSED_SIZE, processed_size
 from model.families.qwen2 import QWEN2
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
 from model.families.t5 import T5, UMT5
 from model.families.task_adapters import JINA_V3, is_jina_v3, with_adapter_fields
+from model.families.vit import DEIT, VIT
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
@@ -46,6 +49,9 @@ FAMILIES: Mapping[str, Family] = {
     "bert": BERT,
     "camembert": ROBERTA,
     "deberta-v2": DEBERTA_V2,
+    "deit": DEIT,
+    "dinov2": DINOV2,
+    "dinov2_with_registers": DINOV2_WITH_REGISTERS,
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
     "eurobert": EUROBERT,
@@ -67,18 +73,31 @@ FAMILIES: Mapping[str, Family] = {
     "roberta": ROBERTA,
     "t5": T5,
     "umt5": UMT5,
+    "vit": VIT,
     "xlm-roberta": ROBERTA,
 }
 
 
-def read_config(folder: Path) -> EncoderConfig:
+def read_config(folder: Path, image_size: tuple[int, int] | None = None) -> EncoderConfig:
     """Return the encoder's configuration from `config.json` of a Hugging Face checkpoint folder.
+
+    Args:
+        folder: folder of the checkpoint.
+        image_size: height and width of pictures in pixels; by the checkpoint's image processor when
+            None.
 
     Raises:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
 
     """
-    return parse_config(with_adapter_fields(folder, read_fields(folder)))
+    fields = with_adapter_fields(folder, read_fields(folder))
+    config = parse_config(fields)
+    if config.embeddings.patches is None:
+        if image_size:
+            raise ConfigError(f"{folder} is an encoder of texts: leave out --image-size")
+        return config
+    size = image_size or processed_size(folder)
+    return parse_config({**fields, PROCESSED_SIZE: size}) if size else config
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig | None:

@@ -13,7 +13,9 @@ from typing import Any
 
 from model.artifact.modules import STATIC_EMBEDDING, is_static
 from model.artifact.weight_files import FORMATS, HYBRID_HEADS, INDEX, PICKLE_INDEX, WEIGHTS
+from model.families.pictures import PICTURE_TYPES
 from model.families.task_adapters import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name
+from model.images.processing import PREPROCESSOR, PROCESSOR
 
 CONFIG = "config.json"
 MODULES = "modules.json"
@@ -43,6 +45,8 @@ DESCRIPTIONS = frozenset(
         "tokenizer_config.json",
         "special_tokens_map.json",
         "added_tokens.json",
+        PREPROCESSOR,
+        PROCESSOR,
         "config_sentence_transformers.json",
         "sentence_bert_config.json",
         "sentence_roberta_config.json",
@@ -92,6 +96,17 @@ def place(module: dict[str, object]) -> str:
 def encoder_place(folder: Path) -> str:
     """Return the folder of the encoder's config and weights, as `place` does."""
     return next((place(item) for item in modules(folder) if kind(item).endswith(_ENCODERS)), "")
+
+
+def reads_pictures(folder: Path) -> bool:
+    """Return whether a checkpoint's encoder reads pictures, and has no tokenizer.
+
+    Args:
+        folder: folder of the checkpoint's descriptions.
+
+    """
+    config = read_json(folder / encoder_place(folder) / CONFIG)
+    return isinstance(config, dict) and config.get("model_type") in PICTURE_TYPES
 
 
 def task_places(folder: Path) -> list[str]:
@@ -198,8 +213,9 @@ def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
     """
     encoder = encoder_place(folder)
     wanted, with_tensors = [] if is_static(folder) else [encoder + CONFIG], [encoder]
-    if not any((folder / at / name).is_file() for at in {"", encoder} for name in TOKENIZERS):
-        wanted.append(encoder + TOKENIZERS[0])
+    readers = (PREPROCESSOR, PROCESSOR) if reads_pictures(folder) else TOKENIZERS
+    if not any((folder / at / name).is_file() for at in {"", encoder} for name in readers):
+        wanted.append(encoder + readers[0])
     for item in modules(folder):
         if place(item) and kind(item) not in _WITHOUT_CONFIG:
             wanted.append(place(item) + CONFIG)

@@ -52,11 +52,15 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
             if dtype not in _FLOATS:
                 raise CheckpointError(f"{path}: {key} is {dtype}, not a float: {FULL}")
             shapes[names[key]] = shape
-    words = shapes.get("embeddings.word.weight")
-    expected = (config.vocab_size, config.embeddings.size or config.hidden_size)
-    if words != expected:
-        problem = f"are {words}, not {expected}" if words else "are missing"
-        raise CheckpointError(f"{folder} does not fit its config: word embeddings {problem}")
+    part, size = "word", config.embeddings.size or config.hidden_size
+    expected: tuple[int, ...] = (config.vocab_size, size)
+    if patches := config.embeddings.patches:
+        edge = patches.size
+        part, expected = "patch", (config.hidden_size, patches.channels, edge, edge)
+    stored = shapes.get(f"embeddings.{part}.weight")
+    if stored != expected:
+        problem = f"are {stored}, not {expected}" if stored else "are missing"
+        raise CheckpointError(f"{folder} does not fit its config: {part} embeddings {problem}")
     layers = {match[1] for name in shapes if (match := _LAYER.match(name))}
     if len(layers) != config.layer_groups:
         raise CheckpointError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-VISION = "a vision model, not a text encoder"
+VISION = "a vision model of a kind that is not served"
 AUDIO = "an audio model, not a text encoder"
 MULTIMODAL = "a model of text and images, not a text encoder"
 ENCODER_DECODER = "an encoder–decoder of a kind that is not served"
@@ -26,12 +26,9 @@ KINDS: Mapping[str, str] = {
     "qwen2_5_vl": MULTIMODAL,
     "vilt": MULTIMODAL,
     "visual_bert": MULTIMODAL,
-    "vit": VISION,
     "beit": VISION,
-    "deit": VISION,
     "convnext": VISION,
     "detr": VISION,
-    "dinov2": VISION,
     "resnet": VISION,
     "segformer": VISION,
     "swin": VISION,

@@ -31,6 +31,7 @@ from model.families.registry import (
     read_config,
     unsupported,
 )
+from model.images.processing import read_processing
 from model.sources.checkpoint_files import (
     CONFIG,
     DESCRIPTIONS,
@@ -40,6 +41,7 @@ from model.sources.checkpoint_files import (
     modules,
     place,
     read_json,
+    reads_pictures,
 )
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.headers import FULL, check_weights
@@ -110,7 +112,9 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
         return
     check_described(folder, names, str(folder), pickles=pickles)
     home = folder / encoder_place(folder)
-    if not any((home / name).is_file() for name in TOKENIZERS):
+    if reads_pictures(folder):
+        read_processing(home)
+    elif not any((home / name).is_file() for name in TOKENIZERS):
         raise CheckpointError(f"{home} holds no tokenizer: there is no {TOKENIZERS[0]}")
     files = weight_files(home, pickles=pickles)
     pickled = pickled_files(folder)

@@ -25,6 +25,7 @@ def weight_count(checkpoint: Path) -> int:
     config, decoder = read_config(folder), read_decoder_config(folder)
     table = config.embeddings.positions != "none"
     rows = config.vocab_size + (config.max_position_embeddings if table else 0)
+    rows += config.pixel_features
     of_encoder = _of_layers(config) + rows * (config.embeddings.size or config.hidden_size)
     return of_encoder + (_of_layers(decoder.layers, attentions=2) if decoder else 0)
 

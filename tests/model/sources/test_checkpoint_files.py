@@ -47,6 +47,15 @@ def test_any_tokenizer_will_do(tmp_path: Path, name: str) -> None:
     assert files.lacking(write(tmp_path, ["config.json", "model.safetensors", name])) == []
 
 
+def test_pictures_need_an_image_processor_in_place_of_a_tokenizer(tmp_path: Path) -> None:
+    write(tmp_path, ["model.safetensors"])
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    assert files.lacking(tmp_path) == ["preprocessor_config.json"]
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        assert files.lacking(write(tmp_path, [name])) == []
+        (tmp_path / name).unlink()
+
+
 def test_every_shard_is_needed(tmp_path: Path) -> None:
     write(tmp_path, ["config.json", "tokenizer.json", "a.safetensors"])
     write_index(tmp_path, "a.safetensors", "b.safetensors", "a.safetensors")

@@ -45,6 +45,14 @@ def test_weights_of_any_float_type_pass(folder: Path, dtype: torch.dtype) -> Non
     check(folder)
 
 
+def test_patches_of_another_size(picture_checkpoint: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(picture_checkpoint, tmp_path / "some folder"))
+    check(folder)
+    key = "embeddings.patch_embeddings.projection.weight"
+    edit_weights(folder, **{key: torch.ones(12, 3, 7, 7)})
+    assert "patch embeddings are (12, 3, 7, 7), not (12, 3, 14, 14)" in refusal(folder)
+
+
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3")],

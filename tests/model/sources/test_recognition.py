@@ -16,7 +16,7 @@ from transformers import (
     GPT2Config,
     LongT5Config,
     PegasusConfig,
-    ViTConfig,
+    ResNetConfig,
     WhisperConfig,
 )
 
@@ -35,7 +35,7 @@ FOREIGN = {
     "'pegasus'",
     GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
     CLIPConfig: "is a model of text and images, not a text encoder: its model_type is 'clip'",
-    ViTConfig: "is a vision model, not a text encoder: its model_type is 'vit'",
+    ResNetConfig: "is a vision model of a kind that is not served: its model_type is 'resnet'",
     WhisperConfig: "is an audio model, not a text encoder: its model_type is 'whisper'",
 }
 
@@ -90,6 +90,14 @@ def test_a_supported_checkpoint_passes(folder: Path, minilm_checkpoint: Path) ->
     assert read_bytes() - before < weights / 10
     in_subfolder(folder)
     check_recognised(folder)
+
+
+def test_pictures_pass_with_their_image_processor(folder: Path, picture_checkpoint: Path) -> None:
+    check_recognised(picture_checkpoint)
+    shutil.copytree(picture_checkpoint, folder, dirs_exist_ok=True)
+    (folder / "preprocessor_config.json").unlink()
+    message = "preprocessor_config.json does not exist: a picture model needs it"
+    assert refusal(folder, ConfigError) == message
 
 
 def test_shards_pass(folder: Path) -> None:

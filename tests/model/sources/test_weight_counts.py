@@ -17,6 +17,8 @@ from transformers import (
     Qwen3Model,
     T5Config,
     T5Model,
+    ViTConfig,
+    ViTModel,
 )
 
 from model.sources.weight_counts import weight_count
@@ -25,6 +27,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (BertConfig, BertModel, {}),
     "bart": (BartConfig, BartModel, {}),
     "t5": (T5Config, T5Model, {}),
+    "vit": (ViTConfig, ViTModel, {}),
     "qwen3": (Qwen3Config, Qwen3Model, {"num_hidden_layers": 8}),
 }
 

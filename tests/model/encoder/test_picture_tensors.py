@@ -1,0 +1,66 @@
+"""Tensors of pictures that do not fit their config; `tests/model/families` has the values."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError
+from model.families.registry import read_config
+from tests.model.checkpoints import edit_json, edit_weights
+
+POSITIONS = "embeddings.position_embeddings"
+
+
+@pytest.fixture
+def folder(picture_checkpoint: Path, tmp_path: Path) -> Path:
+    """Return the checkpoint, to be damaged."""
+    return Path(shutil.copytree(picture_checkpoint, tmp_path / "some folder"))
+
+
+@pytest.mark.parametrize(
+    ("key", "tensor", "message"),
+    [
+        ("embeddings.cls_token", torch.ones(1, 1, 11), "special.0 has 11 features instead of 12"),
+        (POSITIONS, torch.ones(1, 9, 11), "position.weight has 11 features"),
+        (
+            "embeddings.position_embeddings",
+            torch.ones(1, 8, 12),
+            "has 8 rows, and image_size gives",
+        ),
+        (POSITIONS, torch.ones(1, 13, 12), "3 × 3 patches and 3 special"),
+        ("embeddings.register_tokens", torch.ones(1, 3, 12), r"word.weight \(5, 12\) instead of"),
+        (
+            "embeddings.patch_embeddings.projection.weight",
+            torch.ones(12, 3, 13, 14),
+            r"patch.weight \(12, 546\) instead of \(12, 588\)",
+        ),
+        ("encoder.layer.1.layer_scale1.lambda1", torch.ones(11), "output.scale has 11 features"),
+    ],
+)
+def test_tensors_of_another_shape(
+    folder: Path, key: str, tensor: torch.Tensor, message: str
+) -> None:
+    edit_weights(folder, **{key: tensor})
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(folder)
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["embeddings.patch_embeddings.projection.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"missing: embeddings.patch.weight"):
+        load_checkpoint(folder)
+
+
+def test_only_a_square_table_is_interpolated(folder: Path) -> None:
+    edit_json(folder / "config.json", image_size=[14, 126])
+    load_checkpoint(folder, read_config(folder, (14, 126)))
+    with pytest.raises(CheckpointError, match="its position table is of 1 × 9 patches"):
+        load_checkpoint(folder)
