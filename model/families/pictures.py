@@ -113,8 +113,7 @@ PICTURE_RENAMES = (
     (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
     (r"^layernorm\.", "final_norm."),
 )
-"""Keys of picture encoders in transformers → the encoder's, or those of
-`model.encoder.picture_tensors`."""
+"""Keys of picture encoders in transformers → keys in `model.encoder.picture_tensors`."""
 OUTSIDE = (
     r"^(pooler|classifier|cls_classifier|distillation_classifier|decoder)\."
     r"|^embeddings\.mask_token$"
