@@ -1,7 +1,8 @@
 """`GET /`: the dashboard, a page of static files that calls this API and no other host.
 
 The page names its files by paths with their digests, which browsers keep for a year. All modules
-are one script; each module alone is served for the source map.
+are one script, and those for pictures another, which is loaded when it is needed; each module alone
+is served for the source map.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from starlette.responses import Response
 
 from service.api.wire.accept import prefers
 from service.api.wire.etag import is_known
-from service.dashboard.bundle import bundle
+from service.dashboard.bundle import Bundle, bundle, bundle_part, order_of
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -41,7 +42,9 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-PAGE, ENTRY, BUNDLE, SOURCE_MAP = "index.html", "main.js", "bundle.js", "bundle.js.map"
+PAGE, ENTRY, BUNDLE = "index.html", "main.js", "bundle.js"
+PART_ENTRY, PART = "pictures/page.js", "pictures.js"
+"""Script that pages of models for pictures load, and its entry."""
 DIGEST = re.compile(r"[0-9a-f]{32}")
 """Form of a digest in a path."""
 KEEP, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
@@ -89,9 +92,15 @@ def files() -> Mapping[str, StaticFile]:
         if media_type:
             read[name] = StaticFile(entry.read_bytes(), media_type)
     modules = {name: f.content.decode() for name, f in read.items() if name.endswith(".js")}
-    bundled = bundle(modules, ENTRY, f"../{SOURCE_MAP}")
-    read[BUNDLE] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
-    read[SOURCE_MAP] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
+
+    def add(name: str, bundled: Bundle) -> None:
+        read[name] = StaticFile(bundled.script.encode(), MEDIA_TYPES[".js"])
+        read[f"{name}.map"] = StaticFile(bundled.source_map.encode(), MEDIA_TYPES[".map"])
+
+    part = bundle_part(modules, PART_ENTRY, f"../{PART}.map", order_of(modules, ENTRY))
+    add(PART, part)
+    parts = {PART_ENTRY: (f"../{read[PART].digest}/{PART}", part)}
+    add(BUNDLE, bundle(modules, ENTRY, f"../{BUNDLE}.map", parts))
 
     def with_digest(found: re.Match[str]) -> str:
         return f'"dashboard/{read[found[1]].digest}/{found[1]}"'

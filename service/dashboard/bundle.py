@@ -11,6 +11,10 @@ Each module becomes a function that runs once and returns the module's exports:
 Every line of a module stays one line, so that the source map has one entry a line. Comments on
 lines of their own become empty lines, except for licences. A statement that this form cannot
 express is an error: `export default`, `export let`, `import * as`, a circle.
+
+A module that `await import('./part.js')` names, with what only it imports, is a part: a script of
+its own, which is loaded when it is needed. Its one export is a function that takes the modules that
+it shares with the first script, by their paths, and returns the exports of `part.js`.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 IMPORT = re.compile(
@@ -28,6 +32,7 @@ EXPORT_LIST = re.compile(r"export(?<![^\n;}]export) ?\{(?P<names>[^}]*)\};?")
 EXPORT = re.compile(
     r"export(?<![^\n]export) (?=(?:const|class|(?:async )?function\*?) (?P<name>\w+))"
 )
+PART = re.compile(r"await import\('(?P<path>\.[^']+)'\)")
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*|\bimport\.meta\b", re.MULTILINE)
 COMMENT = re.compile(
     r"^[ \t]*(?:/\*\*(?:(?!\*/|@license).)*\*/|//[^#\n][^\n]*)[ \t]*$", re.MULTILINE | re.DOTALL
@@ -48,38 +53,109 @@ class Bundle:
 
     script: str
     source_map: str
+    shared: tuple[str, ...]
+    """Paths of the modules that a part takes from the first script."""
 
 
-def bundle(modules: Mapping[str, str], entry: str, map_url: str) -> Bundle:
+def bundle(
+    modules: Mapping[str, str],
+    entry: str,
+    map_url: str,
+    parts: Mapping[str, tuple[str, Bundle]] | None = None,
+) -> Bundle:
     """Return a module and everything that it imports as one script.
 
     Args:
         modules: Text of each module by its path.
         entry: Path of the module that runs last.
         map_url: URL of the source map, relative to the script.
+        parts: URL of each part, relative to the script, and the part, by the path of its entry.
 
     Raises:
         BundleError: A module is missing, is in a circle, or has a statement that cannot be bundled.
 
     """
+    numbers = {name: number for number, name in enumerate(order_of(modules, entry))}
+    loads = {
+        name: f"(await import('{url}')).load({_by_path(part.shared, numbers)})"
+        for name, (url, part) in (parts or {}).items()
+    }
+    script, mappings = _functions(list(numbers), numbers, modules, loads)
+    script.append(f"//# sourceMappingURL={map_url}\n")
+    return Bundle("\n".join(script), _source_map(list(numbers), mappings), ())
+
+
+def bundle_part(
+    modules: Mapping[str, str], entry: str, map_url: str, first: Sequence[str]
+) -> Bundle:
+    """Return a part as a script, as `bundle` does.
+
+    Args:
+        modules: Text of each module by its path.
+        entry: Path of the part's entry.
+        map_url: URL of the source map, relative to the script.
+        first: Paths of the modules of the first script, which the part does not repeat.
+
+    Raises:
+        BundleError: As `bundle`.
+
+    """
+    order = order_of(modules, entry)
+    own = [name for name in order if name not in first]
+    imported = {
+        _resolve(name, one["path"]) for name in own for one in IMPORT.finditer(modules[name])
+    }
+    shared = tuple(name for name in order if name in imported and name in first)
+    numbers = {name: number for number, name in enumerate((*shared, *own))}
+    script, mappings = _functions(own, numbers, modules, {})
+    script = [
+        f"export const load = ({_by_path(shared, numbers)}) => {{",
+        *script,
+        f"return module_{numbers[entry]};",
+        "};",
+        f"//# sourceMappingURL={map_url}\n",
+    ]
+    return Bundle("\n".join(script), _source_map(own, ["", *mappings]), shared)
+
+
+def order_of(modules: Mapping[str, str], entry: str) -> list[str]:
+    """Return the paths of a module and everything that it imports, as browsers run them."""
     order: list[str] = []
     _append_in_order(order, (entry,), modules)
-    numbers = {name: number for number, name in enumerate(order)}
+    return order
+
+
+def _by_path(shared: Sequence[str], numbers: Mapping[str, int]) -> str:
+    """Return an object, or the pattern of one, of modules by their paths."""
+    return "{" + ", ".join(f"'{name}': module_{numbers[name]}" for name in shared) + "}"
+
+
+def _functions(
+    names: Sequence[str],
+    numbers: Mapping[str, int],
+    modules: Mapping[str, str],
+    loads: Mapping[str, str],
+) -> tuple[list[str], list[str]]:
+    """Return the lines of modules as functions, and the source map's segment of each line."""
     script: list[str] = []
     mappings: list[str] = []
     source_before = line_before = 0
-    for name, number in numbers.items():
-        lines, exports = _function_body(name, modules[name], numbers)
-        script += [f"const module_{number} = (() => {{ // {name}", *lines]
+    for place, name in enumerate(names):
+        lines, exports = _function_body(name, modules[name], numbers, loads)
+        script += [f"const module_{numbers[name]} = (() => {{ // {name}", *lines]
         script += [f"return {{{', '.join(exports)}}};", "})();"]
         mappings.append("")
         for line in range(len(lines)):
-            mappings.append(f"A{_vlq(number - source_before)}{_vlq(line - line_before)}A")
-            source_before, line_before = number, line
+            mappings.append(f"A{_vlq(place - source_before)}{_vlq(line - line_before)}A")
+            source_before, line_before = place, line
         mappings += ["", ""]
-    script.append(f"//# sourceMappingURL={map_url}\n")
-    source_map = {"version": 3, "sources": order, "names": [], "mappings": ";".join(mappings)}
-    return Bundle("\n".join(script), json.dumps(source_map))
+    return script, mappings
+
+
+def _source_map(sources: Sequence[str], mappings: Sequence[str]) -> str:
+    """Return a source map (ECMA-426)."""
+    found = {"version": 3, "sources": sources, "names": [], "mappings": ";".join(mappings)}
+    return json.dumps(found)
 
 
 def _append_in_order(order: list[str], trail: tuple[str, ...], modules: Mapping[str, str]) -> None:
@@ -102,7 +178,9 @@ def _resolve(name: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
 
 
-def _function_body(name: str, text: str, numbers: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def _function_body(
+    name: str, text: str, numbers: Mapping[str, int], loads: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
     """Return the lines of a module without imports and exports, and the fields of its exports."""
     exports: list[str] = []
 
@@ -121,6 +199,13 @@ def _function_body(name: str, text: str, numbers: Mapping[str, int]) -> tuple[li
         exports.append(found["name"])
         return ""
 
+    def loaded(found: re.Match[str]) -> str:
+        target = _resolve(name, found["path"])
+        if target not in loads:
+            raise BundleError(f"{name} loads {target}, which is not a part")
+        return loads[target]
+
+    text = PART.sub(loaded, text)
     text = EXPORT.sub(declared, EXPORT_LIST.sub(listed, IMPORT.sub(imported, text)))
     left_over = LEFT_OVER.search(text)
     if left_over:

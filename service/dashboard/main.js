@@ -32,7 +32,7 @@ const views = {
   models: slotOf(modelsView),
   search: searchView,
 };
-const store = new Store(views, draw);
+const store = new Store(views, draw, async (one) => (await import('./pictures/page.js')).picturePage(one));
 const live = new LivePanel(draw);
 
 /** Draw once for all changes of the same moment. */

@@ -3,7 +3,17 @@
 import { ApiError, isAbort } from './errors.js';
 import { parse } from '../core/safetensors.js';
 
-const LISTS = ['layers', 'heads', 'tokens', 'offsets', 'target_tokens', 'target_offsets'];
+const LISTS = [
+  'layers',
+  'heads',
+  'tokens',
+  'offsets',
+  'target_tokens',
+  'target_offsets',
+  'grid',
+  'size',
+  'crop',
+];
 const SAFETENSORS = 'application/vnd.safetensors';
 const KEY = 'headscope-key';
 /** Name of the page's model, from the page's address; null for the first model. */
@@ -17,6 +27,9 @@ export const MODEL = new URLSearchParams(location.search).get('model');
  * @property {number[][][]} offsets
  * @property {string[][]} [target_tokens]
  * @property {number[][][]} [target_offsets]
+ * @property {number[][]} [grid] rows and columns of each picture
+ * @property {number[][]} [size] width and height
+ * @property {number[][]} [crop] left, top, right and bottom of what the model sees
  */
 /**
  * @typedef {Object} BinaryReply `layers` and `heads` of /attention alone

@@ -3,7 +3,7 @@
  * of a long text.
  *
  * @typedef {Object} Source
- * @property {string[]} texts one, or the two of a sentence pair
+ * @property {string[]} texts one, or the two of a sentence pair; for a picture its name
  * @property {boolean} cut
  * @property {string[]} off heads switched off, as `layer.head`
  * @property {string} [model] another one of the service than the page's
@@ -13,6 +13,7 @@
  */
 
 import { decode } from '../core/float16.js';
+import { inputOf, viewIn } from '../core/held-pictures.js';
 import { LruCache } from '../core/lru-cache.js';
 import { THUMBNAIL_SIDE } from '../core/maps.js';
 import { SharedWork } from '../core/shared-work.js';
@@ -60,6 +61,7 @@ export class Reading {
     this.truncated = Boolean(tensors.truncated.data[0]);
     this.unknown = Boolean(warnings.unknown_tokens);
     this.size = tokens.length;
+    this.view = viewIn(lists);
     this.names = namesFor(this);
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;
@@ -267,7 +269,7 @@ const floats = (tensor) => /** @type {Float32Array} */ (tensor.data);
 /** @param {Source} source */
 export function requestOf({ texts, cut, off, model }) {
   /** @type {Object<string, unknown>} */
-  const body = { inputs: texts.length === 2 ? [texts] : texts, truncate: cut };
+  const body = { inputs: texts.length === 2 ? [texts] : texts.map(inputOf), truncate: cut };
   if (model !== undefined) body.model = model;
   if (off.length) {
     body.ablate = off.map((name) => {

@@ -13,7 +13,15 @@
  * @property {string} precision
  * @property {number|null} decoder_layers
  * @property {number|null} decoder_heads
+ * @property {Object<string, unknown>|null} [images] how pictures are prepared, of a model that reads them
+ * @property {Object<string, unknown>|null} [towers] of a model that reads texts too
  */
+
+/** Return whether the model reads pictures. @param {ServiceInfo|undefined} info */
+export const readsPictures = (info) => Boolean(info?.images ?? info?.towers);
+
+/** Return whether the model reads both texts and pictures. @param {ServiceInfo|undefined} info */
+export const readsBoth = (info) => Boolean(info?.towers);
 
 /**
  * Return whether the model scores pairs (`reranker`), or labels texts (`classifier`).

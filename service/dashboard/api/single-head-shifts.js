@@ -3,15 +3,20 @@
 import { attention } from './client.js';
 import { requestOf } from './reading.js';
 
+/** @typedef {{alone: Float32Array, done: number}} Shifts `alone` `[L · N]`, of which `done` are measured */
+
 /**
- * Yield the embedding's shift with each head alone switched off.
+ * Return the embedding's shift with each head alone switched off.
  *
  * @param {import('./reading.js').Reading} reading
  * @param {boolean} cut
  * @param {AbortSignal} signal
- * @returns {AsyncGenerator<{layer: number, head: number, shift: number}>}
+ * @param {(part: Shifts) => void} showPart
+ * @returns {Promise<Shifts>}
  */
-export async function* singleHeadShifts(reading, cut, signal) {
+export async function singleHeadShifts(reading, cut, signal, showPart) {
+  const alone = new Float32Array(reading.layers * reading.heads);
+  let done = 0;
   for (let layer = 0; layer < reading.layers; layer += 1) {
     for (let head = 0; head < reading.heads; head += 1) {
       const body = {
@@ -21,7 +26,10 @@ export async function* singleHeadShifts(reading, cut, signal) {
         heads: [0],
       };
       const { tensors } = await attention(body, signal);
-      yield { layer, head, shift: tensors.pooled_shift.data[0] };
+      alone[layer * reading.heads + head] = tensors.pooled_shift.data[0];
+      done += 1;
+      showPart({ alone, done });
     }
   }
+  return { alone, done };
 }

@@ -209,6 +209,14 @@ const SCHEMA = {
   most: flag(true),
   /** Section of the heatmap that is shown. */
   zoom,
+  /** What the page gives a model of two towers. */
+  input: oneOf(['pictures', 'texts'], 'pictures'),
+  /** Opacity of a map over its picture. */
+  opacity: number(0.6, [0, 1]),
+  /** Whether a map over a picture is smooth. */
+  smooth: flag(false),
+  /** What *Why alike?* compares a picture with. */
+  beside: oneOf(['text', 'picture'], 'text'),
   /** Whether the live panel is open. */
   live: flag(false),
 };

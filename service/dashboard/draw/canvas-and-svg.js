@@ -77,7 +77,7 @@ export class CanvasSurface {
   }
 
   /**
-   * Draw a part of an image with one pixel a cell, with sharp edges.
+   * Draw a part of an image, with sharp edges unless it is smooth.
    *
    * @param {HTMLCanvasElement} image
    * @param {number[]} part its corner and size in the picture
@@ -85,10 +85,13 @@ export class CanvasSurface {
    * @param {number} y
    * @param {number} width
    * @param {number} height
+   * @param {{smooth?: boolean, alpha?: number}} [look]
    */
-  picture(image, [sx, sy, sw, sh], x, y, width, height) {
-    this.context.imageSmoothingEnabled = false;
+  picture(image, [sx, sy, sw, sh], x, y, width, height, { smooth = false, alpha = 1 } = {}) {
+    this.context.imageSmoothingEnabled = smooth;
+    this.context.globalAlpha = alpha;
     this.context.drawImage(image, sx, sy, sw, sh, x, y, width, height);
+    this.context.globalAlpha = 1;
   }
 }
 
@@ -175,7 +178,7 @@ export class SvgSurface {
   }
 
   /**
-   * Draw a part of an image with one pixel a cell, with sharp edges.
+   * Draw a part of an image, with sharp edges unless it is smooth.
    *
    * @param {HTMLCanvasElement} image
    * @param {number[]} part its corner and size in the picture
@@ -183,8 +186,9 @@ export class SvgSurface {
    * @param {number} y
    * @param {number} width
    * @param {number} height
+   * @param {{smooth?: boolean, alpha?: number}} [look]
    */
-  picture(image, [sx, sy, sw, sh], x, y, width, height) {
+  picture(image, [sx, sy, sw, sh], x, y, width, height, { smooth = false, alpha = 1 } = {}) {
     const window = this.#add('svg', {
       x,
       y,
@@ -200,7 +204,8 @@ export class SvgSurface {
         width: image.width,
         height: image.height,
         href: image.toDataURL('image/png'),
-        'image-rendering': 'pixelated',
+        'image-rendering': smooth ? null : 'pixelated',
+        opacity: alpha === 1 ? null : alpha,
         preserveAspectRatio: 'none',
       }),
     );

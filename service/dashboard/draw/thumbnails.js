@@ -35,9 +35,10 @@ export function reduced({ rows, columns, weights }) {
  * @param {Picture[]} pictures
  * @param {number} across how many stand in a row
  * @param {boolean} linear
+ * @param {(canvas: HTMLCanvasElement, small: Small|null, linear: boolean) => void} [paints]
  * @returns {import('./scene.js').Scene}
  */
-export function gallery(pictures, across, linear) {
+export function gallery(pictures, across, linear, paints = paintSmall) {
   const [wide, high] = [THUMBNAIL_SIDE + 12, THUMBNAIL_SIDE + 38];
   const rows = Math.ceil(pictures.length / across);
   const keys = pictures.find(({ small }) => small)?.small?.keys ?? 1;
@@ -49,9 +50,9 @@ export function gallery(pictures, across, linear) {
       pictures.forEach(({ name, label, small }, i) => {
         const [x, y] = [(i % across) * wide, Math.floor(i / across) * high];
         const canvas = document.createElement('canvas');
-        paintSmall(canvas, small, linear);
+        paints(canvas, small, linear);
         if (small)
-          surface.picture(canvas, [0, 0, small.width, small.height], x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE);
+          surface.picture(canvas, [0, 0, canvas.width, canvas.height], x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE);
         surface.frame(x, y, THUMBNAIL_SIDE, THUMBNAIL_SIDE, colours.faint);
         surface.text(name, x, y + THUMBNAIL_SIDE + 11, { size: 12, bold: true, colour: colours.ink });
         surface.text(label, x, y + THUMBNAIL_SIDE + 25, { size: 12, colour: colours.soft });

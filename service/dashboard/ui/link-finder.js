@@ -18,6 +18,7 @@ import { tokenStrip } from './token-strip.js';
 const BEST = 8;
 /** Maximum number of units in a list. */
 const LISTED = 64;
+const WAITS = 'Click two words of the text to see which heads join them.';
 
 /** @typedef {import('./store.js').Store} Store */
 
@@ -35,7 +36,7 @@ export function linkFinder(store) {
     <h2>Which heads connect two words?</h2>
     <button type="button" class="quiet" aria-expanded=${String(open)} aria-controls="strip" @click=${toggle}>Choose words</button>
     <div class="ends">${reading ? ends(store, reading, units) : nothing}</div>
-    ${ranking(store)}
+    ${ranking(store, WAITS)}
     <div id="strip" ?hidden=${!open}>${reading && open ? strip(store, reading, units) : nothing}</div>
   </section>`;
 }
@@ -58,14 +59,12 @@ function ends(store, reading, units) {
   return html`${from}<span aria-hidden="true">→</span>${to}`;
 }
 
-/** @param {Store} store */
-function ranking(store) {
+/** @param {Store} store @param {string} hint for as long as no link is chosen */
+export function ranking(store, hint) {
   const shown = store.ranking;
   if (!shown) {
     const wanted = store.reading && !isPending(store.link.answer) && !store.problem;
-    return html`<ol class="ranking">${
-      wanted ? html`<li class="says">Click two words of the text to see which heads join them.</li>` : nothing
-    }</ol>`;
+    return html`<ol class="ranking">${wanted ? html`<li class="says">${hint}</li>` : nothing}</ol>`;
   }
   const { reading, first, second, weights } = /** @type {Ranking} */ (shown.reply);
   const chip = (/** @type {number} */ place) => {

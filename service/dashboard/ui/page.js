@@ -1,15 +1,17 @@
 /** The page as a function of the store. */
 
 import { key } from '../api/client.js';
-import { decoderOf, othersOf, taskOf } from '../api/service-info.js';
+import { decoderOf, othersOf, readsBoth, taskOf } from '../api/service-info.js';
+import { errorOf } from '../core/answers.js';
 import { html, nothing, painted } from '../core/html.js';
-import { VIEWS, WITH_FINDER } from '../core/state.js';
+import { OF_ONE_TEXT, VIEWS, WITH_FINDER } from '../core/state.js';
 import { theme } from '../draw/colours.js';
 import { composer } from './composer.js';
 import { hint, intro } from './examples.js';
 import { linkFinder } from './link-finder.js';
 import { modelSwitch } from './model-switch.js';
 import { popover } from './popover.js';
+import { problem } from './problems.js';
 import { saveButtons } from './save-buttons.js';
 
 const NAMED = 6;
@@ -35,15 +37,40 @@ export const page = (store, panel) => html`
   </header>
   <main>
     ${panel.draw(store.state.live, store.info?.model_id)}
-    ${intro(store)}
-    ${store.view.isAlone ? nothing : composer(store)}
-    ${WITH_FINDER.includes(store.state.view) ? linkFinder(store) : nothing}
+    ${readsBoth(store.info) ? inputSwitch(store) : nothing}
+    ${store.modality.isOfPictures ? ofPictures(store) : ofTexts(store)}
     ${tabs(store)}
     ${switchedOff(store)}
     <div class="stage">${view(store)}${saveButtons(store)}</div>
     <p id="status" class="status" role="status" aria-live="polite">${store.status}</p>
   </main>
-  <footer class="foot"><p>Layers and heads are counted from 0, as in the API. The whole state of this page is in its address.</p></footer>`;
+  <footer class="foot"><p>${
+    store.modality.isOfPictures
+      ? 'Layers, heads, rows and columns are counted from 0, as in the API. The whole state of this page is in its address, but for the picture.'
+      : 'Layers and heads are counted from 0, as in the API. The whole state of this page is in its address.'
+  }</p></footer>`;
+
+/** What stands above the tabs for texts. @param {Store} store */
+const ofTexts = (store) => html`${intro(store)}
+  ${store.view.isAlone ? nothing : composer(store)}
+  ${WITH_FINDER.includes(store.state.view) ? linkFinder(store) : nothing}`;
+
+/** What stands above the tabs for pictures. @param {Store} store */
+function ofPictures(store) {
+  const { pictures, page: loaded } = store.modality;
+  const error = errorOf(loaded.answer);
+  return pictures ? pictures.top(store) : error ? problem(store, error) : nothing;
+}
+
+/** Switch between both towers of a model. @param {Store} store */
+function inputSwitch(store) {
+  const button = (
+    /** @type {import('../core/state.js').State['input']} */ input,
+    /** @type {string} */ name,
+  ) => html`<button type="button" aria-pressed=${String(store.state.input === input)}
+    @click=${() => store.go({ input, view: 'heads', ...OF_ONE_TEXT })}>${name}</button>`;
+  return html`<div class="segments towers" role="group" aria-label="Tower">${button('pictures', 'Pictures')}${button('texts', 'Texts')}</div>`;
+}
 
 /** Link to the pages of the API, which a browser opens with a key that it asks for itself. */
 function apiLink() {
@@ -86,10 +113,16 @@ const NEEDED = {
   search: (store) => taskOf(store.info) !== 'classifier',
 };
 
+/** Name of the view that is shown. @param {Store} store */
+const chosenView = ({ state: { view }, modality }) => (modality.views[view] ? view : 'heads');
+
 /** Tabs, one a view. @param {Store} store */
 function tabs(store) {
-  const { view: chosen } = store.state;
-  const there = VIEWS.filter((name) => chosen === name || (NEEDED[name]?.(store) ?? true));
+  const { views } = store.modality;
+  const there = VIEWS.filter(
+    (name) => views[name] && (name === store.state.view || (NEEDED[name]?.(store) ?? true)),
+  );
+  const chosen = chosenView(store);
   const key = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -102,7 +135,7 @@ function tabs(store) {
       name,
     ) => html`<button type="button" id=${`tab-${name}`} role="tab" data-view=${name} aria-controls="panel"
       aria-selected=${String(name === chosen)} .tabIndex=${name === chosen ? 0 : -1}
-      @click=${() => store.go({ view: name })}>${store.views[name].title}</button>`,
+      @click=${() => store.go({ view: name })}>${views[name]?.title}</button>`,
   )}</div>`;
 }
 
@@ -119,8 +152,16 @@ function view(store) {
   const shown = store.view.shows(text);
   const old = `${shown.isOld ? ' old' : ''}${store.reading?.old ? ' old-text' : ''}`;
   return html`<section id="panel" class=${`card panel${old}`} role="tabpanel" tabindex="-1"
-    aria-labelledby=${`tab-${store.state.view}`} aria-busy=${String(store.busy)}>${hint(store)}${store.view.draw(store, text)}
+    aria-labelledby=${`tab-${chosenView(store)}`} aria-busy=${String(store.busy)}>${content(store, text)}
     ${store.busy && shown.isEmpty ? html`<p class="says">Being computed …</p>` : nothing}</section>`;
+}
+
+/** Content of the panel, which waits for a picture. @param {Store} store @param {import('./view-slot.js').TextAnswer|null} text */
+function content(store, text) {
+  const { isOfPictures, pictures, source } = store.modality;
+  if (!isOfPictures) return html`${hint(store)}${store.view.draw(store, text)}`;
+  if (pictures && source) return store.view.draw(store, text);
+  return html`<p class="says">${pictures ? 'Choose a picture to see where each head looks.' : nothing}</p>`;
 }
 
 /** Views that say themselves which heads are off, or in which all are on. */

@@ -4,6 +4,7 @@
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {import('../api/reading.js').Source} Source
  * @typedef {import('../core/state.js').State} State
+ * @typedef {import('./modality.js').PicturePage} PicturePage
  * @typedef {import('../core/state.js').ViewName} ViewName
  * @typedef {import('./view-slot.js').AnyViewSlot} AnyViewSlot
  */
@@ -18,9 +19,7 @@ import { errorOf, isPending, Slot, shownOf } from '../core/answers.js';
 import { placeOf } from '../core/maps.js';
 import { FIRST_TEXT, VIEWS, WITH_FINDER } from '../core/state.js';
 import { unitsOf } from '../core/words.js';
-
-/** @param {State} state @returns {Source} */
-export const sourceOf = ({ a, b, cut, off }) => ({ texts: b === null ? [a] : [a, b], cut, off });
+import { Modality } from './modality.js';
 
 /** @param {unknown} a @param {unknown} b */
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
@@ -39,18 +38,14 @@ export class Store {
     if (this.text.answer && 'reply' in this.text.answer) this.service.retry();
     this.#update();
   });
-  /** Labels of the text by a classifier, or the score of a pair by a cross-encoder. */
-  score = /** @type {Slot<{texts: string[], cut: boolean}, {label: string, score: number}[]>} */ (
-    new Slot(this.#changed)
-  );
+  /** Labels of the text by a classifier, or the score of a pair by a cross-encoder. @type {Slot<{texts: string[], cut: boolean}, {label: string, score: number}[]>} */
+  score = new Slot(this.#changed);
   /** Heads by the weight from one token, or word, to another. */
   link = /** @type {Slot<Source & {from: number[], to: number[]}, import('./link-finder.js').Ranking>} */ (
     new Slot(this.#changed)
   );
-  /** Shift of the embedding with each head alone switched off, `[L · N]`. */
-  headShifts = /** @type {Slot<{texts: string[], cut: boolean}, {alone: Float32Array, done: number}>} */ (
-    new Slot(this.#changed)
-  );
+  /** Shifts by single heads. @type {Slot<{texts: string[], cut: boolean}, import('../api/single-head-shifts.js').Shifts>} */
+  headShifts = new Slot(this.#changed);
   /** @type {Map<string, import('./text-field.js').Draft>} */
   drafts = new Map();
   /** Selector of the element that gets the focus with the next change. */
@@ -61,7 +56,7 @@ export class Store {
   #second = '';
   #announced = { text: '', version: /** @type {unknown} */ (null) };
   /** View that was shown last. */
-  #entered = /** @type {ViewName|null} */ (null);
+  #entered = /** @type {AnyViewSlot|null} */ (null);
   #recovery = new Recovery(
     () => [
       ...this.#slots().map(({ answer }) => errorOf(answer)),
@@ -73,10 +68,12 @@ export class Store {
   /**
    * @param {Record<ViewName, (onChange: () => void) => AnyViewSlot>} views
    * @param {() => void} onChange called after every change
+   * @param {(store: Store) => Promise<PicturePage>} loadPictures
    */
-  constructor(views, onChange) {
+  constructor(views, onChange, loadPictures) {
     this.onChange = onChange;
-    const slots = VIEWS.map((name) => [name, views[name](() => this.#arrived())]);
+    this.modality = new Modality(this, loadPictures, () => this.#update());
+    const slots = VIEWS.map((name) => [name, views[name](this.arrived)]);
     this.views = /** @type {Record<ViewName, AnyViewSlot>} */ (Object.fromEntries(slots));
     this.address = new Address(() => {
       for (const { timer } of this.drafts.values()) clearTimeout(timer);
@@ -102,7 +99,8 @@ export class Store {
 
   /** View that is shown. */
   get view() {
-    return this.views[this.state.view];
+    const { views } = this.modality;
+    return views[this.state.view] ?? views.heads;
   }
 
   /**
@@ -204,6 +202,8 @@ export class Store {
 
   /** Return the two units of the link finder. @param {Reading} reading */
   linkUnits(reading) {
+    const { pictures } = this.modality;
+    if (pictures) return pictures.linkUnits(reading);
     const { from, to, words } = this.withFirstLink(reading);
     const units = unitsOf(reading, { words, bare: false });
     return [from, to].map((token) => (token === null ? undefined : units[placeOf(units, token)]));
@@ -211,40 +211,38 @@ export class Store {
 
   /** Measure the shift of the embedding with each head alone switched off. */
   measure() {
-    const { texts, cut } = sourceOf(this.state);
+    const { source } = this.modality;
     const reading = this.reading?.reply;
-    if (!reading) return;
+    if (!reading || !source) return;
+    const { texts, cut } = source;
     this.headShifts.ask({ texts, cut }, async (signal, showPart) => {
-      const alone = new Float32Array(reading.layers * reading.heads);
-      let done = 0;
-      for await (const { layer, head, shift } of singleHeadShifts(reading, cut, signal)) {
-        alone[layer * reading.heads + head] = shift;
-        done += 1;
-        showPart({ alone, done });
-      }
+      const shifts = await singleHeadShifts(reading, cut, signal, showPart);
       this.announce('Each head measured alone.');
-      return { alone, done };
+      return shifts;
     });
   }
 
   /** Slots beside those of the views. */
   #slots() {
-    return [this.service, this.modelNames, this.text, this.link, this.headShifts, this.score];
+    const { page } = this.modality;
+    return [this.service, this.modelNames, this.text, this.link, this.headShifts, this.score, page];
   }
 
   #views() {
-    return Object.values(this.views);
+    return Object.values(this.modality.views);
   }
 
   /** Ask the questions that follow from the state, and end the work on all others. */
   #update() {
+    if (this.modality.update()) for (const slot of [this.text, this.link, this.score]) slot.clear();
     const { state, view } = this;
-    const source = sourceOf(state);
-    if (this.#entered !== state.view) this.#enter(source);
+    const { source, pictures } = this.modality;
+    if (!source) return this.arrived();
+    if (this.#entered !== view) this.#enter(source);
     if (!same(this.headShifts.answer?.asked, { texts: source.texts, cut: source.cut }))
       this.headShifts.clear();
     if (view.isAlone) for (const slot of [this.text, this.link, this.score]) slot.stop();
-    else this.text.ask(source, (signal) => open(source, signal, view.wantsMaps(state)));
+    else this.text.ask(source, (signal) => (pictures?.open ?? open)(source, signal, view.wantsMaps(state)));
     const text = this.text.answer;
     if (view.isAlone) view.ask(this, null, source);
     else if (text && 'reply' in text) {
@@ -256,19 +254,19 @@ export class Store {
       view.stop();
       this.link.stop();
     }
-    this.#arrived();
+    this.arrived();
   }
 
   /** Stop the view that was shown, and forget what the new one has of another text. @param {Source} source */
   #enter(source) {
-    if (this.#entered) this.views[this.#entered].stop();
-    this.#entered = this.state.view;
+    this.#entered?.stop();
+    this.#entered = this.view;
     this.view.enter(source);
   }
 
   /** Ask for the score of a pair by a cross-encoder, or the labels by a classifier. @param {Source} source */
   #scoreText({ texts, cut }) {
-    const task = taskOf(this.info);
+    const task = this.modality.pictures ? null : taskOf(this.info);
     if (task === 'classifier' || (task === 'reranker' && texts.length === 2))
       this.score.ask({ texts, cut }, (signal) => predict(texts, cut, signal));
     else this.score.clear();
@@ -291,10 +289,10 @@ export class Store {
   }
 
   /** Draw an answer or an error that has arrived. */
-  #arrived() {
+  arrived = () => {
     this.#recovery.watch();
     // the first view does not wait for the list of models
     if (!this.busy && (this.info || this.error)) this.modelNames.ask({}, modelNames);
     this.onChange();
-  }
+  };
 }

@@ -23,10 +23,27 @@ import { comparing, progressBar } from '../ui/progress.js';
  * @property {{layer: number, head: number}} place of the head whose maps these are
  * @property {Float32Array} before `[S, S]`
  * @property {Float32Array} after `[S, S]`
+ * @typedef {Object} Figures how the maps before and after are drawn
+ * @property {(store: Store, reply: Reply) => import('../core/html.js').Template} draw
+ * @property {(store: Store, reply: Reply) => {scene: import('../draw/scene.js').Scene, json: Object, texts?: string[]}} file
  */
 
-/** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
-export const ablationView = {
+/** @type {Figures} */
+const MAPS = {
+  draw: (store, reply) => html`<three-maps .data=${figures(store, reply)}></three-maps>`,
+  file: (store, reply) => {
+    const data = figures(store, reply);
+    return { scene: figuresScene(data), json: { maps: figuresJson(data) } };
+  },
+};
+
+/**
+ * Return the view with its maps drawn another way.
+ *
+ * @param {Figures} drawn
+ * @returns {import('../ui/view-slot.js').View<Asked, Reply>}
+ */
+export const ablationWith = (drawn) => ({
   title: 'Ablation',
   asks: ({ most, off, layer, head }, reading) =>
     most && off.length ? { most, layer: 0, head: 0 } : reading.place({ layer, head }),
@@ -59,7 +76,7 @@ export const ablationView = {
             <section aria-label="Switch heads off"><h3>Switch heads off</h3>${switches(store, reading)}${survey(store, reading)}</section>
             <section aria-label="The embedding’s shift"><h3>The embedding’s shift</h3>
               <output class="figure">${shown ? shiftOf(reading) : '–'}</output>
-              <p class="says">1 − cosine between the text’s embedding with all heads and without these.</p></section>
+              <p class="says">1 − cosine between the embedding with all heads and without these.</p></section>
             <section aria-label="How far the maps moved"><h3>How far the maps moved</h3>${movements(store, shown, reading)}
               ${shown ? comparing(store, shown) : nothing}
               <p class="says">How much attention moved: the share of a row’s weight that went elsewhere, on average. Pick a head to see it.</p></section>
@@ -69,7 +86,7 @@ export const ablationView = {
       ${
         shown && place
           ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most && shown.reply.moved ? `, which moved most${isCompared(shown.reply) ? '' : ' so far'}` : ''}</h3>
-          <three-maps .data=${figures(store, shown.reply)}></three-maps>`
+          ${drawn.draw(store, shown.reply)}`
           : nothing
       }`;
   },
@@ -79,22 +96,25 @@ export const ablationView = {
 
   file(store, { reply }) {
     const { reading, moved, done, place } = reply;
-    const data = figures(store, reply);
+    const { scene, json, ...named } = drawn.file(store, reply);
     const survey = store.headShifts.answered;
     return {
       name: `ablation layer ${place.layer} head ${place.head}`,
-      scene: figuresScene(data),
+      scene,
+      ...named,
       json: {
         ...place,
         off: reading.off,
         pooled_shift: reading.shift,
         ...(moved ? { moved: [...moved.subarray(0, done)] } : {}),
         ...(survey ? { shift_alone: [...survey.reply.alone.subarray(0, survey.reply.done)] } : {}),
-        maps: figuresJson(data),
+        ...json,
       },
     };
   },
-};
+});
+
+export const ablationView = ablationWith(MAPS);
 
 /** Whether all heads have been compared. @param {Reply} reply */
 const isCompared = ({ done, reading }) => done === reading.layers * reading.heads;

@@ -25,6 +25,7 @@ const LONG = 128;
  * @typedef {{reading: Reading, smalls: (import('../draw/thumbnails.js').Small|null)[], cross: Float32Array}} Reply
  *   `cross`: how much the two texts of a pair look at each other, `[L · N]`
  * @typedef {{place: number, layer: number, head: number, label: string|null, value: number}} Head
+ * @typedef {typeof paintSmall} Paint
  */
 
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
@@ -55,22 +56,35 @@ export const headsView = {
     return reply;
   },
 
-  draw(store, shown) {
-    if (!shown) return html`<div class="heads"></div>`;
-    const { reading } = shown.reply;
-    const sort = sorting(store, reading);
-    const heads = ordered(store, shown.reply);
-    const keys = shown.reply.smalls.find(Boolean)?.keys ?? reading.size;
-    const thumbnails = (/** @type {Head[]} */ some) =>
-      html`<div class="thumbnails">${repeat(
-        some,
-        ({ place }) => place,
-        (head) => thumbnail(store, shown.reply, head),
-      )}</div>`;
-    const layers = Array.from({ length: reading.layers }, (_, layer) => layer);
-    const byLayer = sort === 'position';
-    const waits = sort === 'link' && isPending(store.link.answer);
-    return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${colourLegend(keys, store.state.linear)}
+  ...thumbnailsBy(() => paintSmall),
+};
+
+/**
+ * Return what draws thumbnails of all heads, in the model's order or sorted.
+ *
+ * @param {(state: import('../core/state.js').State, reading: Reading) => Paint} paintOf returns the same function
+ *   while thumbnails stay the same
+ */
+export function thumbnailsBy(paintOf) {
+  return {
+    /** @param {Store} store @param {{reply: Reply}|null} shown */
+    draw(store, shown) {
+      if (!shown) return html`<div class="heads"></div>`;
+      const { reading } = shown.reply;
+      const sort = sorting(store, reading);
+      const paint = paintOf(store.state, reading);
+      const heads = ordered(store, shown.reply);
+      const keys = shown.reply.smalls.find(Boolean)?.keys ?? reading.size;
+      const thumbnails = (/** @type {Head[]} */ some) =>
+        html`<div class="thumbnails">${repeat(
+          some,
+          ({ place }) => place,
+          (head) => thumbnail(store, shown.reply, head, paint),
+        )}</div>`;
+      const layers = Array.from({ length: reading.layers }, (_, layer) => layer);
+      const byLayer = sort === 'position';
+      const waits = sort === 'link' && isPending(store.link.answer);
+      return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${colourLegend(keys, store.state.linear)}
         <p class="says">${STATISTICS[sort]?.says ?? ''}</p></div>
       ${behaviours(reading, heads)}
       <div class=${`heads${byLayer ? ' by-layer' : ''}${waits ? ' stale' : ''}`} aria-busy=${String(waits)} .style=${`--heads: ${reading.heads}`} @keydown=${arrowKeys()}>
@@ -83,33 +97,37 @@ export const headsView = {
             : thumbnails(heads)
         }
       </div>`;
-  },
+    },
 
-  says: ({ reply }) => `${reply.smalls.length} heads drawn.`,
-  ready: (store) => store.state.sort !== 'link' || !isPending(store.link.answer),
+    /** @param {{reply: Reply}} shown */
+    says: ({ reply }) => `${reply.smalls.length} heads drawn.`,
+    /** @param {Store} store */
+    ready: (store) => store.state.sort !== 'link' || !isPending(store.link.answer),
 
-  file(store, { reply }) {
-    const { reading, smalls } = reply;
-    const sort = sorting(store, reading);
-    const heads = ordered(store, reply);
-    const pictures = heads.map((head) => ({ ...written(reading, head, sort), small: smalls[head.place] }));
-    return {
-      name: `heads by ${sort}`,
-      scene: gallery(pictures, reading.heads, store.state.linear),
-      json: {
-        sort,
-        up: store.state.up,
-        heads: heads.map(({ layer, head, label, value }) => ({
-          layer,
-          head,
-          label,
-          ...(sort === 'link' || sort === 'cross' ? { [sort]: value } : {}),
-          statistics: reading.statisticsOf(layer, head),
-        })),
-      },
-    };
-  },
-};
+    /** @param {Store} store @param {{reply: Reply}} shown */
+    file(store, { reply }) {
+      const { reading, smalls } = reply;
+      const sort = sorting(store, reading);
+      const heads = ordered(store, reply);
+      const pictures = heads.map((head) => ({ ...written(reading, head, sort), small: smalls[head.place] }));
+      return {
+        name: `heads by ${sort}`,
+        scene: gallery(pictures, reading.heads, store.state.linear, paintOf(store.state, reading)),
+        json: {
+          sort,
+          up: store.state.up,
+          heads: heads.map(({ layer, head, label, value }) => ({
+            layer,
+            head,
+            label,
+            ...(sort === 'link' || sort === 'cross' ? { [sort]: value } : {}),
+            statistics: reading.statisticsOf(layer, head),
+          })),
+        },
+      };
+    },
+  };
+}
 
 /**
  * Fill in the thumbnails of merged words, of a quadrant, or of a short text, from the complete maps.
@@ -203,8 +221,11 @@ function written(reading, { layer, head, label, value }, sort) {
   };
 }
 
-/** @param {Store} store @param {Reply} reply @param {Head} one */
-function thumbnail(store, { reading, smalls }, one) {
+/** @param {HTMLCanvasElement} canvas @param {Paint} paint @param {import('../draw/thumbnails.js').Small|null} small @param {boolean} linear */
+const painting = (canvas, paint, small, linear) => paint(canvas, small, linear);
+
+/** @param {Store} store @param {Reply} reply @param {Head} one @param {Paint} paint */
+function thumbnail(store, { reading, smalls }, one, paint) {
   const { state } = store;
   const { layer, head, place } = one;
   const { name, label } = written(reading, one, sorting(store, reading));
@@ -220,5 +241,5 @@ function thumbnail(store, { reading, smalls }, one) {
   return html`<button type="button" class=${`thumbnail${isOff ? ' off' : ''}${isCurrent ? ' current' : ''}`}
     .tabIndex=${isCurrent ? 0 : -1} aria-label=${says.filter(Boolean).join(', ')}
     title=${one.label ? LABELS[one.label].says : ''} @click=${show}><canvas aria-hidden="true"
-      ${painted(paintSmall, smalls[place], state.linear, theme())}></canvas><span class="thumbnail-name">${name}</span> <span class="thumbnail-label">${label}</span></button>`;
+      ${painted(painting, paint, smalls[place], state.linear, theme())}></canvas><span class="thumbnail-name">${name}</span> <span class="thumbnail-label">${label}</span></button>`;
 }

@@ -23,9 +23,9 @@ import { overlaidBeside, overlayControls, overlayOf } from '../ui/overlaid-heads
 const SINKS = ['cls', 'sep'];
 
 /** @param {{layer: number, head: number, measure: string}} asked */
-const titled = ({ layer, head, measure }) =>
+export const titled = ({ layer, head, measure }) =>
   `Layer ${layer} head ${head}${measure === 'norms' ? ' norms' : ''}`;
-const NORMS =
+export const NORMS =
   'How long the vector is that each token adds to each other one through this head: the weight times the length of what is passed on (Kobayashi et al. 2020). A token that is looked at and adds nothing, as a separator often is, has a large weight and a small norm. Statistics and labels are of weights.';
 
 /** @param {import('../core/state.js').State} state @param {Shown} shown */
@@ -113,7 +113,7 @@ function behaviour(store, reading, layer, head) {
 }
 
 /** @param {Reading} reading @param {number} layer @param {number} head */
-function facts(reading, layer, head) {
+export function facts(reading, layer, head) {
   const statistics = reading.statisticsOf(layer, head);
   return html`<dl class="statistics">${Object.entries(reading.names.statistics).map(
     ([name, { name: called, says }]) => html`<div><dt>${definition(called, says)}</dt>

@@ -12,9 +12,9 @@ import { mapDataOf, mapJson, mapOf } from '../ui/map-panel.js';
  */
 
 /** @type {Object<string, string>} */
-const NAMES = { weights: 'Rollout', norms: 'Norm rollout' };
+export const NAMES = { weights: 'Rollout', norms: 'Norm rollout' };
 /** @type {Object<string, string>} */
-const SAYS = {
+export const SAYS = {
   weights:
     'How much of each token reaches each other one through all layers: a layer’s mean over its heads plus the identity, rows rescaled, multiplied from the first layer to the last (Abnar & Zuidema 2020). It agrees with what the model loses without each token no better than chance (correlation 0.09 over 200 pairs of texts): see Why alike?, Remove each word.',
   norms:

@@ -17,7 +17,8 @@ FILES = files()
 
 pytestmark = pytest.mark.anyio
 
-SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and name != "bundle.js")
+BUNDLES = ("bundle.js", "pictures.js")
+SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and name not in BUNDLES)
 """Modules, and the script that runs before the first paint."""
 OURS = [name for name in SCRIPTS if not name.startswith("vendor/")]
 LIT_HTML = {
@@ -148,10 +149,22 @@ async def test_a_page_of_another_release_gets_files_that_are_not_kept(client):
     assert other.headers["cache-control"] == "no-cache"
 
 
-def test_the_source_map_leads_to_the_modules():
-    assert text_of("bundle.js").endswith("\n//# sourceMappingURL=../bundle.js.map\n")
-    sources = json.loads(text_of("bundle.js.map"))["sources"]
-    assert set(sources) == set(SCRIPTS) - {"theme.js"}, "no module is left over"
+def test_the_source_maps_lead_to_the_modules():
+    sources = []
+    for name in BUNDLES:
+        assert text_of(name).endswith(f"\n//# sourceMappingURL=../{name}.map\n")
+        sources += json.loads(text_of(f"{name}.map"))["sources"]
+    assert sorted(sources) == sorted({*SCRIPTS} - {"theme.js"}), "each module is in one script"
+
+
+async def test_the_script_for_pictures_is_kept_by_browsers(client):
+    """The page's script names it by its digest, relative to its own path; the page, its styles."""
+    digest = hashlib.sha256(FILES["pictures.js"].content).hexdigest()[:32]
+    assert f"import('../{digest}/pictures.js')" in text_of("bundle.js")
+    styles = hashlib.sha256(FILES["pictures.css"].content).hexdigest()[:32]
+    assert f'content="dashboard/{styles}/pictures.css"' in text_of("index.html")
+    response = await client.get(f"/dashboard/{digest}/pictures.js")
+    assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
 def test_nothing_points_to_another_host():

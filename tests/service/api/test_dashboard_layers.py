@@ -16,10 +16,12 @@ FLOORS = (
     {"elements"},
     {"ui"},
     {"views"},
+    {"pictures"},
     {"main.js"},
 )
 """Folders of the dashboard, from the ground up; `theme.js` is a script of its own."""
-MODULES = [n for n in FILES if n.endswith(".js") and n not in ("bundle.js", "theme.js")]
+SCRIPTS = ("bundle.js", "pictures.js", "theme.js")
+MODULES = [n for n in FILES if n.endswith(".js") and n not in SCRIPTS]
 OURS = [name for name in MODULES if not name.startswith("vendor/")]
 LOADED = re.compile(r"""(?:from|import) ?['"](\.[^'"]+)['"]""")
 TYPES = re.compile(r"""import\('(\.[^']+)'\)""")

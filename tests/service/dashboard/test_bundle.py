@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from service.api.dashboard import files
-from service.dashboard.bundle import BundleError, bundle
+from service.dashboard.bundle import BundleError, bundle, bundle_part, order_of
 
 FILES = files()
 
@@ -118,15 +118,53 @@ def mapped(source_map: str) -> Iterator[tuple[int, str, int]]:
             yield place, decoded["sources"][source], line
 
 
-def test_every_line_leads_to_its_source() -> None:
+WITH_PART = {
+    "main.js": "import { a } from './a.js';\nconst b = (await import('./part.js')).b;\n",
+    "a.js": "export const a = 1;\n",
+    "part.js": "import { a } from './a.js';\nimport { c } from './own.js';\nexport const b = a;\n",
+    "own.js": "import './a.js';\nexport const c = 2;\n",
+}
+PART = """export const load = ({'a.js': module_0}) => {
+const module_1 = (() => { // own.js
+
+const c = 2;
+return {c};
+})();
+const module_2 = (() => { // part.js
+const { a } = module_0;
+const { c } = module_1;
+const b = a;
+return {b};
+})();
+return module_2;
+};
+//# sourceMappingURL=part.map
+"""
+
+
+def test_a_part_takes_what_it_shares_from_the_first_script() -> None:
+    """No module runs twice: the part gets it from the script that loads the part."""
+    part = bundle_part(WITH_PART, "part.js", "part.map", order_of(WITH_PART, "main.js"))
+    assert part.script == PART
+    assert [source for _, source, _ in mapped(part.source_map)] == ["own.js"] * 2 + ["part.js"] * 3
+    script = bundle(WITH_PART, "main.js", "main.map", {"part.js": ("../0/part.js", part)}).script
+    loads = "const b = ((await import('../0/part.js')).load({'a.js': module_0})).b;"
+    assert loads in script.splitlines()
+    with pytest.raises(BundleError, match=r"main\.js loads part\.js, which is not a part"):
+        bundle(WITH_PART, "main.js", "main.map")
+
+
+@pytest.mark.parametrize("bundled", ["bundle.js", "pictures.js"])
+def test_every_line_leads_to_its_source(bundled: str) -> None:
     """In the dashboard itself: lines are those of modules, but for imports, exports, comments."""
-    script = FILES["bundle.js"].content.decode().splitlines()
+    script = FILES[bundled].content.decode().splitlines()
     sources = {name: FILES[name].content.decode().splitlines() for name in FILES}
     lines: dict[str, list[int]] = {}
-    for place, name, line in mapped(FILES["bundle.js.map"].content.decode()):
+    for place, name, line in mapped(FILES[f"{bundled}.map"].content.decode()):
         lines.setdefault(name, []).append(line)
         source = sources[name][line]
         left_out = STATEMENT.search(source) or (COMMENT.match(source) and not script[place])
+        left_out = left_out or "await import(" in source
         assert script[place] == source or left_out, f"{name}:{line + 1}"
     assert lines == {name: list(range(len(sources[name]))) for name in lines}
 

@@ -1,0 +1,73 @@
+/** View of heads switched off, with the chosen head’s map before and after over the picture. */
+
+import { html } from '../core/html.js';
+import { difference, peak } from '../core/matrix.js';
+import { memo } from '../core/memo.js';
+import { ablationWith } from '../views/ablation.js';
+import { pictureScene, scaleOf } from './drawing.js';
+import { drawnOf, lookControls, patchWeights, pictureMap, rowJson, titleOf } from './maps.js';
+import { fromOf } from './tokens.js';
+
+/**
+ * @typedef {import('./drawing.js').Layer} Layer
+ * @typedef {{name: string, layer: Layer}} Figure
+ */
+
+/** Width and height of a figure in a file, and the space between two, in pixels. */
+const FIGURE = { room: [340, 400], gap: 24, title: 26 };
+/** The most of a figure's height on the screen, in pixels. */
+const TALL = 360;
+
+/** Return the maps before and after on one scale, and their difference. @returns {Figure[]} */
+const figures = memo(
+  (
+    /** @type {Float32Array} */ before,
+    /** @type {Float32Array} */ after,
+    /** @type {number} */ even,
+    /** @type {boolean} */ linear,
+  ) => {
+    const common = scaleOf(Math.max(peak(before), peak(after)), even, linear);
+    const moved = difference(after, before);
+    return [
+      { name: 'Before', layer: { ...common, values: before, signed: false } },
+      { name: 'After', layer: { ...common, values: after, signed: false } },
+      { name: 'Difference, after − before', layer: { ...common, values: moved, signed: true } },
+    ];
+  },
+);
+
+/** @param {import('../core/state.js').State} state @param {import('../views/ablation.js').Reply} reply */
+function figuresOf(state, { reading, before, after }) {
+  const from = fromOf(state, reading);
+  const [first, second] = [before, after].map((map) => patchWeights(reading, map, from));
+  return figures(first, second, 1 / reading.size, state.linear);
+}
+
+/**
+ * @param {() => import('./maps.js').End} endOf returns the end that a click chooses
+ */
+export const ablationOfPicture = (endOf) =>
+  ablationWith({
+    draw: (store, reply) => html`<div class="controls">${lookControls(store)}</div>
+      <div class="threefold">${figuresOf(store.state, reply).map(
+        ({ name, layer }) => html`<figure><figcaption>${name}</figcaption>
+          ${pictureMap(store, reply.reading, { layer, label: name, end: endOf(), tall: TALL })}</figure>`,
+      )}</div>`,
+
+    file({ state }, reply) {
+      const { reading, before, after } = reply;
+      let x = 0;
+      const parts = figuresOf(state, reply).map(({ name, layer }) => {
+        const scene = pictureScene(drawnOf(state, reading, layer), FIGURE.room);
+        const part = { ...scene, x, y: FIGURE.title, title: name };
+        x += scene.width + FIGURE.gap;
+        return part;
+      });
+      const height = FIGURE.title + Math.max(...parts.map((part) => part.height));
+      return {
+        texts: [titleOf(state, reading)],
+        scene: { width: x - FIGURE.gap, height, parts },
+        json: { maps: [before, after].map((map) => rowJson(state, reading, map)) },
+      };
+    },
+  });

@@ -1,0 +1,102 @@
+/** Page of a model for pictures: what stands above the tabs, the views, and the picture itself. */
+
+import { open } from '../api/reading.js';
+import { slotOf } from '../ui/view-slot.js';
+import { ablationOfPicture } from './ablation.js';
+import { headsOfPicture } from './all-heads.js';
+import { chooser } from './chooser.js';
+import { examplePicture } from './example.js';
+import { forget, picturesIn, readPicture } from './files.js';
+import { headOfPicture } from './one-head.js';
+import { rolloutOfPicture } from './rollout.js';
+import { fromOf, namedForPicture, toOf, unitOf } from './tokens.js';
+
+/**
+ * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {import('./files.js').Picture} Picture
+ */
+
+/**
+ * Return the page of pictures, once its styles are there.
+ *
+ * @param {Store} store
+ * @returns {Promise<import('../ui/modality.js').PicturePage>}
+ */
+export async function picturePage(store) {
+  await loadStyles();
+  /** @type {import('./chooser.js').Chosen} */
+  const choice = {
+    picture: null,
+    error: '',
+    end: 'from',
+    async open(files) {
+      const [file] = files ?? [];
+      if (file) await take(file, /** @type {File} */ (file).name);
+    },
+    example: async () => take(await examplePicture(), 'Example'),
+    choosing(end) {
+      choice.end = end;
+      store.redraw();
+    },
+  };
+
+  /** @param {Blob} file @param {string} label */
+  async function take(file, label) {
+    try {
+      const picture = await readPicture(file, label);
+      forget(choice.picture);
+      Object.assign(choice, { picture, error: '' });
+    } catch (error) {
+      choice.error = error instanceof Error ? error.message : String(error);
+    }
+    store.go({}, { replace: true });
+  }
+
+  listen(store, (file) => take(file, file.name));
+  const endOf = () => choice.end;
+  const { arrived } = store;
+  return {
+    views: {
+      heads: slotOf(headsOfPicture(endOf))(arrived),
+      head: slotOf(headOfPicture(endOf))(arrived),
+      rollout: slotOf(rolloutOfPicture(endOf))(arrived),
+      ablation: slotOf(ablationOfPicture(endOf))(arrived),
+    },
+    source: ({ off }) => choice.picture && { texts: [choice.picture.name], cut: false, off },
+    open: async (source, signal) => namedForPicture(await open(source, signal)),
+    linkUnits(reading) {
+      const to = toOf(store.state, reading);
+      return [unitOf(reading, fromOf(store.state, reading)), to === null ? undefined : unitOf(reading, to)];
+    },
+    top: (one) => chooser(one, choice),
+  };
+}
+
+/** Load the styles of pictures, whose address the page has. @returns {Promise<void>} */
+function loadStyles() {
+  const named = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="picture-styles"]'));
+  const link = Object.assign(document.createElement('link'), { rel: 'stylesheet', href: named.content });
+  return new Promise((resolve, reject) => {
+    link.onload = () => resolve();
+    link.onerror = () => {
+      link.remove();
+      reject(new Error('A file of this page is missing: load the page again.'));
+    };
+    document.head.append(link);
+  });
+}
+
+/** Take pictures that are pasted, or dropped anywhere on the page. @param {Store} store @param {(file: File) => void} take */
+function listen(store, take) {
+  const given = (/** @type {Event} */ event, /** @type {DataTransfer|null} */ data) => {
+    const [file] = event.defaultPrevented || !store.modality.pictures ? [] : picturesIn(data);
+    if (!file) return;
+    event.preventDefault();
+    take(file);
+  };
+  addEventListener('paste', (event) => given(event, event.clipboardData));
+  addEventListener('drop', (event) => given(event, event.dataTransfer));
+  addEventListener('dragover', (event) => {
+    if (store.modality.pictures) event.preventDefault();
+  });
+}
