@@ -13,7 +13,7 @@ from model.families.task_adapters import is_jina_v3
 
 MODULES = "modules.json"
 STATIC_EMBEDDING = "StaticEmbedding"
-_TRANSFORMERS = ("Transformer", "MLMTransformer")
+_TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
 _OF_TASKS = "custom_st.Transformer"
 """Module of jina-embeddings-v3's published folder: a Transformer that takes the name of a task."""
 

@@ -28,8 +28,14 @@ from model.artifact.sentence_files import (
     read_transformer,
     read_vector_module,
 )
-from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
+from model.artifact.sentence_kinds import (
+    check_after_tower,
+    check_architecture,
+    check_model_type,
+    check_modules,
+)
 from model.artifact.task import task_kind
+from model.artifact.tower_files import tower_vectors
 from model.errors import ConfigError
 from model.families.task_adapters import task_names
 from model.numerics.pair_template import PairTemplate
@@ -70,6 +76,12 @@ class SentenceConfig(BaseModel):
     pair_templates: dict[str, PairTemplate] = {}
     """Text around a pair by the name of the prompt, "" for no prompt; empty without a chat
     template."""
+    end_token_id: int | None = None
+    """Id of the token whose first occurrence is a text's last token: CLIP's text tower pools it, and
+    later tokens cannot change its state. None if all tokens of a text are read."""
+    pad_token_id: int | None = None
+    """Id of the token that fills up each text to `max_length` tokens and is attended, as SigLIP's
+    text tower was trained. None without such padding."""
 
     @classmethod
     def from_checkpoint(
@@ -127,7 +139,13 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         return _of_late_interaction(files), [*files.limits, limit]
     scores = task not in (None, "hybrid")
     read_logit_score(folder)
-    if entries is not None:  # without modules.json, the library ignores its other files
+    tower = None if _pools(entries) else tower_vectors(inside, config)
+    if tower is not None:
+        fields = {"pooling": tower.pooling, "modules": tower.modules}
+        if entries is not None:
+            later, limits = _after_tower(folder, inside, entries)
+            fields |= later | {"modules": (*tower.modules, *later["modules"])}
+    elif entries is not None:  # without modules.json, the library ignores its other files
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
     elif task == "hybrid":
@@ -182,23 +200,43 @@ def _prompts(folder: Path) -> dict[str, Any]:
     return {"prompts": prompts, "default_prompt_name": default}
 
 
+def _pools(entries: list[ModuleEntry] | None) -> bool:
+    """Return whether a list of modules has its own Pooling after the encoder."""
+    return [entry.kind for entry in entries or ()][1:2] == ["Pooling"]
+
+
+def _after_tower(
+    folder: Path, inside: Path, entries: list[ModuleEntry]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the fields set by sentence-transformers' files of a tower, and the limits of tokens."""
+    settings = folder / "config_sentence_transformers.json"
+    check_model_type(settings, read_object(settings))
+    check_after_tower(folder / MODULES, [entry.kind for entry in entries])
+    limits, lowercase = read_transformer(inside, tower=True)
+    return {**_modules(entries[1:]), "lowercase": lowercase, **read_model(settings)}, limits
+
+
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
     """Return the fields set by sentence-transformers' files."""
     settings = folder / "config_sentence_transformers.json"
     check_model_type(settings, read_object(settings))
     check_modules(folder / MODULES, [entry.kind for entry in entries])
     pooling, include_prompt = read_pooling(entries[1])
-    modules = [module for entry in entries[2:] if (module := read_vector_module(entry))]
-    normalize = bool(modules) and modules[-1].kind == "Normalize"
-    while modules and modules[-1].kind == "Normalize":
-        modules.pop()
     return {
         "pooling": pooling,
         "include_prompt": include_prompt,
-        "modules": tuple(modules),
-        "normalize": normalize,
+        **_modules(entries[2:]),
         **read_model(settings),
     }
+
+
+def _modules(entries: list[ModuleEntry]) -> dict[str, Any]:
+    """Return the modules after pooling, and whether the last one normalises."""
+    modules = [module for entry in entries if (module := read_vector_module(entry))]
+    normalize = bool(modules) and modules[-1].kind == "Normalize"
+    while modules and modules[-1].kind == "Normalize":
+        modules.pop()
+    return {"modules": tuple(modules), "normalize": normalize}
 
 
 def _least(folder: Path, limits: list[Any], longest: int) -> Any:

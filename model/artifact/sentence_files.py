@@ -52,6 +52,15 @@ _TRANSFORMER_VALUES: Mapping[str, Any] = {
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
+_TOWER_VALUES: Mapping[str, Any] = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "sentence_embedding",
+    "modality_config": {
+        name: {"method": f"get_{name}_features", "method_output_name": "pooler_output"}
+        for name in ("text", "image")
+    },
+}
+"""Values for CLIP and SigLIP, whose vectors are the results of their projections."""
 _LOADING_KEYS = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
 _TOKENIZER_KEYS = {"tokenizer_args", "processor_kwargs"}
 _WITHOUT_EFFECT = {
@@ -122,13 +131,14 @@ def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | Non
 
 
 def read_transformer(
-    folder: Path, *, any_task: bool = False, also: Set[str] = frozenset()
+    folder: Path, *, any_task: bool = False, tower: bool = False, also: Set[str] = frozenset()
 ) -> tuple[list[Any], Any]:
     """Read `sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
 
     Args:
         folder: folder of the Transformer module.
         any_task: accept transformers that compute something other than token vectors.
+        tower: whether it is a tower of CLIP or SigLIP.
         also: further allowed keys.
 
     Raises:
@@ -140,7 +150,7 @@ def read_transformer(
     content = read_object(path)
     known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES, *also}
     refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
-    for key, value in _TRANSFORMER_VALUES.items():
+    for key, value in (_TOWER_VALUES if tower else _TRANSFORMER_VALUES).items():
         if content.get(key, value) != value and not any_task:
             raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
     limits = [content.get("max_seq_length")]

@@ -28,7 +28,6 @@ _KINDS = {
     "SparseStaticEmbedding": _SPARSE,
     "MultiVectorMask": _LATE,
     "TokenPooling": _LATE,
-    "CLIPModel": "it encodes images",
     **dict.fromkeys(
         ("BoW", "CNN", "LSTM", STATIC_EMBEDDING, "WordEmbeddings", "WordWeights"), _NO_ENCODER
     ),
@@ -69,6 +68,21 @@ def check_modules(path: Path, kinds: Sequence[str]) -> None:
         raise ConfigError(
             f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported; "
             f"{_SUPPORTED} are"
+        )
+
+
+def check_after_tower(path: Path, kinds: Sequence[str]) -> None:
+    """Raise an error for modules of CLIP or SigLIP that do not make one vector of an input.
+
+    Raises:
+        ConfigError: the modules are not supported; the message names all in their order.
+
+    """
+    if kinds[:1] not in (["Transformer"], ["CLIPModel"]) or not set(kinds[1:]) <= _AFTER_POOLING:
+        raise ConfigError(
+            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported for CLIP and "
+            "SigLIP; Transformer or CLIPModel, then any of Dense, LayerNorm, Normalize and Dropout "
+            "are"
         )
 
 

@@ -67,6 +67,7 @@ from model.export.precisions import check_precision
 from model.export.quantization import quantize
 from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
+from model.export.text_tokens import fill_up, with_text_tokens
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.verify import verify
@@ -168,10 +169,12 @@ def _build(
         sentence = sentence.model_copy(update={"pair_templates": templates})
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     check_template(inside, tokenizer, config, sentence.max_length)
+    sentence = with_text_tokens(inside, sentence, tokenizer)
     modules = load_modules(checkpoint, tokenizer, config)
     encoder, head, decoder = modules
     target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
     save_tokenizers(tokenizer, target, folder)
+    fill_up(tokenizer, sentence)
     save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
     progress("measuring the ranges of vectors")
@@ -220,6 +223,7 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
         with writing(folder / name):
             link_or_copy(base.path(name), folder / name)
     tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
+    fill_up(tokenizer, manifest.sentence)
     encoder = load_encoder(base)
     served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
     _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)

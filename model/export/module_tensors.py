@@ -1,18 +1,24 @@
-"""Parameters of a checkpoint's modules after pooling."""
+"""Parameters of a checkpoint's modules after pooling.
+
+A module has a folder of its own, but the first modules of a tower of CLIP or SigLIP are part of the
+checkpoint itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from model.artifact.late_files import PYLATE_DENSE
-from model.artifact.modules import listed_modules
+from model.artifact.modules import listed_modules, read_object, transformer_folder
+from model.artifact.tower_files import tower_vectors
 from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
 from model.errors import CheckpointError
+from model.families.registry import FAMILIES, read_config
 from model.numerics.vector_modules import VectorModule, tensor_name
 
 _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
@@ -29,13 +35,19 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
         CheckpointError: a module's tensors are missing, damaged, or not of its sizes.
 
     """
-    folders = _folders(checkpoint)
+    inside = transformer_folder(checkpoint)
+    tower = tower_vectors(inside, read_object(inside / "config.json"))
+    places, folders = tower.places if tower else (), _folders(checkpoint)
     tensors = {}
     for place, module in enumerate(modules):
         if module.kind not in _WITH_TENSORS:
             continue
-        folder = next(folders)
-        loaded, shapes = _read(folder), module.shapes()
+        shapes = module.shapes()
+        if place < len(places):
+            folder, loaded = inside, _within(inside, places[place], shapes)
+        else:
+            folder = next(folders)
+            loaded = _read(folder)
         if {name: tuple(tensor.shape) for name, tensor in loaded.items()} != shapes:
             raise CheckpointError(
                 f"{folder}: its tensors are not those of its config.json, {shapes}"
@@ -45,6 +57,24 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
                 raise CheckpointError(f"{folder}: {name} holds a value that is not finite")
             tensors[tensor_name(place, name)] = tensor.to(torch.float32).contiguous()
     return dict(sorted(tensors.items()))
+
+
+def _within(folder: Path, place: str, names: Collection[str]) -> dict[str, Tensor]:
+    """Return the tensors of a module inside a tower's checkpoint.
+
+    Args:
+        folder: folder of the tower.
+        place: key of the module, without the tower's prefix.
+        names: names of its tensors, which begin with a part of our own.
+
+    """
+    prefix = FAMILIES[read_config(folder).model_type].prefix
+    keys = {f"{place}.{name.rpartition('.')[2]}": name for name in names}
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        stored = read_tensors(path, lambda key: key.removeprefix(prefix) in keys)
+        tensors |= {keys[key.removeprefix(prefix)]: tensor for key, tensor in stored.items()}
+    return tensors
 
 
 def _folders(checkpoint: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from transformers.convert_slow_tokenizer import import_protobuf
 
@@ -33,6 +33,25 @@ class PieceModel:
     """Whether spaces at the ends and repeated spaces between words are removed."""
 
 
+def piece_ids(path: Path) -> dict[str, int]:
+    """Return SentencePiece's id of each piece, control pieces and the unknown piece included.
+
+    Raises:
+        CheckpointError: the file is not a model.
+
+    """
+    return {piece.piece: index for index, piece in enumerate(_message(path).pieces)}
+
+
+def _message(path: Path) -> Any:
+    message = import_protobuf().ModelProto()
+    try:
+        message.ParseFromString(path.read_bytes())
+    except Exception as error:  # DecodeError is not part of the library's public interface
+        raise CheckpointError(f"{path} is not a SentencePiece model: {error}") from None
+    return message
+
+
 def read_piece_model(path: Path) -> PieceModel:
     """Read a model file such as `source.spm`.
 
@@ -40,11 +59,7 @@ def read_piece_model(path: Path) -> PieceModel:
         CheckpointError: the file is not a model, or its kind of segmentation is not supported.
 
     """
-    message = import_protobuf().ModelProto()
-    try:
-        message.ParseFromString(path.read_bytes())
-    except Exception as error:  # DecodeError is not part of the library's public interface
-        raise CheckpointError(f"{path} is not a SentencePiece model: {error}") from None
+    message = _message(path)
     pieces = [(piece.piece, piece.score) for piece in message.pieces if piece.type == _NORMAL]
     trainer, normalizer = message.trainer_spec, message.normalizer_spec
     types = {piece.type for piece in message.pieces}

@@ -18,6 +18,7 @@ from model.tokenization.growth import check_growth
 from model.tokenization.m2m_100 import m2m_100
 from model.tokenization.marian import marian
 from model.tokenization.pretrained import from_files
+from model.tokenization.siglip import siglip
 from model.tokenization.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
@@ -132,7 +133,9 @@ def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Map
             )
     name = class_name(files)
     try:
-        if name in OF_PIECES:
+        if name == "SiglipTokenizer" and side == "source":
+            tokenizer, pretrained = siglip(files)
+        elif name in OF_PIECES:
             tokenizer, pretrained = (marian if name == "MarianTokenizer" else m2m_100)(files, side)
         else:
             tokenizer, pretrained = _of_backend(files, name, side)

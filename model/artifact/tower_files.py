@@ -1,0 +1,84 @@
+"""Vector settings of a tower of CLIP or SigLIP: its pooling, projection and special tokens.
+
+Format: transformers' `config.json` of one tower. Without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from model.errors import ConfigError
+from model.numerics.pooling import PoolingMode
+from model.numerics.vector_modules import Dense, VectorModule
+
+_END_TOKEN = 49407
+"""transformers' default of `eos_token_id`."""
+_HIGHEST = 2
+"""Value of `eos_token_id` in configs of the first release, for which transformers pools the token
+with the highest id."""
+
+
+@dataclass(frozen=True)
+class TowerVectors:
+    """Pooling of a tower, and the modules after it."""
+
+    pooling: PoolingMode
+    modules: tuple[VectorModule, ...] = ()
+    places: tuple[str, ...] = ()
+    """Key of each module in the checkpoint, without the tower's prefix."""
+    end_token_id: int | Literal["highest"] | None = None
+    """Id of the token whose first occurrence is pooled; None for the last token, whatever it is."""
+    padded: bool = False
+    """Whether texts are padded to their maximum length, with padding tokens that are attended."""
+
+
+def tower_vectors(folder: Path, config: Mapping[str, Any]) -> TowerVectors | None:
+    """Return the vector settings of a tower; None for any other encoder.
+
+    Args:
+        folder: folder of the `config.json`, named in errors.
+        config: content of the `config.json`, which the tower's family accepts.
+
+    Raises:
+        ConfigError: a value is not supported.
+
+    """
+    read = _TOWERS.get(str(config.get("model_type")))
+    return None if read is None else read(folder, config)
+
+
+def _clip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+    end = config.get("eos_token_id", _END_TOKEN)
+    if not isinstance(end, int) or isinstance(end, bool):
+        raise ConfigError(f"{folder / 'config.json'}: eos_token_id {end!r} is not a token id")
+    named: int | Literal["highest"] = "highest" if end == _HIGHEST else end
+    if not _projects(config):
+        return TowerVectors("last", end_token_id=named)
+    projection = Dense(
+        in_features=config.get("hidden_size", 512),
+        out_features=config.get("projection_dim") or 512,
+        bias=False,
+        activation="Identity",
+    )
+    return TowerVectors("last", (projection,), ("text_projection",), named)
+
+
+def _siglip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+    size = config.get("hidden_size", 768)
+    head = Dense(
+        in_features=size,
+        out_features=config.get("projection_size") or size,
+        activation="Identity",
+    )
+    return TowerVectors("last", (head,), ("head",), padded=True)
+
+
+def _projects(config: Mapping[str, Any]) -> bool:
+    names = config.get("architectures") or []
+    return any(str(name).endswith("WithProjection") for name in names)
+
+
+_TOWERS = {"clip_text_model": _clip_text, "siglip_text_model": _siglip_text}
