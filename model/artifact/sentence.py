@@ -77,8 +77,8 @@ class SentenceConfig(BaseModel):
     """Text around a pair by the name of the prompt, "" for no prompt; empty without a chat
     template."""
     end_token_id: int | None = None
-    """Id of the token whose first occurrence is a text's last token: CLIP's text tower pools it, and
-    later tokens cannot change its state. None if all tokens of a text are read."""
+    """Id of the token whose first occurrence is the last token that is read, as CLIP's text tower
+    pools it and later tokens cannot change its state. None if all tokens of a text are read."""
     pad_token_id: int | None = None
     """Id of the token that fills up each text to `max_length` tokens and is attended, as SigLIP's
     text tower was trained. None without such padding."""
@@ -208,7 +208,7 @@ def _pools(entries: list[ModuleEntry] | None) -> bool:
 def _after_tower(
     folder: Path, inside: Path, entries: list[ModuleEntry]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Return the fields set by sentence-transformers' files of a tower, and the limits of tokens."""
+    """Return the fields that sentence-transformers' files of a tower set, and limits of tokens."""
     settings = folder / "config_sentence_transformers.json"
     check_model_type(settings, read_object(settings))
     check_after_tower(folder / MODULES, [entry.kind for entry in entries])

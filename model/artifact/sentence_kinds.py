@@ -28,6 +28,7 @@ _KINDS = {
     "SparseStaticEmbedding": _SPARSE,
     "MultiVectorMask": _LATE,
     "TokenPooling": _LATE,
+    "CLIPModel": "it encodes images",
     **dict.fromkeys(
         ("BoW", "CNN", "LSTM", STATIC_EMBEDDING, "WordEmbeddings", "WordWeights"), _NO_ENCODER
     ),

@@ -66,7 +66,7 @@ def _clip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
     return TowerVectors("last", (projection,), ("text_projection",), named)
 
 
-def _siglip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+def _siglip_text(_: Path, config: Mapping[str, Any]) -> TowerVectors:
     size = config.get("hidden_size", 768)
     head = Dense(
         in_features=size,

@@ -14,12 +14,14 @@ from model.tokenization.tokenizer import special_token
 from model.tokenization.vocabulary import vocabulary_size
 
 
-def with_text_tokens(folder: Path, sentence: SentenceConfig, tokenizer: Tokenizer) -> SentenceConfig:
+def with_text_tokens(
+    folder: Path, sentence: SentenceConfig, tokenizer: Tokenizer
+) -> SentenceConfig:
     """Return the config with the ids of a text tower's end and padding tokens.
 
     transformers pools the first token whose id is `eos_token_id`, or the token of the highest id
-    where `eos_token_id` is 2, as in the configs of CLIP's first release. In an artifact both are the
-    id that the tokenizer ends a text with, which therefore must be that token.
+    where `eos_token_id` is 2, as in the configs of CLIP's first release. In an artifact both are
+    the id that the tokenizer ends a text with, which therefore must be that token.
 
     Args:
         folder: folder of the tower's config and tokenizer.
@@ -41,8 +43,8 @@ def with_text_tokens(folder: Path, sentence: SentenceConfig, tokenizer: Tokenize
         if last != [wanted]:
             raise ConfigError(
                 f"{folder / 'config.json'}: eos_token_id pools the token {wanted}, and the "
-                f"tokenizer ends a text with {last[0] if last else 'no token'}: set eos_token_id to "
-                "the id of the tokenizer's end token"
+                f"tokenizer ends a text with {last[0] if last else 'no token'}: set eos_token_id "
+                "to the id of the tokenizer's end token"
             )
         ids["end_token_id"] = wanted
     if tower.padded:

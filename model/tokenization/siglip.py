@@ -1,8 +1,8 @@
 """SigLIP's tokenizer: a SentencePiece model over canonical texts, whose ids are SentencePiece's.
 
 transformers lower-cases a text, and removes ASCII punctuation and repeated spaces
-(`SiglipTokenizer.canonicalize_text`). Two rare texts differ from it: a capital sigma at the end of a
-word becomes σ, not ς; and text after a special token that a text spells out begins a new word.
+(`SiglipTokenizer.canonicalize_text`). Two rare texts differ from it: a capital sigma at the end of
+a word becomes σ, not ς; and text after a special token that a text spells out begins a new word.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerBase
 
 from model.errors import CheckpointError
@@ -19,7 +20,7 @@ from model.tokenization.files import TokenizerFiles
 from model.tokenization.piece_model import piece_ids, read_piece_model
 from model.tokenization.piece_tokenizer import piece_tokenizer
 from model.tokenization.piece_vocabulary import Vocabulary
-from model.tokenization.templates import around, numbered
+from model.tokenization.templates import numbered
 
 MODEL = "spiece.model"
 _PUNCTUATION = "[" + "".join(rf"\x{ord(sign):02x}" for sign in string.punctuation) + "]"
@@ -67,8 +68,10 @@ def siglip(files: TokenizerFiles) -> tuple[Tokenizer, PreTrainedTokenizerBase]:
     tokenizer.normalizer = normalizers.Sequence(
         [*_canonical(lowercase=lowercase), tokenizer.normalizer]
     )
-    end = numbered(tokenizer, files.folder, "eos_token", pretrained.eos_token)
-    tokenizer.post_processor = around([], [end])
+    token, index = numbered(tokenizer, files.folder, "eos_token", pretrained.eos_token)
+    tokenizer.post_processor = TemplateProcessing(
+        single=["$A", token], pair=["$A", token, "$B", token], special_tokens=[(token, index)]
+    )
     return tokenizer, pretrained
 
 

@@ -158,9 +158,10 @@ class CohereEmbedRequest(LenientRequest):
         if self.max_tokens is None:
             return
         for index, text in enumerate(texts):
-            if self.truncate == "NONE" and len(text.input_ids) > self.max_tokens:
+            count = len(text.input_ids) - text.padding_tokens
+            if self.truncate == "NONE" and count > self.max_tokens:
                 raise InputTooLong(
-                    f"texts[{index}] has {len(text.input_ids)} tokens, more than max_tokens "
+                    f"texts[{index}] has {count} tokens, more than max_tokens "
                     f"{self.max_tokens}; `truncate` START or END cuts it"
                 )
         await shorten(texts, self.max_tokens, options.direction)

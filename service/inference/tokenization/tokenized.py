@@ -5,7 +5,7 @@ Notation: S tokens, F features of a patch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -86,6 +86,10 @@ class TokenizedText:
     """`[S]`: whether a token is the unknown token; false for tokens of a prompt."""
     adapter: int = 0
     """Number of the adapter of the text's task, 1 … K; 0 for none."""
+    padding_tokens: int = 0
+    """Number of padding tokens at the end, which other tokens attend to."""
+    pad: Callable[[TokenizedText], TokenizedText] | None = None
+    """Function that pads a text again after it was cut; None for texts without padding."""
     target: TokenizedText | None = None
     """Labels that a decoder is taken to have written for the text."""
     pixels: Floats | None = None

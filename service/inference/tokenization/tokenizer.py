@@ -28,6 +28,7 @@ from service.inference.tokenization.prompts import (
 )
 from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.templated import in_template
+from service.inference.tokenization.text_ends import TextEnds
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import (
     Cutter,
@@ -108,11 +109,13 @@ class TextTokenizer:
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
         self.subwords = Subwords(whole, self._source.unknown_ids)
         self._prompts = Prompts(sentence, whole)
+        self.ends = TextEnds(sentence, whole)
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
-        self.template_tokens = max((len(whole.encode(text)) for text in templates), default=0)
-        """Maximum number of tokens that a chat template adds to a pair."""
+        of_templates = [len(whole.encode(text)) for text in templates]
+        self.template_tokens = max([*of_templates, self.ends.length])
+        """Maximum number of tokens that a chat template, or padding, adds to an input."""
 
     def tokenize(
         self, inputs: Sequence[TextInput], options: Options, first: int = 0
@@ -129,6 +132,11 @@ class TextTokenizer:
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
+        return [*map(self.ends.complete, self._tokenize(inputs, options, first))]
+
+    def _tokenize(
+        self, inputs: Sequence[TextInput], options: Options, first: int
+    ) -> list[TokenizedText]:
         prompt = self._prompts.chosen(options.prompt_name, options.task)
         self._check_lengths(inputs, options, first)
         numbered = enumerate(inputs, first)
@@ -283,7 +291,8 @@ class TextTokenizer:
         tokenized = []
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
-            whole = options.windows and isinstance(texts[index - first][0], str)
+            single = isinstance(texts[index - first][0], str)
+            whole = options.windows and single and not self.ends.length
             # Also if cut: a limit below the special tokens cuts nothing
             if len(ids) > limit and not whole:
                 raise _too_long(options.name(index), len(ids), limit)

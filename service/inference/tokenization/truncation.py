@@ -22,6 +22,7 @@ from model.artifact.tokenizer import copy_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.inputs import Text
+from service.inference.tokenization.text_ends import without_padding
 from service.inference.tokenization.tokenized import TokenizedText
 
 Direction = Literal["right", "left"]
@@ -191,6 +192,8 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
         InputTooLong: `max_tokens` is not larger than the number of special tokens.
 
     """
+    if text.pad is not None:
+        return text.pad(shortened(without_padding(text), max_tokens, direction))
     excess = len(text.input_ids) - max_tokens
     if excess <= 0:
         return text

@@ -44,7 +44,7 @@ def test_a_transformer_may_have_a_folder_of_its_own(
 
 
 def test_another_first_module_says_nothing_of_the_transformer(tmp_path: Path) -> None:
-    assert transformer_folder(write(tmp_path, entry("CLIPModel", "0_CLIP"))) == tmp_path
+    assert transformer_folder(write(tmp_path, entry("CNN", "0_CNN"))) == tmp_path
     assert transformer_folder(write(tmp_path)) == tmp_path
 
 

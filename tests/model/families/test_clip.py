@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
-from tests.model.families.parity import SIZES, assert_equal_to, saved
 from model.checkpoint import load_checkpoint
+from tests.model.families.parity import SIZES, assert_equal_to, saved
 
 TINY = SIZES | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 1}
 
