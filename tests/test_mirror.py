@@ -23,6 +23,7 @@ WITHOUT_TESTS = {
     "service/scheduler/observer.py": "declarations; the tests of metrics hold what is reported",
     "service/inference/encoding.py": "declarations; the tests of the core hold them",
     "service/inference/tokenization/tokenized.py": "declarations; the tokenizer's tests hold them",
+    "service/inference/reader.py": "declarations; the tests of tokenizer and pictures hold them",
     "service/files/encoder.py": "declarations; the tests of both encoders hold them",
     "service/files/rows.py": "declarations; the tests of each source hold them",
     "service/request_context.py": "declarations; the tests of exchange and routes hold them",

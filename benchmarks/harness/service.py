@@ -17,7 +17,7 @@ from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenization.request_tokenizer import RequestLimits
+from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.batches import measured_batches, measured_cost, texts_of
 from service.models.limits import token_limits
@@ -70,9 +70,11 @@ class InProcess:
 
         async def run() -> tuple[float, list[Floats | None]]:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
-            inference = Inference(
-                self._artifact, self._vectors, self._tokenizer, engines, EVERYTHING
+            manifest = self._artifact.manifest
+            reader = RequestTokenizer(
+                self._tokenizer, EVERYTHING, manifest.config.segments, manifest.decoder
             )
+            inference = Inference(self._artifact, self._vectors, reader, engines)
             last = self._artifact.manifest.config.num_hidden_layers
             wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
 

@@ -14,7 +14,7 @@
     golden.safetensors      a few texts with PyTorch's results, to test an engine with
     modules.safetensors     the parameters of the modules after pooling, often none, and the pooled
                             vectors of the calibration texts, for the ranges of int8 vectors
-    tokenizer.json
+    tokenizer.json          absent for a model of pictures
     target_tokenizer.json   tokenizer of the decoder's texts, if it differs
     task.onnx               rows of the last hidden state → outputs of the task head
     task.safetensors        the task head in float32
@@ -60,6 +60,7 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.config.precision import Precision, WeightBits
 from model.errors import ArtifactError
+from model.images.processing import ImageProcessing
 from model.numerics.task_head import TaskConfig
 
 MANIFEST = "manifest.json"
@@ -169,6 +170,8 @@ class Manifest(BaseModel):
     """Config of the task head; None without one."""
     decoder: DecoderConfig | None = None
     """Config of the decoder over the encoder's last hidden state; None without one."""
+    images: ImageProcessing | None = None
+    """Preprocessing of pictures; None for a model of texts."""
     own_target_tokenizer: bool = False
     """Whether the decoder's texts have another tokenizer than the encoder's."""
     signature: dict[GraphName, GraphSignature]
@@ -207,10 +210,11 @@ class Manifest(BaseModel):
         """Names of the artifact's files beside its manifest."""
         if self.foreign:
             return FOREIGN_FILES
+        own = tuple(name for name in FILES if not (self.images and name == TOKENIZER))
         of_task = TASK_FILES if self.task else ()
         of_decoder = DECODER_FILES if self.decoder else ()
         of_targets = (TARGET_TOKENIZER,) if self.own_target_tokenizer else ()
-        return (*FILES, *of_task, *of_decoder, *of_targets)
+        return (*own, *of_task, *of_decoder, *of_targets)
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,8 @@ class Artifact:
     manifest: Manifest
     sha256: str
     """SHA-256 of `manifest.json`, which holds the hashes of all other files."""
+    vision: Artifact | None = None
+    """Artifact of the vision tower of a model with two towers."""
 
     def path(self, name: str) -> Path:
         """Return the path of the file `name`, one of `Manifest.file_names`."""

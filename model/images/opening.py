@@ -6,6 +6,8 @@ anything is decoded. Decoding takes at most 13 bytes a pixel. The functions may 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -58,12 +60,34 @@ def open_image(data: bytes, limits: ImageLimits) -> Image.Image:
         ImageError: the file is not accepted, or is damaged.
 
     """
+    with _opened(data, limits) as opened:
+        opened.load()
+        return _in_rgb(ImageOps.exif_transpose(opened))
+
+
+def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
+    """Return width and height from the head of a file, without decoding its pixels.
+
+    Args:
+        data: as for `open_image`.
+        limits: limits on the picture.
+
+    Raises:
+        ImageError: the file is not accepted, or its head is damaged.
+
+    """
+    with _opened(data, limits) as opened:
+        return opened.size
+
+
+@contextlib.contextmanager
+def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
+    """Open a picture within its limits; convert Pillow's errors, also of the block."""
     kind = _format(data)
     try:
         with Image.open(BytesIO(data), formats=[kind]) as opened:
             _check(opened, data, kind, limits)
-            opened.load()
-            return _in_rgb(ImageOps.exif_transpose(opened))
+            yield opened
     except (ImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):

@@ -99,7 +99,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
     """Return the content of `/info` about a model: TEI's fields, native fields, current status."""
     manifest, engines = model.artifact.manifest, model.inference.engines
     engine, vectors = engines.default.engine, model.inference.vectors
-    limits = model.inference.tokenizer.limits
+    limits = model.inference.limits
     return {
         "model_id": model.name,
         "model_sha": manifest.weights_sha256,

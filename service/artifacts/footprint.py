@@ -44,8 +44,15 @@ class Footprint:
 
 
 def footprint(artifact: Artifact, settings: Settings) -> Footprint:
-    """Estimate the memory of a model on a CPU."""
-    manifest = artifact.manifest
+    """Estimate the memory of a model on a CPU, with its vision tower if it has one."""
+    own = _of_encoder(artifact.manifest, settings)
+    if artifact.vision is None:
+        return own
+    vision = footprint(artifact.vision, settings)
+    return Footprint(own.weights + vision.weights, own.batches + vision.batches)
+
+
+def _of_encoder(manifest: Manifest, settings: Settings) -> Footprint:
     files = manifest.files
     if settings.engine == "torch":
         weights = sum(files[name].bytes for name in FLOAT_WEIGHTS if name in files)
@@ -57,6 +64,8 @@ def footprint(artifact: Artifact, settings: Settings) -> Footprint:
         )
     calls = settings.threads or len(os.sched_getaffinity(0))
     longest = settings.max_length or manifest.sentence.max_length
+    if manifest.images:
+        longest = manifest.config.max_position_embeddings
     tokens = max(settings.max_batch_tokens or CPU_BATCH_TOKENS, longest)
     return Footprint(
         weights, calls * (tokens * _bytes_per_token(manifest, longest) + _logits(manifest))
@@ -71,7 +80,8 @@ def torch_footprint(artifacts: Iterable[Artifact], settings: Settings) -> int:
     """
     if settings.engine == "torch" or importlib.util.find_spec("torch") is None:
         return 0
-    whole = [artifact.manifest for artifact in artifacts if not artifact.manifest.serving_only]
+    towers = [one for artifact in artifacts for one in (artifact, artifact.vision) if one]
+    whole = [artifact.manifest for artifact in towers if not artifact.manifest.serving_only]
     files = [(name, record) for manifest in whole for name, record in manifest.files.items()]
     weights = sum(record.bytes for name, record in files if name in FLOAT_WEIGHTS)
     return TORCH_BYTES + weights if weights else 0

@@ -1,7 +1,7 @@
 """Deterministic engine without a model, for load tests and tests of the scheduler.
 
-Its outputs depend only on the text's own token ids, so tests notice swapped replies; its time is
-known exactly.
+Its outputs depend only on the text's own token ids, and on a picture's pixels, so tests notice
+swapped replies; its time is known exactly.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class FakeEngine(Engine):
         s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
+        text += b"" if task.pixels is None else task.pixels.tobytes()
         if task.unseen:
             text += repr(task.unseen).encode()
         output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])

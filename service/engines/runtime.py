@@ -104,6 +104,7 @@ class RuntimeEngine(Engine):
             pack(
                 [(task.input_ids, task.segment_ids) for task in tasks],
                 [task.unseen for task in tasks],
+                [task.pixels for task in tasks if task.pixels is not None],
             ),
             [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
             + [(text, last) for text in targeted]

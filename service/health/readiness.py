@@ -7,9 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
-from service.engines.contract import Pooling, TextTask
+from service.engines.contract import TextTask
 from service.errors import EngineUnavailable, ServiceError
 from service.health.live_verification import LiveVerification
 from service.health.peers import Peers
@@ -30,21 +28,21 @@ class ModelReadiness:
     """Readiness of a model's engine, by its last batch or by a probe."""
 
     def __init__(
-        self, engines: EnginePool, live_verification: LiveVerification, probe_layer: int = 0
+        self, engines: EnginePool, live_verification: LiveVerification, probe: TextTask
     ) -> None:
         """Set up the check.
 
         Args:
             engines: engines of the model.
             live_verification: live verification, whose failures make the model unready.
-            probe_layer: index of the hidden state that a probe computes.
+            probe: short text or picture that is computed to see whether the engine works.
 
         """
         self.fallback_failure = ""
         """Reason for which the stand-in engine cannot start; or empty."""
         self.engines = engines
         self._live_verification = live_verification
-        self._probe_layer = probe_layer
+        self._probe = probe
         self._probed: tuple[float, str] = (-math.inf, "")
         """Time of the last failed probe by `time.monotonic()`, and its error."""
 
@@ -80,7 +78,7 @@ class ModelReadiness:
             raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
         if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
             try:
-                await _probe(scheduler, self._probe_layer)
+                await _probe(scheduler, self._probe)
             except EngineUnavailable as error:
                 self._probed = (time.monotonic(), error.detail)
                 raise
@@ -160,9 +158,7 @@ async def _result(model: ModelReadiness) -> tuple[str, str]:
         return error.detail, ""
 
 
-async def _probe(scheduler: Scheduler, layer: int) -> None:
-    ids = np.zeros(1, np.int64)
-    task = TextTask(ids, ids, pooling=Pooling(layer, "cls"))
+async def _probe(scheduler: Scheduler, task: TextTask) -> None:
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await scheduler.submit("encode", [task])

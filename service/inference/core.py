@@ -1,4 +1,4 @@
-"""Inference of one model, as all dialects call it: texts in, arrays and timings out.
+"""Inference of one model, as all dialects call it: texts or pictures in, arrays and timings out.
 
 Notation: S tokens of one text, H hidden size, L layers.
 """
@@ -22,7 +22,7 @@ from model.runtimes.capabilities import (
     lacking,
     lacking_state,
 )
-from service.errors import NotExported
+from service.errors import NotExported, Unprocessable
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.layer_passes import OF_VALUES
 from service.inference.attention.maps import Convert, unchanged
@@ -34,12 +34,14 @@ from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
 from service.inference.long_texts import encode_windows
+from service.inference.reader import Reader
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
-from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
-from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.request_tokenizer import RequestTokenizer
+from service.inference.tokenization.tokenized import Tower
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.uses import check_use
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
@@ -48,27 +50,27 @@ from service.scheduler.submission import Caller
 
 
 class Inference:
-    """Tokenizer and engines of an artifact."""
+    """Reader of inputs and engines of an artifact."""
 
     def __init__(
         self,
         artifact: Artifact,
         vectors: TextVectors,
-        tokenizer: TextTokenizer,
+        reader: Reader,
         engines: EnginePool,
-        limits: RequestLimits,
         *,
         allow_unverified: bool = False,
+        tower: Tower | None = None,
     ) -> None:
         """Initialise from an artifact's parts.
 
         Args:
             artifact: the served artifact.
             vectors: the artifact's vector pipeline.
-            tokenizer: the artifact's tokenizer, with the service's limits.
+            reader: reader of inputs: the artifact's tokenizer, or its preprocessing of pictures.
             engines: the engines that compute.
-            limits: limits of a request.
             allow_unverified: whether to serve uses that failed the artifact's verification.
+            tower: tower of a model with two towers; None for other models.
 
         """
         self.manifest = manifest = artifact.manifest
@@ -76,16 +78,45 @@ class Inference:
         self.decoder = manifest.decoder
         self.sentence = manifest.sentence
         self.vectors = vectors
-        self.tokenizer = tokenizer
+        self.reader = reader
         self.engines = engines
         self.sample: Callable[[Input, Options, Caller], None] | None = None
         """Function called with the first text of each request; see `service.models.shadow`."""
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
+        self.tower = tower
         self._allow_unverified = allow_unverified
-        segments, decoder = self.config.segments, self.decoder
-        self.request_tokenizer = RequestTokenizer(tokenizer, limits, segments, decoder)
-        self.request_tokenizer.measure()
+        reader.measure()
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of a single input."""
+        return self.reader.limits
+
+    @property
+    def request_tokenizer(self) -> RequestTokenizer:
+        """Tokenizer of requests.
+
+        Raises:
+            Unprocessable: the model reads pictures.
+
+        """
+        if not isinstance(self.reader, RequestTokenizer):
+            raise Unprocessable(
+                f"{self.manifest.model} reads pictures and has no tokenizer: choose a model of "
+                "texts, or send pictures to /encode or /attention"
+            )
+        return self.reader
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Tokenizer of texts, with the service's limits.
+
+        Raises:
+            Unprocessable: as for `request_tokenizer`.
+
+        """
+        return self.request_tokenizer.tokenizer
 
     async def prepare(
         self,
@@ -96,10 +127,10 @@ class Inference:
         engine: str | None = None,
         beside: int = 0,
     ) -> PreparedTexts:
-        """Tokenise a request's inputs and select the engine.
+        """Tokenise a request's inputs, or prepare its pictures, and select the engine.
 
         Args:
-            inputs: texts or pairs of texts.
+            inputs: texts, pairs of texts, or pictures; what the model reads.
             options: options of tokenisation.
             caller: the client of the request, and its deadline.
             lane: lane of the request; its room is checked before the texts are tokenised.
@@ -119,18 +150,20 @@ class Inference:
         if self.sample:
             self.sample(inputs[0], options, caller)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
-        demand = self.request_tokenizer.demand(inputs, options, caller, beside)
+        demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)
-        texts = await self.request_tokenizer.tokenize(inputs, options, caller, beside)
+        texts = await self.reader.tokenize(inputs, options, caller, beside)
+        for text in texts if self.tower else ():
+            text.tower = self.tower
         lengths = [len(text.input_ids) for text in texts]
         caller.correct_place(sum(lengths))
-        lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
+        lacking = len(texts) if self.reader.lacks_prompt(options) else 0
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())
         seconds = time.monotonic() - began
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         size, check = characters(inputs), self.require_use
-        window = self.request_tokenizer.limit(options) if options.windows else 0
+        window = self.reader.limit(options) if options.windows else 0
         return PreparedTexts(texts, caller, scheduler, timings, size, check, window)
 
     async def with_targets(
@@ -288,7 +321,7 @@ class Inference:
         self.require_use("heads")
         if selection.ablates or selection.include & OF_VALUES:
             self.require_head_outputs()
-        texts = attention_texts(self.manifest, self.tokenizer, prepared.texts)
+        texts = attention_texts(self.manifest, self.reader, prepared.texts)
         maps_of_graph = GraphMaps in declared(self.manifest)
         kind = GraphAttentionStream if maps_of_graph else AttentionStream
         return kind(
@@ -311,14 +344,14 @@ class Inference:
             ServiceError: an engine is unavailable, or failed.
 
         """
-        demand = self.request_tokenizer.demand(inputs, options, caller)
+        demand = self.reader.demand(inputs, options, caller)
         await check_time(self.engines, self.manifest, demand)
-        most_tokens = self.request_tokenizer.most_tokens(inputs, options)
+        most_tokens = self.reader.most_tokens(inputs, options)
         reserve(caller.reservation, self.manifest, most_tokens)
-        texts = await self.request_tokenizer.tokenize(inputs, options, caller)
+        texts = await self.reader.tokenize(inputs, options, caller)
         return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Wait for running work to finish; return whether it did."""
-        self.request_tokenizer.close()
+        self.reader.close()
         return self.engines.close()

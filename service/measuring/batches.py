@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from model.config.encoder import EncoderConfig
-from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task, TextTask
+from service.engines.blank import blank_text
+from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task
 from service.system.resources import lower_priority
 
 TEXT_TOKENS = 256
@@ -109,8 +110,7 @@ def texts_of(config: EncoderConfig) -> TasksOf:
     pooling = Pooling(config.num_hidden_layers, "cls")
 
     def tasks(lengths: Sequence[int]) -> list[Task]:
-        ids = [np.zeros(length, np.int64) for length in lengths]
-        return [TextTask(zeros, zeros, pooling=pooling) for zeros in ids]
+        return [blank_text(config, length, pooling) for length in lengths]
 
     return tasks
 

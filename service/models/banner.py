@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.models.served import ServedModel
 from service.models.table import Models
 from service.settings import Settings
 from service.system.distribution import version
@@ -13,15 +14,21 @@ def banner(settings: Settings, models: Models) -> Iterator[str]:
     """Yield lines with the version, each model and its engine, and whether requests need a key."""
     yield f"Headscope {version()}"
     for model in models:
-        engine, manifest = model.inference.engines.default.engine, model.artifact.manifest
-        yield (
-            f"{model.name}: {manifest.precision} by {engine.name} ({engine.provider}), "
-            f"at most {model.inference.tokenizer.limits.max_tokens} tokens a text"
-        )
+        yield from map(_served, model.towers)
         if twin := models.twin_of(model):
             yield f"{model.name}: attention weights and hidden states come from {twin.name}"
     keys = settings.api_keys is not None or settings.keys_file is not None
     yield "every request needs a key" if keys else "no request needs a key"
+
+
+def _served(model: ServedModel) -> str:
+    """Return a line with the engine of a model or tower, and what it reads."""
+    engine, manifest = model.inference.engines.default.engine, model.artifact.manifest
+    reads = f"at most {model.inference.limits.max_tokens} tokens a text"
+    if manifest.images:
+        height, width = manifest.images.size
+        reads = f"pictures at {width} × {height} pixels, {model.inference.limits.max_tokens} tokens"
+    return f"{model.name}: {manifest.precision} by {engine.name} ({engine.provider}), {reads}"
 
 
 def address_line(settings: Settings, host: str, port: int) -> str:

@@ -114,7 +114,7 @@ def _started(
         def add(source: Source, artifact: Artifact, engine: Engine | None) -> None:
             budget.to_evict(artifact, of_model(shared.settings, source.name), served, ())
             served.append(start_model(source, artifact, shared, engine))
-            started.callback(served[-1].inference.close)
+            started.callback(served[-1].close)
 
         for number, (source, artifact) in enumerate(opened):
             add(source, artifact, engines[number] if engines else None)

@@ -26,7 +26,8 @@ class ModelGauges:
         by_name: dict[str, list[ServedModel]] = {}
         size = 0
         for model in self._control.loader.in_memory:
-            by_name.setdefault(model.name, []).append(model)
+            for tower in model.towers:
+                by_name.setdefault(tower.name, []).append(tower)
             size += self._control.loader.budget.of(model.artifact, model.settings)
         self._metrics.service.models_bytes.set(size)
         for name, loaded in by_name.items():
@@ -55,7 +56,7 @@ class ModelGauges:
                 sum(limit.max_queue_tokens for limit in limits),
                 sum(limit.max_queue_texts for limit in limits),
             ),
-            max(model.inference.tokenizer.limits.max_tokens for model in loaded),
+            max(model.inference.limits.max_tokens for model in loaded),
         )
 
     def _versions(self) -> Counter[tuple[str, ...]]:

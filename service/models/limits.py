@@ -32,13 +32,15 @@ def request_limits(settings: Settings) -> RequestLimits:
 
 
 def token_limits(settings: Settings, artifact: Artifact) -> Limits:
-    """Return the limits of an input: the settings, or the checkpoint's own.
+    """Return the limits of an input: the settings, or the checkpoint's own; of a picture, its own.
 
     Raises:
         ValueError: `--max-length` exceeds the position table.
 
     """
     table = artifact.manifest.config.max_position_embeddings
+    if artifact.manifest.images:  # whose number of tokens is fixed
+        return Limits(table, settings.max_image_bytes)
     tokens = settings.max_length or artifact.manifest.sentence.max_length
     if tokens > table:
         raise ValueError(

@@ -72,7 +72,7 @@ class ModelLoader:
 
     def close(self) -> bool:
         """Close the engines of all models in memory; return whether their batches have finished."""
-        finished = [model.inference.close() for model, _ in self._running.values()]
+        finished = [model.close() for model, _ in self._running.values()]
         return all(finished)
 
     @property
@@ -154,7 +154,7 @@ class ModelLoader:
         await model.uses.drained()
         _, stack = self._running[id(model)]
         await stack.aclose()
-        await asyncio.to_thread(model.inference.close)
+        await asyncio.to_thread(model.close)
         del self._running[id(model)]
 
     def _released(self, task: asyncio.Task[None]) -> None:
@@ -175,7 +175,7 @@ class ModelLoader:
 
 def _close_started(starting: asyncio.Task[ServedModel]) -> None:
     if not starting.cancelled() and not starting.exception():
-        starting.result().inference.close()
+        starting.result().close()
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from model.artifact.manifest import Artifact
+from service.errors import Unprocessable
 from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
+from service.inference.tokenization.inputs import Input, Picture
 from service.models.uses import Uses
 from service.settings import Settings
 from service.settings.of_model import prompts_given
@@ -37,19 +39,63 @@ class ServedModel:
     """Version of the model, by which requests can choose one of several."""
     uses: Uses = field(default_factory=Uses)
     """Requests that the model answers."""
+    vision: ServedModel | None = None
+    """Vision tower of a model with two towers; the model itself is then the text tower."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watch over the engine and verify live batches while the block runs."""
+        """Watch over the engines and verify live batches while the block runs."""
         self.live_verification.open()
         try:
-            async with self.watch.watching():
+            vision = self.vision.running() if self.vision else contextlib.nullcontext()
+            async with self.watch.watching(), vision:
                 yield
         finally:
             await self.live_verification.close()
+
+    def close(self) -> bool:
+        """Wait for the running work of all towers to finish; return whether it did."""
+        finished = [tower.inference.close() for tower in self.towers]
+        return all(finished)
+
+    @property
+    def towers(self) -> tuple[ServedModel, ...]:
+        """The model and its vision tower, if it has one."""
+        return (self,) if self.vision is None else (self, self.vision)
+
+    def tower(self, inputs: Sequence[Input]) -> ServedModel:
+        """Return the tower that encodes the inputs of a request.
+
+        Raises:
+            Unprocessable: the model has two towers, and the inputs are for both.
+
+        """
+        shares = self.shares(inputs)
+        if len(shares) > 1:
+            raise Unprocessable(
+                f"inputs[0] is for the {shares[0][0].inference.tower} tower, and "
+                f"inputs[{shares[1][1][0]}] for the other: send texts and pictures in requests of "
+                "their own"
+            )
+        return shares[0][0]
+
+    def shares(self, inputs: Sequence[Input]) -> list[tuple[ServedModel, Sequence[int]]]:
+        """Return each tower that encodes inputs of a request, and the indices of these inputs.
+
+        The tower of the first input comes first. A model with one encoder gets all inputs, which it
+        refuses if it does not read them.
+        """
+        if self.vision is None:
+            return [(self, range(len(inputs)))]
+        shares: dict[bool, list[int]] = {}
+        for index, given in enumerate(inputs):
+            shares.setdefault(isinstance(given, Picture), []).append(index)
+        return [
+            (self.vision if pictures else self, indices) for pictures, indices in shares.items()
+        ]
 
     @property
     def fingerprint(self) -> str:

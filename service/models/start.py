@@ -1,7 +1,8 @@
-"""Start of a model: its engine, tokenizer, limits and health watch."""
+"""Start of a model: its engines, tokenizer or preprocessing, limits and health watch."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,8 @@ from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.artifacts.repository import Source
-from service.engines.contract import Engine
+from service.engines.blank import blank_text
+from service.engines.contract import Engine, Pooling
 from service.engines.torch import check_installed
 from service.engines.torch_host import TorchHosts
 from service.health.golden import GoldenCheck
@@ -18,6 +20,9 @@ from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
+from service.inference.reader import Reader
+from service.inference.tokenization.request_tokenizer import RequestTokenizer
+from service.inference.tokenization.tokenized import Tower
 from service.inference.tokenization.tokenizer import TextTokenizer
 from service.models.engine_start import engine_factories, warmed
 from service.models.limits import batch_limits, request_limits, token_limits
@@ -25,6 +30,7 @@ from service.models.served import ServedModel
 from service.settings import Settings
 from service.settings.model_table import ModelTable
 from service.settings.of_model import of_model
+from service.system.distribution import require
 from service.telemetry.metrics import Metrics
 
 
@@ -47,13 +53,14 @@ class Shared:
 def start_model(
     source: Source, artifact: Artifact, shared: Shared, engine: Engine | None = None
 ) -> ServedModel:
-    """Start the engine of a model, and return the model.
+    """Start the engine of a model, and of its vision tower if it has one, and return the model.
 
     Args:
         source: name and version of the model.
         artifact: artifact of the model.
         shared: dependencies that all models share.
-        engine: engine that computes; the engine of the settings if None.
+        engine: engine that computes, but not for the vision tower; the engine of the settings if
+            None.
 
     Raises:
         ModelError: the artifact cannot be loaded, there is no such device, or the engine
@@ -62,22 +69,41 @@ def start_model(
         ValueError: `--max-length` exceeds the model's positions.
 
     """
+    settings = of_model(shared.settings, source.name)
+    if artifact.vision is None:
+        return _start_encoder(source, artifact, settings, shared, engine)
+    with contextlib.ExitStack() as undo:
+        named = replace(source, name=f"{source.name}:vision")
+        vision = _start_encoder(named, artifact.vision, settings, shared, tower="vision")
+        undo.callback(vision.close)
+        model = _start_encoder(source, artifact, settings, shared, engine, tower="text")
+        undo.pop_all()
+    return replace(model, vision=vision)
+
+
+def _start_encoder(
+    source: Source,
+    artifact: Artifact,
+    settings: Settings,
+    shared: Shared,
+    engine: Engine | None = None,
+    *,
+    tower: Tower | None = None,
+) -> ServedModel:
+    """Start one encoder; arguments and errors as for `start_model`."""
     name = source.name
-    settings = of_model(shared.settings, name)
     artifact = with_prompts(artifact, settings.tables.models.get(name))
     manifest = artifact.manifest
     metrics = shared.metrics.of_model(name)
     if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
         check_installed(artifact)
-    label = f"{name}: " if shared.several else ""
+    label = f"{name}: " if shared.several or tower else ""
     trial = GoldenCheck(artifact)
-    limits = token_limits(settings, artifact)
     factories = engine_factories(settings, artifact, trial, shared.torch)
     factories = {
         kind: warmed(start, settings, shared.idle, artifact) for kind, start in factories.items()
     }
-    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
+    reader = _reader(settings, artifact)
     vectors = TextVectors.of(artifact)
     engine = engine or factories[settings.engine]()
     batch_tokens = settings.max_batch_tokens or engine.batch_tokens
@@ -92,7 +118,8 @@ def start_model(
         metrics,
         live_verification.inspect if settings.verify_share else None,
     )
-    readiness = ModelReadiness(engines, live_verification, manifest.state_layers[0])
+    probe = blank_text(manifest.config, 1, Pooling(manifest.state_layers[0], "cls"))
+    readiness = ModelReadiness(engines, live_verification, probe)
     return ServedModel(
         name=name,
         version=source.version,
@@ -101,10 +128,10 @@ def start_model(
         inference=Inference(
             artifact,
             vectors,
-            tokenizer,
+            reader,
             engines,
-            request_limits(settings),
             allow_unverified=settings.allow_unverified,
+            tower=tower,
         ),
         readiness=readiness,
         live_verification=live_verification,
@@ -113,6 +140,32 @@ def start_model(
         if engine.name == "onnx"
         else None,
     )
+
+
+def _reader(settings: Settings, artifact: Artifact) -> Reader:
+    """Return the reader of a model's texts or pictures."""
+    manifest, limits = artifact.manifest, token_limits(settings, artifact)
+    if manifest.images:
+        return _picture_reader(settings, artifact)
+    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
+    config = manifest.config
+    return RequestTokenizer(tokenizer, request_limits(settings), config.segments, manifest.decoder)
+
+
+def _picture_reader(settings: Settings, artifact: Artifact) -> Reader:
+    """Return the reader of a model's pictures.
+
+    Raises:
+        ValueError: Pillow is not installed; the message says how to install it.
+
+    """
+    require(f"serving {artifact.folder}", "PIL")
+    # the first model of pictures imports Pillow: a service of texts never does
+    from service.inference.pictures.request_pictures import RequestPictures  # noqa: PLC0415
+
+    limits = settings.max_image_bytes, settings.max_image_pixels, settings.max_client_batch_size
+    return RequestPictures(artifact.manifest, *limits)
 
 
 def with_prompts(artifact: Artifact, table: ModelTable | None) -> Artifact:

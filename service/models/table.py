@@ -156,16 +156,18 @@ class Models:
         return name in self._offered
 
     def readiness(self) -> dict[str, ModelReadiness]:
-        """Return the readiness of each loaded model by its name, or NAME@VERSION of several."""
+        """Return the readiness of each loaded model and tower by its name, or NAME@VERSION."""
         names = Counter(model.name for model in self)
         return {
-            str(model) if names[model.name] > 1 else model.name: model.readiness for model in self
+            str(tower) if names[model.name] > 1 else tower.name: tower.readiness
+            for model in self
+            for tower in model.towers
         }
 
     def release_memory(self) -> None:
         """Return memory that engines and the allocator keep, and is free now, to the system."""
-        for model in list(self):
-            model.inference.engines.default.engine.release_memory()
+        for tower in [tower for model in self for tower in model.towers]:
+            tower.inference.engines.default.engine.release_memory()
         resources.release_memory()
 
     def twin_of(self, model: ServedModel) -> ServedModel | None:

@@ -28,6 +28,7 @@ EXTRAS = {
     "headscope": "client",
     "pyarrow": "files",
     "tiktoken": "tiktoken",
+    "PIL": "images",
 }
 """Top-level module → extra that installs it; with a GPU, `gpu` installs ONNX Runtime."""
 X86_64 = ("x86_64", "AMD64")

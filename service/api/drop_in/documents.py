@@ -68,7 +68,7 @@ async def shortened(
 
     """
     most = CHARACTER_TOKENS * max(map(len, documents))
-    if max_tokens >= min(most, inference.tokenizer.limits.max_tokens):
+    if max_tokens >= min(most, inference.limits.max_tokens):
         return documents
     prepared = await inference.prepare(documents, _ALONE, caller, "encode")
 

@@ -80,7 +80,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     limit = min(MAX_INPUTS, state.settings.max_client_batch_size)
     if len(body.input) > limit:
         raise Unprocessable(f"input: {len(body.input)} in one request; at most {limit} are taken")
-    body.check_length(inference.tokenizer.limits.max_tokens)
+    body.check_length(inference.limits.max_tokens)
     inputs = await read_token_ids(body.input, state.settings.token_ids, state.cl100k)
     kept = body.features(inference.vectors.kept())
     wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)

@@ -115,7 +115,7 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
     inference = model.inference
     task = body.check_model(inference)
     check_given(body.input, "input")
-    body.check_length(inference.tokenizer.limits.max_tokens)
+    body.check_length(inference.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
     options = replace(options, ids_as_given=True)
     prepared = await inference.prepare(body.input, options, caller, "encode")

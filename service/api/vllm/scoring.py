@@ -75,7 +75,7 @@ async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
 
     """
     inference = model_of(request).inference
-    body.check_length(inference.tokenizer.limits.max_tokens)
+    body.check_length(inference.limits.max_tokens)
     task = scorer(inference)
     if task is None:
         return await _cosines(request, pairs, body)

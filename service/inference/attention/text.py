@@ -16,8 +16,8 @@ from model.numerics.shift import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.layer_passes import LayerPass
 from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.reader import Separators
 from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class AttentionText:
 
 
 def attention_texts(
-    manifest: Manifest, tokenizer: TextTokenizer, texts: Sequence[TokenizedText]
+    manifest: Manifest, reader: Separators, texts: Sequence[TokenizedText]
 ) -> list[AttentionText]:
     """Return the texts of a request.
 
     Args:
         manifest: manifest of the model.
-        tokenizer: tokenizer of the model, which knows its separators.
+        reader: tokenizer of the model, or its reader, which knows its separators.
         texts: tokenised texts with their targets, at least one.
 
     """
@@ -167,12 +167,12 @@ def attention_texts(
         if text.target is None or decoder is None:
             return ()
         read = shift_right(text.target.input_ids, decoder.start_token_id)
-        return separators(read, tokenizer.target_separator_ids)
+        return separators(read, reader.target_separator_ids)
 
     return [
         AttentionText(
             text,
-            separators(text.input_ids, tokenizer.separator_ids),
+            separators(text.input_ids, reader.separator_ids),
             Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
             of_target(text),
         )

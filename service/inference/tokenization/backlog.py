@@ -1,4 +1,4 @@
-"""Backlog of the tokenizer: waiting requests, threads, and predicted times."""
+"""Backlog of the tokenizer, or of pictures: waiting requests, threads, and predicted times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -28,8 +28,39 @@ MAX_REQUESTS = 1024
 WEIGHT, LARGEST_RATIO = 0.1, 3.0
 """Weight of the last slice in the mean seconds of a character, and the largest ratio of the slice's
 seconds to the mean, to which larger ratios are clipped."""
-Kind = Literal["texts", "pieces"]
-"""Kind of work: token ids alone, or tokens with their offsets, which take longer."""
+Kind = Literal["texts", "pieces", "pictures", "heads"]
+"""Kind of work: token ids alone, or tokens with their offsets, which take longer; pixels of
+pictures, or the heads of their files alone."""
+
+
+@dataclass(frozen=True)
+class Nature:
+    """Sizes of the slices of a backlog's work, its first pace, and its words in errors."""
+
+    pool: str
+    """Name of the threads, and the reason of refusals."""
+    owner: str
+    """Owner of the waiting requests, in errors."""
+    verb: str
+    done: str
+    """Verb and participle of the work, in errors."""
+    slice_size: int
+    """Size of the inputs of a slice together; see `SLICE_CHARACTERS`."""
+    large_size: int
+    """Size from which on a slice's memory is returned at once; see `LARGE_CHARACTERS`."""
+    pace: Mapping[Kind, float]
+    """Seconds of a unit of size in one thread, an estimate before they are measured."""
+
+
+OF_TEXTS = Nature(
+    "tokenizer",
+    "the tokenizer",
+    "tokenise",
+    "tokenised",
+    SLICE_CHARACTERS,
+    LARGE_CHARACTERS,
+    {"texts": 1e-6, "pieces": 1e-6},
+)
 
 
 Given = TypeVar("Given")
@@ -38,12 +69,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TokenizerWork(Generic[Given, Result]):
-    """Inputs of a request, and the function that tokenises them."""
+    """Inputs of a request, and the function that tokenises them or prepares their pixels."""
 
     caller: Caller
     inputs: Sequence[Given]
     sizes: Sequence[int]
-    """Number of characters of each input that are tokenised."""
+    """Number of characters of each input that are tokenised; of a picture, see `pictures`."""
     tokenize: Callable[[Sequence[Given], int], list[Result]]
     """Function of some inputs and the index of the first, which returns a result for each."""
     kind: Kind = "texts"
@@ -51,16 +82,17 @@ class TokenizerWork(Generic[Given, Result]):
 
 @dataclass(eq=False)
 class _Job:
-    """Request whose inputs are tokenised slice by slice."""
+    """Request whose inputs are tokenised or prepared slice by slice."""
 
+    nature: Nature
     caller: Caller
     sizes: Sequence[int]
-    """Number of characters of each input."""
+    """Size of each input."""
     kind: Kind
     tokenize: Callable[[slice], None]
     """Function that tokenises a slice and keeps the results; called in a thread."""
     pace: float
-    """Seconds of a character."""
+    """Seconds of a unit of size."""
     future: asyncio.Future[None]
     """Resolved when all inputs are tokenised."""
     client: str = field(init=False)
@@ -74,15 +106,15 @@ class _Job:
     def __post_init__(self) -> None:
         self.client = self.caller.client
         self.left = self.pace * sum(self.sizes)
-        self.slices = [*_slices(self.sizes)][::-1]
+        self.slices = [*_slices(self.sizes, self.nature.slice_size)][::-1]
 
     def run(self, part: slice) -> float:
         """Tokenise a slice; return its seconds. Runs in a thread."""
         began = time.monotonic()
         self.tokenize(part)
         seconds = time.monotonic() - began
-        if sum(self.sizes[part]) > LARGE_CHARACTERS:
-            release_memory()  # otherwise each thread keeps the tokenizer's memory
+        if sum(self.sizes[part]) > self.nature.large_size:
+            release_memory()  # otherwise each thread keeps its memory
         return seconds
 
     def add(self, part: slice) -> None:
@@ -99,42 +131,43 @@ class _Job:
 
 
 class Backlog:
-    """Waiting requests and threads of the tokenizer, for use on the event loop."""
+    """Waiting requests and threads of a tokenizer or of pictures, for use on the event loop."""
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, nature: Nature = OF_TEXTS) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
-        self._pool = ThreadPoolExecutor(self.threads, "tokenizer", lower_priority)
-        self._pace: dict[Kind, float] = dict.fromkeys(("texts", "pieces"), 1e-6)
-        """Mean seconds of a character in one thread; an estimate before they are measured."""
+        self._nature = nature
+        self._pool = ThreadPoolExecutor(self.threads, nature.pool, lower_priority)
+        self._pace = dict(nature.pace)
+        """Mean seconds of a unit of size in one thread."""
         self._order: SojournOrder[_Job] = SojournOrder()
         self._waiting = 0
         self._idle = self.threads
         self._closed = False
 
-    def expect(self, kind: Kind, characters: int, seconds: float) -> None:
-        """Initialise the mean by measured characters and seconds."""
-        self._pace[kind] = seconds / characters
+    def expect(self, kind: Kind, size: int, seconds: float) -> None:
+        """Initialise the mean by a measured size and its seconds."""
+        self._pace[kind] = seconds / size
 
-    def account(self, kind: Kind, characters: int, seconds: float) -> None:
+    def account(self, kind: Kind, size: int, seconds: float) -> None:
         """Update the mean by a slice; an interrupted slice counts as a slow one."""
-        if characters:
+        if size:
             mean = self._pace[kind]
-            pace = min(seconds / characters, LARGEST_RATIO * mean)
+            pace = min(seconds / size, LARGEST_RATIO * mean)
             self._pace[kind] += WEIGHT * (pace - mean)
 
-    def seconds(self, client: str, characters: int, kind: Kind = "texts") -> float:
-        """Return the predicted seconds until a request that arrives now is tokenised."""
-        own = self._pace[kind] * characters
+    def seconds(self, client: str, size: int, kind: Kind = "texts") -> float:
+        """Return the predicted seconds until a request that arrives now is done."""
+        own = self._pace[kind] * size
         return (self._order.before(client, own) + own) / self.threads
 
     async def run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
-        """Return the tokenizer's result for each input of a request.
+        """Return the result for each input of a request.
 
         Cancelling the call ends it after the running slices.
 
         Raises:
             Overloaded: too many requests wait, or the work would end after the deadline.
-            DeadlinePassed: the deadline passed before all inputs were tokenised.
+            DeadlinePassed: the deadline passed before all inputs were done.
             EngineUnavailable: the service is stopping.
 
         """
@@ -146,7 +179,7 @@ class Backlog:
             results[part.start] = work.tokenize(work.inputs[part], part.start)
 
         pace = self._pace[work.kind]
-        job = _Job(work.caller, work.sizes, work.kind, tokenize, pace, future)
+        job = _Job(self._nature, work.caller, work.sizes, work.kind, tokenize, pace, future)
         self._order.push(job)
         self._waiting += 1
         try:
@@ -165,24 +198,24 @@ class Backlog:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _check(self, work: TokenizerWork[Given, Result]) -> None:
-        """Raise if a request cannot be tokenised before its deadline, or if too many wait."""
+        """Raise if a request cannot be done before its deadline, or if too many wait."""
         if self._closed:
             raise _stopping()
-        caller = work.caller
+        caller, nature = work.caller, self._nature
         seconds = self.seconds(caller.client, sum(work.sizes), work.kind)
         left = caller.finish_by - time.monotonic()
         if left <= 0:
             raise DeadlinePassed(
-                f"the deadline came when 0 of {len(work.inputs)} inputs were tokenised",
+                f"the deadline came when 0 of {len(work.inputs)} inputs were {nature.done}",
                 retry_after_seconds=retry_after(seconds),
             )
         if self._waiting >= MAX_REQUESTS:
-            why = f"{self._waiting} requests wait for the tokenizer, which are the most"
+            why = f"{self._waiting} requests wait for {nature.owner}, which are the most"
         elif seconds > left:
-            why = f"to tokenise it would take about {seconds:.1f} s, and {left:.1f} s are left"
+            why = f"to {nature.verb} it would take about {seconds:.1f} s, and {left:.1f} s are left"
         else:
             return
-        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason="tokenizer")
+        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason=nature.pool)
 
     def _start(self) -> None:
         """Start slices of the first request in order, one for each idle thread."""
@@ -214,11 +247,11 @@ class Backlog:
         self._start()
 
 
-def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Yield slices of consecutive inputs with at most `SLICE_CHARACTERS` characters together."""
+def _slices(sizes: Sequence[int], most: int) -> Iterator[slice]:
+    """Yield slices of consecutive inputs of at most `most` size together."""
     start = size = 0
     for index, own in enumerate(sizes):
-        if index > start and size + own > SLICE_CHARACTERS:
+        if index > start and size + own > most:
             yield slice(start, index)
             start, size = index, 0
         size += own
@@ -227,7 +260,7 @@ def _slices(sizes: Sequence[int]) -> Iterator[slice]:
 
 def _late(job: _Job) -> ServiceError:
     return DeadlinePassed(
-        f"the deadline came when {job.done} of {len(job.sizes)} inputs were tokenised",
+        f"the deadline came when {job.done} of {len(job.sizes)} inputs were {job.nature.done}",
         retry_after_seconds=1,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.errors import Unprocessable
@@ -46,12 +46,12 @@ def size_of(given: Input) -> int:
     return len(first) + len(second)
 
 
-def texts_only(inputs: Sequence[Input], naming: str = "inputs[{}]") -> list[TextInput]:
+def texts_only(inputs: Sequence[Input], name: Callable[[int], str]) -> list[TextInput]:
     """Return the inputs of a model that reads texts.
 
     Args:
         inputs: inputs of a request.
-        naming: format of an input's name in error messages, with its index.
+        name: function from the index of an input to its name in error messages.
 
     Raises:
         Unprocessable: an input is a picture; the message names it.
@@ -61,7 +61,7 @@ def texts_only(inputs: Sequence[Input], naming: str = "inputs[{}]") -> list[Text
     for index, given in enumerate(inputs):
         if isinstance(given, Picture):
             raise Unprocessable(
-                f"{naming.format(index)} is a picture, and only texts are read here: send a text, "
+                f"{name(index)} is a picture, and only texts are read here: send a text, "
                 "or choose a model of pictures"
             )
         texts.append(given)

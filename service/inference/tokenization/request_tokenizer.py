@@ -20,7 +20,7 @@ from service.inference.tokenization.backlog import (
 )
 from service.inference.tokenization.inputs import Input, TextInput, size_of, texts_only
 from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, TokenizedText
-from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
 from service.scheduler.admission import Demand
@@ -109,7 +109,7 @@ class RequestTokenizer:
             Unprocessable: too many inputs or characters, or an input is a picture.
 
         """
-        inputs = texts_only(inputs, options.naming)
+        inputs = texts_only(inputs, options.name)
         sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
@@ -141,11 +141,13 @@ class RequestTokenizer:
         def tokenize(part: Sequence[TextInput], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        given = texts_only(inputs, options.naming)
+        given = texts_only(inputs, options.name)
         texts = await self._tokenize(given, tokenize, options, caller, beside)
         for index, text in enumerate(texts):
             if 0 < self._segments <= text.segment_ids.max():
-                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
+                raise Unprocessable(
+                    f"{options.name(index)} is a pair; this model has one segment only"
+                )
         return texts
 
     async def tokenize_targets(
@@ -254,6 +256,25 @@ class RequestTokenizer:
     def _special_tokens(self) -> int:
         """Maximum number of tokens of an input beside its own."""
         return SPECIAL_TOKENS + self.tokenizer.template_tokens
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of a single input."""
+        return self.tokenizer.limits
+
+    @property
+    def separator_ids(self) -> frozenset[int]:
+        """Ids of the special tokens that end a text."""
+        return self.tokenizer.separator_ids
+
+    @property
+    def target_separator_ids(self) -> frozenset[int]:
+        """Ids of the special tokens that end a decoder's target."""
+        return self.tokenizer.target_separator_ids
+
+    def lacks_prompt(self, options: Options) -> bool:
+        """Return whether texts get no prompt although the checkpoint has prompts."""
+        return self.tokenizer.lacks_prompt(options)
 
     @property
     def max_inputs(self) -> int:

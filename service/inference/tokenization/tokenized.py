@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ UNKNOWN_SHARE = 10
 
 
 Places = NDArray[np.int32]
+Tower = Literal["text", "vision"]
+"""Tower of a model with an encoder for texts and one for pictures, such as CLIP."""
 
 
 class SharedNames:
@@ -96,6 +99,8 @@ class TokenizedText:
     """`[S, F]`: values of each patch of a picture, and zeros for its special tokens."""
     picture: PictureView | None = None
     """Size and crop of a picture; None for a text."""
+    tower: Tower | None = None
+    """Tower that encodes it; None for a model with one encoder."""
 
     @property
     def segments(self) -> Ids:

@@ -71,9 +71,12 @@ class Options:
     """Whether token ids are used unchanged and without a prompt. Otherwise they are decoded and
     encoded again, as text-embeddings-inference does, and rejected if that changes them."""
 
+    places: Sequence[int] = ()
+    """Index of each input in the request, if the inputs are a part of it; empty for all."""
+
     def name(self, index: int) -> str:
         """Return the name of an input in error messages."""
-        return self.naming.format(index)
+        return self.naming.format(self.places[index] if self.places else index)
 
 
 class TextTokenizer:

@@ -23,5 +23,5 @@ def test_each_has_its_own_engine_queue_and_tokenizer(
         two.inference.engines.default.engine.hidden_size == other.manifest.config.hidden_size != 128
     )
     assert one.inference.engines is not two.inference.engines
-    assert one.inference.tokenizer.limits.max_tokens == artifact.manifest.sentence.max_length
-    assert two.inference.tokenizer.limits.max_tokens == other.manifest.sentence.max_length
+    assert one.inference.limits.max_tokens == artifact.manifest.sentence.max_length
+    assert two.inference.limits.max_tokens == other.manifest.sentence.max_length

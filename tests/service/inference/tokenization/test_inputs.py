@@ -24,9 +24,9 @@ def test_characters_of_each_form() -> None:
 
 
 def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
-    assert texts_only(["a text", ("a", "pair")]) == ["a text", ("a", "pair")]
+    assert texts_only(["a text", ("a", "pair")], "[{}]".format) == ["a text", ("a", "pair")]
     with pytest.raises(Unprocessable, match=r"documents\[1\] is a picture, and only texts"):
-        texts_only(["a text", Picture(b"a file")], "documents[{}]")
+        texts_only(["a text", Picture(b"a file")], "documents[{}]".format)
 
 
 def test_ids_are_decoded_and_encoded_again(
