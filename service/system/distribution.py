@@ -9,6 +9,7 @@ import json
 import platform
 import shlex
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from sysconfig import get_platform
@@ -17,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 from service.system.machine import may_have_gpu
 
 NAME = "headscope-server"
+_PROJECT_FILE = Path(__file__).parents[2] / "pyproject.toml"
+"""Description of the project in a checkout; wheels do not have it."""
 EXTRAS = {
     "onnxruntime": "cpu",
     "torch": "export",
@@ -45,8 +48,12 @@ LIBRARIES = (
 
 
 def version() -> str:
-    """Return the installed version, such as `0.2.0`."""
-    return importlib.metadata.version(NAME)
+    """Return the version, such as `0.2.0`: the installed one, or that of a checkout on the path."""
+    try:
+        return importlib.metadata.version(NAME)
+    except importlib.metadata.PackageNotFoundError:
+        project = tomllib.loads(_PROJECT_FILE.read_text(encoding="utf-8"))["project"]
+        return str(project["version"])
 
 
 def require(purpose: str, *modules: str, also: Sequence[str] = ()) -> None:
@@ -112,8 +119,11 @@ def _extra_of(module: str) -> str:
 
 
 def _checkout() -> Path | None:
-    """Return the folder of an editable installation (PEP 610); None for other installations."""
-    record = importlib.metadata.distribution(NAME).read_text("direct_url.json")
+    """Return the folder of an editable installation (PEP 610); None for others, and for none."""
+    try:
+        record = importlib.metadata.distribution(NAME).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
     source = json.loads(record) if record else {}
     if not source.get("dir_info", {}).get("editable"):
         return None

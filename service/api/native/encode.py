@@ -46,6 +46,7 @@ from service.api.native.vector_outputs import (
     within_limits,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
+from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
@@ -67,6 +68,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
+    takes_files = True
     inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     outputs: Annotated[
         list[OutputName],
@@ -124,7 +126,9 @@ class EncodeRequest(LongTextRequest):
     )
 
 
-@router.post("/encode", response_model=None, responses=documented(EncodeReply))
+@router.post(
+    "/encode", response_model=None, responses=documented(EncodeReply), openapi_extra=OPENAPI
+)
 async def encode(body: EncodeRequest, request: Request) -> Response:
     """Return contextual embeddings: token vectors, one pooled vector for each text, or both.
 

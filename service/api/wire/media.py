@@ -7,6 +7,9 @@ from collections.abc import Iterator
 JSON = "application/json"
 SAFETENSORS = "application/vnd.safetensors"
 OCTETS = "application/octet-stream"
+FORM = "multipart/form-data"
+IMAGE = "image/"
+"""Media type of forms, and the beginning of the media types of pictures."""
 Part = bytes | memoryview
 """A part of a reply's body: large ones are sent in parts, so that none is copied."""
 Unwritten = Iterator[Part]

@@ -110,8 +110,7 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
         Overloaded: there is not enough memory.
 
     """
-    pictures = [given for given in inputs if isinstance(given, GivenPicture)]
-    if not pictures:
+    if not any(isinstance(given, Picture) for given in inputs):
         return inputs
     settings = service_of(request).settings
     if len(inputs) > settings.max_client_batch_size:
@@ -119,18 +118,24 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
             f"{len(inputs)} inputs in one request; at most {settings.max_client_batch_size} are "
             "taken"
         )
-    context_of(request).reservation.grow(sum(map(_most_bytes, pictures)))
     most = settings.max_image_bytes
-    if sum(len(given.source) for given in pictures) <= INLINE_CHARACTERS:
-        files = _decoded(pictures, most)
-    else:
-        files = await asyncio.to_thread(_decoded, pictures, most)
-    left = iter(files)
-    return [next(left) if isinstance(given, GivenPicture) else given for given in inputs]
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture) and len(given.data) > most:
+            raise Unprocessable(_too_large(f"inputs[{index}]", most))
+    sizes = [len(given.source) for given in inputs if isinstance(given, GivenPicture)]
+    context_of(request).reservation.grow(sum(sizes) * 3 // 4)
+    if sum(sizes) <= INLINE_CHARACTERS:
+        return _decoded(inputs, most)
+    return await asyncio.to_thread(_decoded, inputs, most)
 
 
-def _decoded(pictures: Sequence[GivenPicture], max_bytes: int) -> list[Picture]:
-    return [Picture(_file(given, max_bytes), given.first_frame) for given in pictures]
+def _decoded(inputs: Sequence[Input], max_bytes: int) -> list[Input]:
+    return [
+        Picture(_file(given, max_bytes), given.first_frame)
+        if isinstance(given, GivenPicture)
+        else given
+        for given in inputs
+    ]
 
 
 def _file(given: GivenPicture, max_bytes: int) -> bytes:
@@ -172,10 +177,6 @@ def _slice(text: str, *, last: bool) -> bytes:
     if not last and text.endswith("="):
         raise ValueError("padding before the end")
     return binascii.a2b_base64(text, strict_mode=True)
-
-
-def _most_bytes(given: GivenPicture) -> int:
-    return len(given.source) * 3 // 4
 
 
 def _too_large(field: str, max_bytes: int) -> str:

@@ -115,5 +115,9 @@ def describe_errors(errors: Sequence[Any]) -> str:
 
 def _field(location: Sequence[str | int]) -> str:
     """Return a field's path, with `?` for names that are not plain identifiers or indices."""
-    parts = [str(part) for part in location]
-    return ".".join(part if _FIELD_NAME.fullmatch(part) else "?" for part in parts) or "body"
+    return ".".join(field_name(str(part)) for part in location) or "body"
+
+
+def field_name(name: str) -> str:
+    """Return a caller's name of a field for messages; `?` if it is not an identifier or index."""
+    return name if _FIELD_NAME.fullmatch(name) else "?"

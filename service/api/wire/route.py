@@ -29,6 +29,7 @@ from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.expected_model import check_expected
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
+from service.api.wire.picture_forms import MEDIA_TYPES, is_file, read_files
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, ModelNotLoaded, Unprocessable
@@ -54,6 +55,8 @@ class ModelRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     form_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that identify this dialect's bodies among all bodies of the same path."""
+    takes_files: ClassVar[bool] = False
+    """Whether the body may also be a form with pictures, or one picture."""
     error_form: ClassVar[ErrorForm | None] = None
     """Format of errors for bodies of this schema; by default the format of the path's dialect."""
 
@@ -98,11 +101,18 @@ class JsonRoute(APIRoute):
         """Set and return `answer`."""
         hint = get_type_hints(self.endpoint)["body"]
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
+        takes_files = any(schema.takes_files for schema in schemas)
 
         async def handle(request: Request) -> Response:
             context = context_of(request)
-            check_media_type(context.headers)
-            content = await read_json(await body_of(request), context.reservation)
+            headers, reservation = context.headers, context.reservation
+            content: object
+            if takes_files and is_file(headers):
+                query: bytes = request.scope["query_string"]
+                content = await read_files(await body_of(request), headers, query, reservation)
+            else:
+                check_media_type(headers, MEDIA_TYPES if takes_files else (JSON,))
+                content = await read_json(await body_of(request), reservation)
             schema = schema_of(content, schemas)
             context.error_form = schema.error_form
             body = validated(schema, content)

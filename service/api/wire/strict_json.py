@@ -49,6 +49,16 @@ def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (
     if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
         named = " or ".join(filter(None, accepted))
         raise UnsupportedMediaType(f"the content type must be {named}")
+    check_encoding(headers)
+
+
+def check_encoding(headers: Mapping[bytes, bytes]) -> None:
+    """Reject compressed bodies.
+
+    Raises:
+        UnsupportedMediaType: the body is compressed.
+
+    """
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("compressed bodies are not taken")
 

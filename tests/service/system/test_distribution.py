@@ -26,6 +26,14 @@ def test_the_name_and_version_are_the_project_s() -> None:
     assert (NAME, version()) == (PROJECT["name"], PROJECT["version"])
 
 
+def test_a_checkout_that_is_not_installed_has_the_version_of_its_project(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distribution, "NAME", "a-distribution-that-nobody-installs")
+    assert version() == PROJECT["version"]
+    assert install_command("cpu").startswith("pip install")
+
+
 def test_every_extra_that_is_advised_is_there_and_brings_the_module() -> None:
     for module, extra in EXTRAS.items():
         assert any(

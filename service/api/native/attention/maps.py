@@ -19,6 +19,7 @@ from service.api.native.attention.writers import BinaryWriter, JsonWriter, Write
 from service.api.native.replies import documented
 from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.media import Part, Unwritten
+from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
@@ -44,7 +45,9 @@ FEWER_NORMS = "ask for fewer texts, layers or heads"
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-@router.post("/attention", response_model=None, responses=documented(AttentionReply))
+@router.post(
+    "/attention", response_model=None, responses=documented(AttentionReply), openapi_extra=OPENAPI
+)
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """Return the attention weights of the requested heads and layers."""
     binary, caller = wants_safetensors(request), caller_of(request)

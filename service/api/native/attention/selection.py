@@ -38,6 +38,7 @@ DECODER: tuple[MapKind, ...] = ("decoder", "cross")
 class AttentionRequest(TextRequest):
     """Request body of `POST /attention`."""
 
+    takes_files = True
     inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     targets: Targets = Field(
         None, description="Decoder output to score for each input: one text for each input."

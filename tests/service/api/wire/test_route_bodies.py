@@ -86,7 +86,7 @@ async def test_json_that_is_no_object(client: httpx.AsyncClient, body: bytes) ->
         {"content-type": ""},
         {"content-type": "text/plain"},
         {"content-type": "application/x-www-form-urlencoded"},
-        {"content-type": "multipart/form-data; boundary=x"},
+        {"content-type": "multipart/mixed; boundary=x"},
         {"content-type": "application/jsonp"},
         {"content-type": "application"},
         {"content-type": "/;json"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from model.families.registry import read_config
 from model.numerics.pair_template import PairTemplate
 from model.tokenization.tokenizer import load_tokenizer
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization import truncation
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.model.logit_checkpoints import AFTER, BEFORE, INSTRUCTION, PAIRS, published
 from tests.model.logit_checkpoints import write_reranker as write
@@ -90,10 +90,10 @@ def test_ids_are_transformers_of_the_whole_text(
 
 @pytest.mark.parametrize("repeats", [1, 400])
 def test_a_document_is_cut_as_in_the_model_card(
-    folder: Path, reference: Any, repeats: int, monkeypatch: pytest.MonkeyPatch
+    folder: Path, reference: Any, repeats: int, limit_characters: Callable[[int], None]
 ) -> None:
     """It cuts the tokens between the fixed ones; far too long documents are read in part."""
-    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2**14)
+    limit_characters(2**14)
     document = LONG * repeats
     before, instruct = BEFORE.split("<Instruct>")
     begin, end = (reference(text).input_ids for text in (before, AFTER))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization import truncation
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
@@ -133,9 +133,13 @@ def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> 
 
 @pytest.mark.parametrize(("max_tokens", "side"), [(8, "right"), (9, "left")])
 def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
-    artifact: Artifact, reference: Any, max_tokens: int, side: Any, monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact,
+    reference: Any,
+    max_tokens: int,
+    side: Any,
+    limit_characters: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2000)
+    limit_characters(2000)
     texts: list[Input] = [
         "one river " * 900,
         "\U0001f469\u200d e\u0301 " * 900,
@@ -154,9 +158,11 @@ def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
 
 
 def test_a_text_that_cannot_be_cut_is_refused(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact, limit_characters: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 2000)
+    shared = tokenizer(artifact, max_tokens=8)
+    shared.tokenize(["it " * 900], Options(truncate=True))  # with the limit of the service
+    limit_characters(2000)
     one = tokenizer(artifact, max_tokens=8)
     options = Options(truncate=True)
     for text in ("x" * 9000, " " * 9000, ("x" * 9000, "it")):
