@@ -59,10 +59,13 @@ def application(state: ServiceState) -> FastAPI:
     """Return the application that serves loaded models.
 
     Raises:
-        ValueError: traces are configured, and their packages are not installed.
+        ValueError: traces or hosts of pictures are configured, and their packages are not
+            installed.
 
     """
     settings, peers = state.settings, state.peers
+    if settings.image_hosts is not None:
+        require("--image-hosts", "httpx")
     observers = request_observers(settings)
     reload = Reload(state)
     if not (peers and peers.index):

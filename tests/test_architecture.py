@@ -75,7 +75,7 @@ TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub", "PIL"}
-FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
+FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "scipy"}
 READERS = {
     "model.vendor_telemetry",
     *(
@@ -345,6 +345,18 @@ def test_the_client_library_is_loaded_by_one_module_that_is_loaded_on_demand() -
     users = {name for name in SOURCES if connection in imported(name, "service", loading=True)}
     assert users == {"service.files.remote"}
     assert connection not in reached("service.cli.encode") | reached("service.files.run")
+
+
+def test_httpx_is_loaded_by_the_first_fetch_of_a_picture() -> None:
+    """Beside the client library, which has it for its own requests."""
+    fetching = "service.http.image_fetch"
+    assert importers({"httpx"}) == {fetching}
+    assert "httpx" not in {item.module for item in imports(fetching) if not item.lazy}
+
+
+def test_forms_are_read_in_one_place_that_loads_their_parser_on_demand() -> None:
+    assert importers({"python_multipart"}) == {"service.api.wire.picture_forms"}
+    assert importers({"python_multipart"}, loading=True) == set()
 
 
 def test_only_tests_need_what_is_for_tests() -> None:

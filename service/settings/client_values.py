@@ -6,6 +6,8 @@ import re
 
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
+IMAGE_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|(?:\*\.)?[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+"""Entry of `--image-hosts`: host, and port."""
 _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
@@ -42,6 +44,23 @@ def hosts_to_meet(hosts: str | None) -> str | None:
     """
     if not all(_HOST.fullmatch(host) for host in _each(hosts)):
         raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
+    return hosts
+
+
+def image_hosts_to_reach(hosts: str | None) -> str | None:
+    """Return a list of hosts of pictures, if each is valid.
+
+    Raises:
+        ValueError: a host or port is invalid.
+
+    """
+    for host in _each(hosts):
+        match = IMAGE_HOST.fullmatch(host)
+        if match is None or not 0 < int(match[2] or 1) < 2**16:
+            raise ValueError(
+                "a host of pictures is a name, an address ([::1]), or *. and the end of a name; a "
+                "port may follow: images.example.org, *.example.org, 10.0.0.5:8080"
+            )
     return hosts
 
 

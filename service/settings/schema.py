@@ -23,6 +23,7 @@ from pydantic_settings import (
 from model.runtimes.contract import Device
 from service.settings.client_values import (
     hosts_to_meet,
+    image_hosts_to_reach,
     keys_to_send,
     origins_to_meet,
 )
@@ -164,6 +165,13 @@ class Settings(ModelSettings):
             "elsewhere",
         ),
     ] = Field(None, description="Accepted hosts of requests, separated by commas; or `*`.")
+    image_hosts: Annotated[
+        str | None, AfterValidator(image_hosts_to_reach), Shown(Group.SECURITY, "HOSTS", "none")
+    ] = Field(
+        None,
+        description="Hosts from which pictures of requests are fetched, separated by commas: "
+        "names, `*.example.org`, or addresses, each possibly with a port.",
+    )
     verify_route: Annotated[bool, Shown(Group.SECURITY)] = Field(
         True, description="Serve `POST /verify`, which computes each text twice."
     )
@@ -252,6 +260,9 @@ class Settings(ModelSettings):
         gt=0,
         description="Maximum time for a client to send a request, or to receive a mebibyte of the "
         "reply.",
+    )
+    image_timeout_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+        5.0, gt=0, description="Maximum time to fetch a picture, within the request's own time."
     )
     drain_delay_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         1.0,

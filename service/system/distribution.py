@@ -32,6 +32,7 @@ EXTRAS = {
     "pyarrow": "files",
     "tiktoken": "tiktoken",
     "PIL": "images",
+    "httpx": "images",
 }
 """Top-level module → extra that installs it; with a GPU, `gpu` installs ONNX Runtime."""
 X86_64 = ("x86_64", "AMD64")
@@ -48,7 +49,7 @@ LIBRARIES = (
 
 
 def version() -> str:
-    """Return the version, such as `0.2.0`: the installed one, or that of a checkout on the path."""
+    """Return the version of the installed package or of a checkout on the path, such as `0.2.0`."""
     try:
         return importlib.metadata.version(NAME)
     except importlib.metadata.PackageNotFoundError:

@@ -96,7 +96,11 @@ _OBJECTS = [
     for name, description, more in (
         ("text", "A text.", {}),
         ("image", "A picture's file in base64, or as a data URL.", {FIRST_FRAME: _ANIMATED}),
-        ("image_url", "A data URL of a picture.", {FIRST_FRAME: _ANIMATED}),
+        (
+            "image_url",
+            "A data URL of a picture, or its address if `--image-hosts` lists the host.",
+            {FIRST_FRAME: _ANIMATED},
+        ),
     )
 ]
 _EXAMPLE = "The animal didn't cross the street because it was too tired"

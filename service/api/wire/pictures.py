@@ -1,18 +1,21 @@
-"""Pictures of a request: base64, data URLs, and the files that they stand for."""
+"""Pictures of a request: base64, data URLs or addresses, and the files that they stand for."""
 
 from __future__ import annotations
 
 import asyncio
 import binascii
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.route import context_of, service_of
-from service.errors import Unprocessable
+from service.api.wire.route import context_of, deadline_of, service_of
+from service.errors import DeadlinePassed, Unprocessable
+from service.http.image_fetch import FetchLimits, fetch
+from service.http.image_hosts import image_hosts
 from service.inference.tokenization.inputs import Input, Picture
 
 ELEMENT_FIELDS = ("text", "image", "image_url")
@@ -27,6 +30,8 @@ INLINE_CHARACTERS = 2**16
 are decoded in a thread."""
 SLICE_CHARACTERS = 2**18
 """Characters that are decoded at a time, as each call holds Python's global lock: 1 ms."""
+FETCHES_OF_A_REQUEST = 4
+"""Maximum number of pictures of a request that are fetched at a time."""
 _DATA_URL = re.compile(
     r"data:image/[a-z0-9.+-]{1,40}(?:;[a-z0-9=._-]{1,80})?;base64,", re.IGNORECASE
 )
@@ -35,12 +40,17 @@ _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenPicture(Picture):
-    """Picture of a request whose file is still to be decoded; its `data` is empty until then."""
+    """Picture of a request whose file is still to be decoded or fetched; its `data` is empty."""
 
     field: str
     """Field of the request, for error messages: `inputs[3].image`."""
     source: str
-    """File in base64, possibly as a data URL."""
+    """File in base64, possibly as a data URL; or the file's address."""
+
+    @property
+    def at_address(self) -> bool:
+        """Whether the file is to be fetched."""
+        return _ADDRESS.match(self.source) is not None
 
 
 def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
@@ -58,15 +68,18 @@ def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPic
 
 
 def picture_at(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
-    """Return the picture at a URL.
+    """Return the picture at a URL: a data URL, or an address of http or https.
 
     Raises:
-        PydanticCustomError: the value is not a data URL.
+        PydanticCustomError: the value is neither.
 
     """
-    if isinstance(value, str) and value[:5].lower() == "data:":
+    if isinstance(value, str) and (value[:5].lower() == "data:" or _ADDRESS.match(value)):
         return GivenPicture(b"", first_frame, field=field, source=value)
-    raise _wrong(f"{field}: a data URL is needed, such as data:image/png;base64,…")
+    raise _wrong(
+        f"{field}: a data URL, such as data:image/png;base64,…, or an address of http or https is "
+        "needed"
+    )
 
 
 def element(value: dict[str, object], field: str) -> Input:
@@ -98,15 +111,16 @@ def element(value: dict[str, object], field: str) -> Input:
 
 
 async def loaded(inputs: list[Input], request: Request) -> list[Input]:
-    """Return inputs whose pictures have their files; the same list if there are none to decode.
+    """Return inputs whose pictures have their files; without pictures the same list.
 
     Args:
         inputs: inputs of a request, as its schema returned them.
         request: HTTP request, whose reservation grows by the files.
 
     Raises:
-        Unprocessable: there are too many inputs, a picture is not in base64, or its file exceeds
-            `--max-image-bytes`.
+        Unprocessable: there are too many inputs, a picture is not in base64 or cannot be fetched,
+            or its file exceeds `--max-image-bytes`.
+        DeadlinePassed: the deadline passed before all pictures were fetched.
         Overloaded: there is not enough memory.
 
     """
@@ -122,20 +136,63 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
     for index, given in enumerate(inputs):
         if isinstance(given, Picture) and len(given.data) > most:
             raise Unprocessable(_too_large(f"inputs[{index}]", most))
-    sizes = [len(given.source) for given in inputs if isinstance(given, GivenPicture)]
-    context_of(request).reservation.grow(sum(sizes) * 3 // 4)
-    if sum(sizes) <= INLINE_CHARACTERS:
-        return _decoded(inputs, most)
-    return await asyncio.to_thread(_decoded, inputs, most)
-
-
-def _decoded(inputs: Sequence[Input], max_bytes: int) -> list[Input]:
+    given_pictures = [given for given in inputs if isinstance(given, GivenPicture)]
+    encoded = [given for given in given_pictures if not given.at_address]
+    size = sum(len(given.source) for given in encoded)
+    context_of(request).reservation.grow(size * 3 // 4)
+    if size <= INLINE_CHARACTERS:
+        files = _decoded(encoded, most)
+    else:
+        files = await asyncio.to_thread(_decoded, encoded, most)
+    if len(encoded) < len(given_pictures):
+        addressed = [given for given in given_pictures if given.at_address]
+        files |= await _fetched(addressed, request)
     return [
-        Picture(_file(given, max_bytes), given.first_frame)
-        if isinstance(given, GivenPicture)
-        else given
+        Picture(files[given.field], given.first_frame) if isinstance(given, GivenPicture) else given
         for given in inputs
     ]
+
+
+async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[str, bytes]:
+    """Return the file of each picture by its field.
+
+    Raises:
+        Unprocessable: the service fetches no pictures, or one cannot be fetched.
+        DeadlinePassed: the deadline passed first.
+        Overloaded: there is not enough memory.
+
+    """
+    settings, deadline = service_of(request).settings, deadline_of(request)
+    if settings.image_hosts is None:
+        raise Unprocessable(
+            f"{pictures[0].field} is an address, and this service fetches no pictures "
+            "(--image-hosts): send the file in base64"
+        )
+    hosts, most = image_hosts(settings.image_hosts), settings.max_image_bytes
+    reservation, room = context_of(request).reservation, asyncio.Semaphore(FETCHES_OF_A_REQUEST)
+
+    async def file(given: GivenPicture) -> bytes:
+        async with room:
+            reservation.grow(most)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DeadlinePassed("the deadline passed before all pictures were fetched")
+            limits = FetchLimits(most, min(left, settings.image_timeout_seconds))
+            data = await fetch(given.source, given.field, hosts, limits)
+            reservation.shrink(most - len(data))
+            return data
+
+    tasks = {given.field: asyncio.create_task(file(given)) for given in pictures}
+    try:
+        return {field: await task for field, task in tasks.items()}
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+def _decoded(pictures: Sequence[GivenPicture], max_bytes: int) -> dict[str, bytes]:
+    return {given.field: _file(given, max_bytes) for given in pictures}
 
 
 def _file(given: GivenPicture, max_bytes: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,9 @@ from starlette.requests import Request
 
 from service.api.wire import pictures
 from service.api.wire.pictures import element, loaded
-from service.errors import RequestTooLarge, Unprocessable
+from service.errors import DeadlinePassed, RequestTooLarge, Unprocessable
+from service.http.image_fetch import FetchLimits
+from service.http.image_hosts import image_hosts
 from service.inference.tokenization.inputs import Input, Picture
 from service.request_context import RequestContext
 from service.settings import Settings
@@ -94,7 +97,8 @@ async def test_other_texts_are_refused_without_repeating_them(
         ({"image": None}, r"inputs\[7\]\.image: base64 of a picture's file"),
         ({"image": ""}, "base64 of a picture's file"),
         ({"image": "https://example.org/a.png"}, "send addresses as `image_url`"),
-        ({"image_url": TEXT}, "a data URL is needed"),
+        ({"image_url": TEXT}, "a data URL, such as"),
+        ({"image_url": "ftp://example.org/a.png"}, "an address of http or https is needed"),
     ],
 )
 def test_an_object_has_one_text_or_picture(value: dict[str, object], says: str) -> None:
@@ -112,6 +116,38 @@ async def test_files_have_limits() -> None:
         await files(*[{"image": TEXT}] * 3, max_client_batch_size=2)
     with pytest.raises(RequestTooLarge):
         await loaded([element({"image": TEXT}, "inputs[0]")], request(ByteBudget(size - 1)))
+
+
+AT = [{"image_url": f"https://example.org/{n}.png"} for n in range(6)]
+
+
+async def test_pictures_are_fetched_from_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = 0, 0
+
+    async def fetch(url: str, field: str, hosts: object, limits: FetchLimits) -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        assert (limits.max_bytes, hosts) == (100, image_hosts("example.org"))
+        assert limits.seconds <= 5
+        return f"{field} {url}".encode()
+
+    monkeypatch.setattr(pictures, "fetch", fetch)
+    pictures_of = await files({"text": "a"}, *AT, image_hosts="example.org", max_image_bytes=100)
+    assert pictures_of == [
+        "a",
+        *(
+            Picture(f"inputs[{n + 1}].image_url https://example.org/{n}.png".encode())
+            for n in range(6)
+        ),
+    ]
+    assert most == pictures.FETCHES_OF_A_REQUEST
+    with pytest.raises(Unprocessable, match=r"inputs\[0\]\.image_url is an address, and this serv"):
+        await files(AT[0])
+    with pytest.raises(DeadlinePassed):
+        await files(AT[0], image_hosts="example.org", request_timeout_seconds=1e-9)
 
 
 async def test_texts_stay_the_same_list() -> None:

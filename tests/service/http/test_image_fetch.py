@@ -1,0 +1,182 @@
+"""Pictures are fetched from allowed hosts alone, within limits; the hosts are local servers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from service.errors import Unprocessable
+from service.http import image_fetch
+from service.http.image_fetch import FetchLimits, fetch
+from service.http.image_hosts import ImageHosts
+
+pytestmark = pytest.mark.anyio
+FILE = b"\x89PNG" + bytes(100)
+LOOK_UP = socket.getaddrinfo
+LIMITS = FetchLimits(max_bytes=1000, seconds=30)
+
+
+def reply(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
+    fields = {"content-length": str(len(body)), "content-type": "image/png"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ntransfer-encoding: chunked\r\n\r\n"
+REPLIES = {
+    "/file": reply(FILE),
+    "/store": reply(FILE, content_type="application/octet-stream"),
+    "/chunked": CHUNKED + b"4\r\n\x89PNG\r\n64\r\n" + bytes(100) + b"\r\n0\r\n\r\n",
+    "/moved": reply(status="302 Found", location="/file"),
+    "/loop": reply(status="307 Temporary Redirect", location="/loop"),
+    "/away": reply(status="301 Moved", location="http://169.254.169.254/latest/meta-data"),
+    "/elsewhere": reply(status="301 Moved", location="http://listed.example.org/file"),
+    "/to-a-file": reply(status="302 Found", location="file:///etc/passwd"),
+    "/page": reply(b"<html>", content_type="text/html"),
+    "/missing": reply(status="404 Not Found"),
+    "/zipped": reply(FILE, content_encoding="gzip"),
+    "/empty": reply(),
+    "/declared": reply(b"", content_length="1001"),
+    "/endless": CHUNKED + b"ffffffff\r\n" + bytes(100_000),
+    "/broken": reply(FILE, content_length="500"),
+    "/not-http": b"SSH-2.0-OpenSSH\r\n",
+    "/silent": b"",
+    "/slow-head": b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\nx: ",
+    "/slow-body": CHUNKED,
+}
+"""Reply of the server by path."""
+SLOW = {"/silent": b"", "/slow-head": b"x", "/slow-body": b"1\r\nx\r\n"}
+"""Bytes that follow now and then, without an end."""
+
+
+class Host:
+    """Server of `REPLIES` on a free port of 127.0.0.1."""
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.port = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.requests.append(head)
+            path = head.split()[1].decode()
+            writer.write(REPLIES[path])
+            gone = asyncio.create_task(reader.read())
+            while path in SLOW and not gone.done():
+                writer.write(SLOW[path])
+                await asyncio.wait([gone], timeout=0.02)
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    host = Host()
+    server = await asyncio.start_server(host.answer, "127.0.0.1", 0)
+    host.port = server.sockets[0].getsockname()[1]
+    yield host
+    server.close()
+
+
+async def fetched(host: Host, path: str, limits: FetchLimits = LIMITS) -> bytes:
+    hosts = ImageHosts(f"127.0.0.1:{host.port}, listed.example.org")
+    return await fetch(f"http://127.0.0.1:{host.port}{path}", "inputs[0].image_url", hosts, limits)
+
+
+@pytest.mark.parametrize("path", ["/file", "/store", "/chunked", "/moved"])
+async def test_a_file_of_an_allowed_host(host: Host, path: str) -> None:
+    assert await fetched(host, path) == FILE
+    assert b"\r\nhost: 127.0.0.1:%d\r\n" % host.port in host.requests[0].lower()
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/loop", "redirects more than 3 times"),
+        ("/away", "does not fetch pictures from that host"),
+        ("/elsewhere", "redirects to another host"),
+        ("/to-a-file", "an address of http or https"),
+        ("/page", "content type other than image"),
+        ("/missing", "the host answers 404"),
+        ("/zipped", "compressed reply"),
+        ("/empty", "the file is empty"),
+        ("/declared", r"more than 1000 bytes \(--max-image-bytes\)"),
+        ("/endless", r"more than 1000 bytes \(--max-image-bytes\)"),
+        ("/broken", "did not answer"),
+        ("/not-http", "did not answer"),
+    ],
+)
+async def test_other_replies_are_refused(host: Host, path: str, says: str) -> None:
+    with pytest.raises(Unprocessable, match=rf"inputs\[0\]\.image_url: .*{says}"):
+        await fetched(host, path)
+
+
+@pytest.mark.parametrize("path", ["/silent", "/slow-head", "/slow-body"])
+async def test_a_slow_host_is_left_in_time(host: Host, path: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unprocessable, match=r"within 0\.2 seconds"):
+        await fetched(host, path, FetchLimits(10**6, seconds=0.2))
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.2:{}/file", "does not fetch pictures from that host and port"),
+        ("http://127.0.0.1/file", "does not fetch pictures from that host and port"),
+        ("http://user:password@127.0.0.1:{}/file", "without a user name"),
+        ("http://localhost:{}/file", "an address that is not public"),
+        ("http://unknown.invalid:{}/file", "the name of the host is unknown"),
+        ("http://[::1/file", "an address of http or https"),
+        ("ftp://127.0.0.1:{}/file", "an address of http or https"),
+    ],
+)
+async def test_other_addresses_are_not_asked(
+    host: Host, url: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names(monkeypatch, localhost=["127.0.0.3"])
+    hosts = f"127.0.0.1:{host.port}, localhost:{host.port}, unknown.invalid:{host.port}"
+    with pytest.raises(Unprocessable, match=says) as refused:
+        await fetch(url.format(host.port), "image_url", ImageHosts(hosts), LIMITS)
+    assert host.requests == []
+    assert "127.0.0" not in refused.value.detail
+
+
+def names(monkeypatch: pytest.MonkeyPatch, **known: list[str]) -> list[str]:
+    """Replace the look-up of names: the last address of a name stays; return the names asked."""
+    asked: list[str] = []
+
+    def answer(name: str, port: int, **options: Any) -> list[Any]:
+        key = name.replace(".", "_")
+        if key not in known:
+            raise socket.gaierror("unknown")
+        asked.append(name)
+        addresses = known[key]
+        address = addresses.pop(0) if len(addresses) > 1 else addresses[0]
+        return LOOK_UP(address, port, **options)
+
+    monkeypatch.setattr(image_fetch.socket, "getaddrinfo", answer)
+    return asked
+
+
+async def test_a_name_is_resolved_once_for_each_request(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection goes to the address that was checked, however the name changes later."""
+    hosts = ImageHosts(f"*.example.org:{host.port}, 127.0.0.1:{host.port}")
+    asked = names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
+    url = f"http://a.example.org:{host.port}"
+    assert await fetch(f"{url}/file", "image_url", hosts, LIMITS) == FILE
+    assert asked == ["a.example.org"]
+    assert b"\r\nhost: a.example.org:%d\r\n" % host.port in host.requests[0].lower()
+    names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
+    with pytest.raises(Unprocessable, match="an address that is not public"):
+        await fetch(f"{url}/moved", "image_url", hosts, LIMITS)
+    assert len(host.requests) == 2
