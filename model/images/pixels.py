@@ -16,12 +16,10 @@ from PIL import Image
 from model.errors import ImageError
 from model.images.processing import ImageProcessing
 
-MOST_SIDE = 2**21
-"""Maximum pixels of a resized side."""
-WHOLE_PIXELS = 2**24
-"""Maximum pixels of a resized picture before the crop that is computed at once: 64 MiB."""
-STRIP_PIXELS = 2**22
-"""Maximum pixels of a resized strip: 16 MiB."""
+MOST_SIDE = 1_000_000
+"""Maximum pixels of a resized side: 10,000 × 3 at 224 pixels is 746,666 wide."""
+STRIP_PIXELS = 2**24
+"""Maximum pixels of a resized picture or strip before the crop: 64 MiB, of which two may exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ def _resize(
     image: Image.Image, across: _Side, down: _Side, resample: Image.Resampling
 ) -> Image.Image:
     """Resize a picture, and crop it."""
-    if across.resized * down.resized <= WHOLE_PIXELS:
+    if across.resized * down.resized <= STRIP_PIXELS:
         (left, right), (top, bottom) = across.kept(), down.kept()
         whole = image.resize((across.resized, down.resized), resample)
         return whole.crop((left, top, right, bottom))

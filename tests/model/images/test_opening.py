@@ -13,7 +13,7 @@ from transformers.image_utils import load_image
 
 from model.errors import ImageError
 from model.images.opening import MOST_PIXELS, MOST_SCANS, ImageLimits, open_image
-from tests.model.images.pictures import (
+from testing.pictures import (
     animated,
     cmyk,
     grey_of_16_bits,

@@ -19,7 +19,7 @@ from model.errors import ImageError
 from model.images.opening import ImageLimits, open_image
 from model.images.pixels import prepare
 from model.images.processing import ImageProcessing, read_processing
-from tests.model.images.pictures import grey_of_16_bits, kinds, pixels, saved
+from testing.pictures import grey_of_16_bits, kinds, pixels, saved
 
 KINDS = kinds()
 SMALL = {"height": 32, "width": 48}
@@ -92,7 +92,6 @@ def test_strips_make_no_difference(resample: int, monkeypatch: pytest.MonkeyPatc
         for image, _ in pictures[:10]
     ]
     whole = [prepare(*picture).values for picture in pictures]
-    monkeypatch.setattr("model.images.pixels.WHOLE_PIXELS", 0)
-    monkeypatch.setattr("model.images.pixels.STRIP_PIXELS", 300)
+    monkeypatch.setattr("model.images.pixels.STRIP_PIXELS", 70)
     for expected, picture in zip(whole, pictures, strict=True):
         np.testing.assert_array_equal(prepare(*picture).values, expected)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import struct
 import zlib
 from io import BytesIO
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 ORIENTATION = 0x0112
 """EXIF tag."""
 
 
-def pixels(width: int = 61, height: int = 47) -> np.ndarray:
+def pixels(width: int = 61, height: int = 47) -> NDArray[np.uint8]:
     """Return `[height, width, 3]`: a gradient with noise."""
     noise = np.random.default_rng(7).integers(0, 64, (height, width, 3))
     ramp = np.linspace(0, 191, width)[None, :, None] * np.array([1, 0.5, 0.2])
     return (ramp + noise).astype(np.uint8)
 
 
-def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """Return a file of Pillow's format."""
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
@@ -37,6 +40,7 @@ def png(width: int, height: int, bits: int, colour: int, raw: bytes = b"") -> by
 
 
 def turned(orientation: int, kind: str = "JPEG") -> bytes:
+    """Return a file with an EXIF orientation."""
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     return saved(Image.fromarray(pixels()), kind, exif=exif)
@@ -70,7 +74,7 @@ def kinds() -> dict[str, bytes]:
     }
 
 
-def rows_of_16_bits(values: np.ndarray) -> bytes:
+def rows_of_16_bits(values: NDArray[np.uint8]) -> bytes:
     """Return the rows of a PNG with samples of 16 bits whose upper bytes are the values."""
     samples = values.astype(">u2") * 256 + 77
     return b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
@@ -82,6 +86,7 @@ def grey_of_16_bits() -> bytes:
 
 
 def animated(kind: str) -> bytes:
+    """Return a file of two frames; the second is half as bright."""
     frames = [Image.fromarray(pixels() // n) for n in (1, 2)]
     return saved(frames[0], kind, save_all=True, append_images=frames[1:])
 
