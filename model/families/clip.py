@@ -1,35 +1,34 @@
-"""CLIP (Radford et al. 2021, https://arxiv.org/abs/2103.00020): the text tower."""
+"""CLIP (Radford et al. 2021, https://arxiv.org/abs/2103.00020): both towers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.family import Family
 from model.families.keys import PaddingId
+from model.families.pictures import PictureKeys, Size
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-class TowerKeys(BaseModel):
-    """Keys of `config.json` that the towers of CLIP and SigLIP share."""
+class TextKeys(BaseModel):
+    """Keys of `config.json` that the text towers of CLIP and SigLIP share."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    vocab_size: int = Field(gt=0)
     hidden_size: int = Field(gt=0)
     intermediate_size: int = Field(gt=0)
     num_hidden_layers: int = Field(gt=0, default=12)
     num_attention_heads: int = Field(gt=0)
     hidden_act: ActivationName
     layer_norm_eps: float = Field(gt=0)
-
-
-class TextKeys(TowerKeys):
-    """Keys of `config.json` that both text towers share."""
-
-    vocab_size: int = Field(gt=0)
     max_position_embeddings: int = Field(gt=0)
     pad_token_id: PaddingId = 1
 
@@ -77,6 +76,35 @@ def read_text_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return config.encoder(config.model_type, causal=True)
 
 
+class ClipVisionConfig(PictureKeys):
+    """Keys of the vision tower's `config.json`, with transformers' defaults."""
+
+    model_type: Literal["clip_vision_model"]
+    patch_size: Size = (32, 32)
+    hidden_act: ActivationName = "quick_gelu"
+    layer_norm_eps: float = Field(gt=0, default=1e-5)
+
+
+def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """Return the encoder of CLIP's vision tower, whose last hidden state is not normalised.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = ClipVisionConfig.model_validate(fields)
+    layouts = config.layouts(("[CLS]",))
+    layouts["embeddings"] = layouts["embeddings"].model_copy(update={"norm": True})
+    layouts["layer"] = LayerLayout(order="pre_norm", final_norm=False)
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
+
+
+def class_token(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Return the class token's vector `[H]` as `[1, H]`, and any other tensor as it is."""
+    return {name: tensor[None] if name == _CLASS else tensor}
+
+
+_CLASS = "embeddings.special.0"
 LAYER_RENAMES = (
     (r"^encoder\.layers\.", "layers."),
     (r"\.self_attn\.q_proj\.", ".attention.query."),
@@ -96,6 +124,12 @@ TEXT_RENAMES = (
     *LAYER_RENAMES,
 )
 """Keys of a text tower → the encoder's."""
+VISION_RENAMES = (
+    (r"^embeddings\.patch_embedding\.", "embeddings.patch."),
+    (r"^embeddings\.position_embedding\.", "embeddings.position."),
+    *LAYER_RENAMES,
+)
+"""Keys of a vision tower → keys in `model.encoder.picture_tensors`."""
 CLIP_TEXT = Family(
     config=read_text_config,
     prefix="text_model.",
@@ -104,4 +138,18 @@ CLIP_TEXT = Family(
         r"|^embeddings\.position_ids$"
     ),
     renames=TEXT_RENAMES,
+)
+CLIP_VISION = Family(
+    config=read_vision_config,
+    prefix="vision_model.",
+    outside=re.compile(
+        r"^(text_model|text_projection|visual_projection|post_layernorm|classifier)\."
+        r"|^logit_scale$|^embeddings\.position_ids$"
+    ),
+    renames=(
+        (r"^embeddings\.class_embedding$", _CLASS),
+        (r"^pre_layrnorm\.", "embeddings.layer_norm."),
+        *VISION_RENAMES,
+    ),
+    convert=class_token,
 )

@@ -13,7 +13,12 @@ from model.families.keys import SharedKeys
 from model.families.rotary import LONGEST
 from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
 
-PICTURE_TYPES = frozenset({"vit", "deit", "dinov2", "dinov2_with_registers"})
+PICTURE_TYPES = frozenset(
+    {
+        *("vit", "deit", "dinov2", "dinov2_with_registers"),
+        *("clip_vision_model", "siglip_vision_model"),
+    }
+)
 """`model_type`s of encoders that read pictures alone, and have no tokenizer."""
 PROCESSED_SIZE = "processed_size"
 """Key of the height and width of pictures in pixels, in place of `image_size`; the registry adds it

@@ -15,7 +15,7 @@ from model.errors import ConfigError
 from model.families.albert import ALBERT
 from model.families.bart import BART
 from model.families.bert import BERT
-from model.families.clip import CLIP_TEXT
+from model.families.clip import CLIP_TEXT, CLIP_VISION
 from model.families.deberta_v2 import DEBERTA_V2
 from model.families.dinov2 import DINOV2, DINOV2_WITH_REGISTERS
 from model.families.distilbert import DISTILBERT
@@ -37,7 +37,7 @@ from model.families.pictures import PROCESSED_SIZE, processed_size
 from model.families.qwen2 import QWEN2
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
-from model.families.siglip import SIGLIP_TEXT
+from model.families.siglip import SIGLIP_TEXT, SIGLIP_VISION
 from model.families.t5 import T5, UMT5
 from model.families.task_adapters import JINA_V3, is_jina_v3, with_adapter_fields
 from model.families.vit import DEIT, VIT
@@ -51,6 +51,7 @@ FAMILIES: Mapping[str, Family] = {
     "bert": BERT,
     "camembert": ROBERTA,
     "clip_text_model": CLIP_TEXT,
+    "clip_vision_model": CLIP_VISION,
     "deberta-v2": DEBERTA_V2,
     "deit": DEIT,
     "dinov2": DINOV2,
@@ -75,6 +76,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": QWEN3,
     "roberta": ROBERTA,
     "siglip_text_model": SIGLIP_TEXT,
+    "siglip_vision_model": SIGLIP_VISION,
     "t5": T5,
     "umt5": UMT5,
     "vit": VIT,

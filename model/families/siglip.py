@@ -1,4 +1,4 @@
-"""SigLIP (Zhai et al. 2023, https://arxiv.org/abs/2303.15343): the text tower."""
+"""SigLIP (Zhai et al. 2023, https://arxiv.org/abs/2303.15343): both towers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from model.config.encoder import ActivationName, EncoderConfig
-from model.families.clip import TEXT_RENAMES, TextKeys
+from model.families.clip import TEXT_RENAMES, VISION_RENAMES, TextKeys
 from model.families.family import Family
+from model.families.pictures import PictureKeys
 
 
 class SiglipTextConfig(TextKeys):
@@ -37,9 +38,36 @@ def read_text_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return config.encoder(config.model_type, causal=False)
 
 
+class SiglipVisionConfig(PictureKeys):
+    """Keys of the vision tower's `config.json`, with transformers' defaults."""
+
+    model_type: Literal["siglip_vision_model"]
+    hidden_act: ActivationName = "gelu_pytorch_tanh"
+    layer_norm_eps: float = Field(gt=0, default=1e-6)
+
+
+def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """Return the encoder of SigLIP's vision tower, which has no special tokens.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = SiglipVisionConfig.model_validate(fields)
+    return EncoderConfig.model_validate(config.model_dump() | config.layouts(()))
+
+
 SIGLIP_TEXT = Family(
     config=read_text_config,
     prefix="text_model.",
     outside=re.compile(r"^(vision_model|head)\.|^logit_(scale|bias)$|^embeddings\.position_ids$"),
     renames=TEXT_RENAMES,
+)
+SIGLIP_VISION = Family(
+    config=read_vision_config,
+    prefix="vision_model.",
+    outside=re.compile(
+        r"^(text_model|head|classifier)\.|^logit_(scale|bias)$|^embeddings\.position_ids$"
+    ),
+    renames=((r"^post_layernorm\.", "final_norm."), *VISION_RENAMES),
 )

@@ -4,10 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+)
 
 from model.checkpoint import load_checkpoint
 from tests.model.families.parity import SIZES, assert_equal_to, saved
+from tests.model.families.picture_parity import SIZES as PICTURES
+from tests.model.families.picture_parity import assert_equal_to as assert_pictures_equal
 
 TINY = SIZES | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 1}
 
@@ -28,3 +36,20 @@ def test_the_text_tower_equals_transformers(changes: dict[str, Any], tmp_path: P
 
 def test_keys_of_a_projection_are_outside_the_tower(tmp_path: Path) -> None:
     load_checkpoint(saved(CLIPTextModelWithProjection(CLIPTextConfig(**TINY)), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"image_size": 42, "patch_size": 14}, (42, 42)),
+        ({"image_size": 32, "patch_size": 16, "hidden_act": "gelu"}, (32, 64)),
+        ({"image_size": 32, "patch_size": 8, "num_attention_heads": 2}, (24, 16)),
+    ],
+    ids=str,
+)
+def test_the_vision_tower_equals_transformers(
+    changes: dict[str, Any], size: tuple[int, int], tmp_path: Path
+) -> None:
+    model = CLIPVisionModel(CLIPVisionConfig(**PICTURES | changes))
+    encoder = assert_pictures_equal(model, tmp_path, size, interpolate_pos_encoding=True)
+    assert not encoder.config.has_final_norm
