@@ -34,6 +34,9 @@ them.
 Files of the task and of the decoder are present if the checkpoint has such a part. A foreign graph,
 by another exporter, has only `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json`.
 
+An artifact of CLIP or SigLIP is the artifact of the text tower, which holds the artifact of the
+vision tower in the folder `vision/`.
+
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
 
@@ -41,7 +44,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +67,8 @@ from model.images.processing import ImageProcessing
 from model.numerics.task_head import TaskConfig
 
 MANIFEST = "manifest.json"
+VISION = "vision"
+"""Folder of the vision tower's artifact, inside the text tower's."""
 ENCODER_GRAPH = "encoder.onnx"
 ENCODER_DATA = "encoder.onnx.data"
 ATTENTION_GRAPH = "attention.onnx"
@@ -137,6 +142,22 @@ GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
 RuntimeName = Literal[GraphRuntimeName, "pytorch"]
 
 
+class DualConfig(BaseModel):
+    """Comparison of a text with a picture, in the artifact of the text tower."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["clip", "siglip"]
+    """Comparison: with "clip", the softmax of a picture's logits over texts gives probabilities;
+    with "siglip", the sigmoid of each logit."""
+    logit_scale: float
+    """Factor of the cosine of both vectors, e to the power of the checkpoint's parameter."""
+    logit_bias: float = 0.0
+    """Addend of the scaled cosine, which gives the logit."""
+    vision_sha256: str
+    """SHA-256 of `vision/manifest.json`."""
+
+
 class FileRecord(BaseModel):
     """Hash and size of a file of the artifact."""
 
@@ -172,6 +193,8 @@ class Manifest(BaseModel):
     """Config of the decoder over the encoder's last hidden state; None without one."""
     images: ImageProcessing | None = None
     """Preprocessing of pictures; None for a model of texts."""
+    dual: DualConfig | None = None
+    """Comparison with pictures, whose encoder is in the folder `vision/`; None without one."""
     own_target_tokenizer: bool = False
     """Whether the decoder's texts have another tokenizer than the encoder's."""
     signature: dict[GraphName, GraphSignature]
@@ -226,7 +249,17 @@ class Artifact:
     sha256: str
     """SHA-256 of `manifest.json`, which holds the hashes of all other files."""
     vision: Artifact | None = None
-    """Artifact of the vision tower of a model with two towers."""
+    """Artifact of the vision tower beside a text tower; None without one."""
+
+    @property
+    def towers(self) -> tuple[Artifact, ...]:
+        """The artifact itself, and the artifact of its vision tower if there is one."""
+        return (self,) if self.vision is None else (self, self.vision)
+
+    def at(self, folder: Path) -> Artifact:
+        """Return the artifact in another folder, to which it was moved."""
+        vision = self.vision and self.vision.at(folder / VISION)
+        return replace(self, folder=folder, vision=vision)
 
     def path(self, name: str) -> Path:
         """Return the path of the file `name`, one of `Manifest.file_names`."""
@@ -267,7 +300,20 @@ def load_artifact(folder: Path) -> Artifact:
             check_locations(folder / name, beside)
         elif name.endswith(".safetensors"):
             check_references(folder / name, beside)
-    return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
+    vision = None if manifest.dual is None else _load_vision(folder, manifest.dual)
+    return Artifact(folder, manifest, hashlib.sha256(content).hexdigest(), vision)
+
+
+def _load_vision(folder: Path, dual: DualConfig) -> Artifact:
+    """Read the vision tower of an artifact, as `load_artifact` does."""
+    if (folder / VISION).is_symlink():
+        raise ArtifactError(f"{folder / VISION} is a link, not a folder")
+    vision = load_artifact(folder / VISION)
+    if vision.sha256 != dual.vision_sha256:
+        raise ArtifactError(f"{vision.folder / MANIFEST} is not the exported one: export it again")
+    if vision.manifest.dual is not None or not vision.manifest.config.pixel_features:
+        raise ArtifactError(f"{vision.folder} is not an artifact of a vision tower")
+    return vision
 
 
 def record_file(path: Path) -> FileRecord:

@@ -5,14 +5,15 @@ Format: transformers' `config.json` of one tower. Without torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from model.errors import ConfigError
+from model.numerics.attention_pooling import POOLED_ACTIVATIONS
 from model.numerics.pooling import PoolingMode
-from model.numerics.vector_modules import Dense, VectorModule
+from model.numerics.vector_modules import Dense, LayerNorm, VectorModule
 
 _END_TOKEN = 49407
 """transformers' default of `eos_token_id`."""
@@ -81,4 +82,34 @@ def _projects(config: Mapping[str, Any]) -> bool:
     return any(str(name).endswith("WithProjection") for name in names)
 
 
-_TOWERS = {"clip_text_model": _clip_text, "siglip_text_model": _siglip_text}
+def _clip_vision(_: Path, config: Mapping[str, Any]) -> TowerVectors:
+    size = config.get("hidden_size", 768)
+    norm = LayerNorm(dimension=size, eps=config.get("layer_norm_eps", 1e-5))
+    if not _projects(config):
+        return TowerVectors("cls", (norm,), ("post_layernorm",))
+    projection = Dense(
+        in_features=size,
+        out_features=config.get("projection_dim") or 512,
+        bias=False,
+        activation="Identity",
+    )
+    return TowerVectors("cls", (norm, projection), ("post_layernorm", "visual_projection"))
+
+
+def _siglip_vision(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+    path = folder / "config.json"
+    if config.get("vision_use_head") is False:
+        raise ConfigError(f"{path}: vision_use_head is false, so that pictures have no vector")
+    activation = config.get("hidden_act", "gelu_pytorch_tanh")
+    if activation not in POOLED_ACTIVATIONS:
+        known = ", ".join(sorted(POOLED_ACTIVATIONS))
+        raise ConfigError(f"{path}: hidden_act {activation!r} of the pooling is none of {known}")
+    return TowerVectors("attention")
+
+
+_TOWERS: Mapping[str, Callable[[Path, Mapping[str, Any]], TowerVectors]] = {
+    "clip_text_model": _clip_text,
+    "clip_vision_model": _clip_vision,
+    "siglip_text_model": _siglip_text,
+    "siglip_vision_model": _siglip_vision,
+}

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from model.artifact.access import reading
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
+from model.numerics.attention_pooling import AttentionPooling
 from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool
 from model.numerics.quantization import ranges_of
 from model.numerics.vector_modules import Floats, VectorModule, tensor_name
@@ -28,7 +29,11 @@ class TextVectors:
     """Vector pipeline of an artifact: modules after pooling, truncation, normalisation."""
 
     def __init__(
-        self, sentence: SentenceConfig, hidden_size: int, tensors: Mapping[str, Floats]
+        self,
+        sentence: SentenceConfig,
+        hidden_size: int,
+        tensors: Mapping[str, Floats],
+        attention: AttentionPooling | None = None,
     ) -> None:
         """Keep the tensors of the modules.
 
@@ -36,8 +41,10 @@ class TextVectors:
             sentence: the modules, and the default truncation and normalisation.
             hidden_size: H.
             tensors: float32 tensors by `tensor_name`, and optionally `CALIBRATION`.
+            attention: pooling of the mode "attention"; None for other modes.
 
         """
+        self._attention = attention
         self._sentence = sentence
         self._hidden_size = hidden_size
         self._steps: list[tuple[VectorModule, dict[str, Floats]]] = [
@@ -56,8 +63,10 @@ class TextVectors:
 
         """
         with reading(path := artifact.path(VECTOR_MODULES)):
-            manifest = artifact.manifest
-            return cls(manifest.sentence, manifest.config.hidden_size, load_file(path))
+            manifest, tensors = artifact.manifest, load_file(path)
+            learned = manifest.sentence.pooling == "attention"
+            attention = AttentionPooling(manifest.config, tensors) if learned else None
+            return cls(manifest.sentence, manifest.config.hidden_size, tensors, attention)
 
     @property
     def pooling(self) -> PoolingModes:
@@ -152,9 +161,24 @@ class TextVectors:
             shares = module.shares(shares, tensors)
         return shares[:, : self.kept(pooling)]
 
+    def pool(
+        self,
+        hidden: Floats,
+        pooling: PoolingModes,
+        first_token: int = 0,
+        left_out: Sequence[int] = (),
+    ) -> Floats:
+        """Return one vector of hidden states `[S, H]`, as `model.numerics.pooling.pool` does.
+
+        Pooling by attention gives tokens that are left out no weight.
+        """
+        if pooling != "attention" or self._attention is None:
+            return pool(hidden, pooling, first_token, left_out)
+        return self._attention(np.delete(hidden, [*range(first_token), *left_out], axis=0))
+
     def unit(self, hidden: Floats) -> Floats:
         """Return the unit vector of a text's hidden state `[S, H]`, by the checkpoint's pooling."""
-        return self.units([pool(hidden, self.pooling)])[0]
+        return self.units([self.pool(hidden, self.pooling)])[0]
 
     def units(self, pooled: Sequence[Floats]) -> list[Floats]:
         """Return unit vectors of pooled vectors of the checkpoint's pooling, without truncation."""

@@ -6,7 +6,7 @@ checkpoint itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -17,8 +17,10 @@ from model.artifact.modules import listed_modules, read_object, transformer_fold
 from model.artifact.tower_files import tower_vectors
 from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
+from model.numerics.attention_pooling import PREFIX, pooling_shapes
 from model.numerics.vector_modules import VectorModule, tensor_name
 
 _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
@@ -59,6 +61,27 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
     return dict(sorted(tensors.items()))
 
 
+def pooling_tensors(folder: Path, config: EncoderConfig) -> dict[str, Tensor]:
+    """Return the float32 parameters of SigLIP's pooling, by their names in an artifact.
+
+    Args:
+        folder: folder of the vision tower.
+        config: config of the vision tower.
+
+    Raises:
+        CheckpointError: a tensor is missing, damaged, or not of its size.
+
+    """
+    shapes = pooling_shapes(config)
+    loaded = _inside(folder, {f"head.{name}": name for name in shapes})
+    for name, shape in shapes.items():
+        tensor = loaded.get(name)
+        if tensor is None or tuple(tensor.shape) != shape or not tensor.isfinite().all():
+            found = "missing" if tensor is None else f"{tuple(tensor.shape)} or not finite"
+            raise CheckpointError(f"{folder}: head.{name} is {found}, not finite numbers {shape}")
+    return {PREFIX + name: loaded[name].to(torch.float32).contiguous() for name in sorted(shapes)}
+
+
 def _within(folder: Path, place: str, names: Collection[str]) -> dict[str, Tensor]:
     """Return the tensors of a module inside a tower's checkpoint.
 
@@ -68,8 +91,12 @@ def _within(folder: Path, place: str, names: Collection[str]) -> dict[str, Tenso
         names: names of its tensors, which begin with a part of our own.
 
     """
+    return _inside(folder, {f"{place}.{name.rpartition('.')[2]}": name for name in names})
+
+
+def _inside(folder: Path, keys: Mapping[str, str]) -> dict[str, Tensor]:
+    """Return tensors of a tower's checkpoint by the names in `keys`, which lack its prefix."""
     prefix = FAMILIES[read_config(folder).model_type].prefix
-    keys = {f"{place}.{name.rpartition('.')[2]}": name for name in names}
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         stored = read_tensors(path, lambda key: key.removeprefix(prefix) in keys)

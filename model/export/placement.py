@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from model.artifact.manifest import (
@@ -79,4 +79,4 @@ def move(artifact: Artifact, out: Path) -> Artifact:
         artifact.folder.rename(out)  # replaces an empty folder, but never another export
     except OSError:
         raise ArtifactError(f"{out} was taken while this export ran") from None
-    return replace(artifact, folder=out)
+    return artifact.at(out)

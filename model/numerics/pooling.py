@@ -5,7 +5,7 @@ Notation: S tokens of one text, without padding; H hidden size; P = S + 1 parts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float32]
 PoolingName = Literal["mean", "cls", "max", "last"]
 """Pooling that a request can name."""
-PoolingMode = PoolingName | Literal["mean_sqrt_len_tokens", "weightedmean"]
+PoolingMode = PoolingName | Literal["mean_sqrt_len_tokens", "weightedmean", "attention"]
 PoolingModes = PoolingMode | tuple[PoolingMode, ...]
 """Pooling mode, or several modes whose vectors are concatenated."""
 POOLINGS: tuple[PoolingName, ...] = get_args(PoolingName)
+_LEARNED = "pooling by attention has parameters: see model.numerics.attention_pooling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class TextPooling:
     normalisation."""
     left_out: tuple[int, ...] = ()
     """Indices of further tokens that are not pooled, from `first_token` on; not all of them."""
+
+
+Pool = Callable[[NDArray[np.float32], PoolingModes, int, Sequence[int]], Vector]
+"""Function as `pool`."""
 
 
 def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
@@ -90,6 +95,8 @@ def pool(
             start = next(token for token in range(len(hidden)) if token not in left_out)
             weights = np.delete(weights, excluded) - start
             vector = weights @ counted / weights.sum()
+        case "attention":
+            raise ValueError(_LEARNED)
     return vector
 
 
@@ -128,6 +135,8 @@ def pooled_parts(
             case "weightedmean":
                 counted[:] = np.arange(first_token + 1, len(parts) + 1)
                 counted /= counted.sum()
+            case "attention":
+                raise ValueError(_LEARNED)
         pooled.append(np.tensordot(weights, parts, axes=1))
     joined: NDArray[np.float32] = np.concatenate(pooled, axis=1)
     return joined

@@ -18,7 +18,6 @@ DenseActivation = Literal[
     "Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Softplus", "Mish"
 ]
 DENSE_ACTIVATIONS: tuple[DenseActivation, ...] = get_args(DenseActivation)
-_LAYER_NORM_EPS = np.float32(1e-5)
 
 
 class Dense(BaseModel):
@@ -78,6 +77,7 @@ class LayerNorm(BaseModel):
 
     kind: Literal["LayerNorm"] = "LayerNorm"
     dimension: int = Field(gt=0)
+    eps: float = Field(gt=0, default=1e-5)
 
     @property
     def additive(self) -> bool:
@@ -101,7 +101,7 @@ class LayerNorm(BaseModel):
         """Normalise vectors `[B, dimension]`."""
         centred = vectors - vectors.mean(axis=1, keepdims=True)
         variance = np.square(centred).mean(axis=1, keepdims=True)
-        scaled = centred / np.sqrt(variance + _LAYER_NORM_EPS)
+        scaled = centred / np.sqrt(variance + np.float32(self.eps))
         return scaled * tensors["norm.weight"] + tensors["norm.bias"]
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch
-from model.numerics.pooling import TextPooling
+from model.numerics.pooling import Pool, TextPooling
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
@@ -80,6 +80,8 @@ class Runtime(Protocol):
     config: EncoderConfig
     provider: str
     """Hardware that computes, as the runtime reports it."""
+    pool: Pool
+    """Pooling of hidden states on the host; an artifact's own, if it has parameters."""
     spare_calls: int
     """Number of useful concurrent calls beyond the number of threads; they share the cores."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch, dummies
-from model.numerics.pooling import TextPooling, l2_normalize, pool
+from model.numerics.pooling import Pool, TextPooling, l2_normalize, pool
 from model.runtimes.contract import Floats, layers_of
 
 LONE_TOKENS = 128
@@ -24,6 +24,8 @@ class HostRuntime(ABC):
 
     config: EncoderConfig
     parts: Sequence[object] = ()
+    pool: Pool = staticmethod(pool)
+    """Pooling of hidden states; an artifact's own, if it has parameters."""
     alive = True
     spare_calls = 0
 
@@ -46,7 +48,7 @@ class HostRuntime(ABC):
         pooled = cut(states, batch, [(pooling.text, pooling.layer) for pooling in poolings])
         vectors = []
         for pooling, rows in zip(poolings, pooled, strict=True):
-            vector = pool(rows, pooling.mode, pooling.first_token, pooling.left_out)
+            vector = self.pool(rows, pooling.mode, pooling.first_token, pooling.left_out)
             n = pooling.unit_features
             if n:
                 vector[:n] = l2_normalize(vector[:n])

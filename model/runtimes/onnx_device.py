@@ -19,7 +19,7 @@ from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
 from model.numerics.batch import Batch, Ids, coarser, dummies, widen
-from model.numerics.pooling import TextPooling, modes_of, pool
+from model.numerics.pooling import Pool, TextPooling, modes_of, pool
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, find
 from model.runtimes.contract import Floats, every_head, layers_of
@@ -117,6 +117,8 @@ class BoundRuntime(HeadMaps):
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
+    pool: Pool = staticmethod(pool)
+    """Pooling on the host; an artifact's own, if it has parameters."""
     spare_calls = 0
 
     def __init__(
@@ -253,16 +255,16 @@ class BoundRuntime(HeadMaps):
     def _all_pooled(
         self, state: object, poolings: Sequence[TextPooling], ends: Ids
     ) -> list[Floats]:
-        """Return the vector of each pooling; poolings that skip tokens run on the host."""
-        contiguous = [pooling for pooling in poolings if not pooling.left_out]
+        """Return the vector of each pooling."""
+        contiguous = [pooling for pooling in poolings if not _on_the_host(pooling)]
         pooled = iter(self._pooled(state, contiguous, ends) if contiguous else ())
         vectors = []
         for pooling in poolings:
-            if not pooling.left_out:
+            if not _on_the_host(pooling):
                 vectors.append(next(pooled))
                 continue
             rows = self._rows(state, np.arange(ends[pooling.text], ends[pooling.text + 1]))
-            vectors.append(pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
+            vectors.append(self.pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
         return vectors
 
     def _pooled(self, state: object, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
@@ -280,3 +282,8 @@ class BoundRuntime(HeadMaps):
         }
         shape = (len(sets.first_row), self.config.hidden_size)
         return self._pooling.fetch(feed, "vectors", shape)
+
+
+def _on_the_host(pooling: TextPooling) -> bool:
+    """Return whether the graph lacks a pooling: one that skips tokens, or by attention."""
+    return bool(pooling.left_out) or pooling.mode == "attention"

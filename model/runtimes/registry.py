@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.artifact.manifest import Artifact, RuntimeName
+from model.artifact.vectors import TextVectors
 from model.config.precision import Precision, WeightBits
 from model.errors import ProviderError
 from model.runtimes.contract import Device, Resources, Runtime
@@ -170,4 +171,6 @@ def load_runtime(
     check_device(name, device)
     resources = Resources(device, threads, device_id, device_memory_bytes)
     runtime: Runtime = importlib.import_module(RUNTIMES[name].module).load(artifact, resources)
+    if artifact.manifest.sentence.pooling == "attention":
+        runtime.pool = TextVectors.of(artifact).pool
     return runtime

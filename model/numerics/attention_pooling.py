@@ -1,0 +1,95 @@
+"""SigLIP's pooling: a learned query attends to a picture's tokens, then a feed-forward. numpy only.
+
+Zhai et al. 2022, section 2.2 (https://arxiv.org/abs/2106.04560): the multi-head attention pooling
+(MAP) of Lee et al. 2019, https://arxiv.org/abs/1810.00825.
+
+Notation: S tokens of a picture, H hidden size, N heads of p features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from model.config.encoder import EncoderConfig
+from model.numerics.pooling import Vector
+from model.numerics.vector_modules import ACTIVATIONS, Floats
+
+PREFIX = "pooling."
+"""Beginning of the names of the parameters in an artifact."""
+_FUNCTIONS: Mapping[str, Callable[[Floats], Floats]] = {
+    "gelu": ACTIVATIONS["GELU"],
+    "gelu_pytorch_tanh": lambda x: (
+        x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + np.float32(0.044715) * x**3))) / 2
+    ),
+    "quick_gelu": lambda x: x * ACTIVATIONS["Sigmoid"](np.float32(1.702) * x),
+    "relu": ACTIVATIONS["ReLU"],
+    "silu": ACTIVATIONS["SiLU"],
+}
+POOLED_ACTIVATIONS = frozenset(_FUNCTIONS)
+"""Activations of the feed-forward."""
+
+
+def pooling_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Return name → shape of the parameters, with transformers' names."""
+    h, inner = config.hidden_size, config.intermediate_size
+    return {
+        "probe": (1, 1, h),
+        "attention.in_proj_weight": (3 * h, h),
+        "attention.in_proj_bias": (3 * h,),
+        "attention.out_proj.weight": (h, h),
+        "attention.out_proj.bias": (h,),
+        "layernorm.weight": (h,),
+        "layernorm.bias": (h,),
+        "mlp.fc1.weight": (inner, h),
+        "mlp.fc1.bias": (inner,),
+        "mlp.fc2.weight": (h, inner),
+        "mlp.fc2.bias": (h,),
+    }
+
+
+class AttentionPooling:
+    """Pooling of a picture's tokens to one vector."""
+
+    def __init__(self, config: EncoderConfig, tensors: Mapping[str, Floats]) -> None:
+        """Keep the parameters, and the query of each head in the space of the tokens.
+
+        Args:
+            config: config of the tower, whose heads, activation and epsilon the pooling shares.
+            tensors: float32 tensors of an artifact, the parameters among them under `PREFIX`.
+
+        """
+        own = {name: tensors[PREFIX + name] for name in pooling_shapes(config)}
+        heads = config.num_attention_heads
+        queries, keys, self._values = np.split(own["attention.in_proj_weight"], 3)
+        query_bias, _, self._value_bias = np.split(own["attention.in_proj_bias"], 3)
+        query = (queries @ own["probe"][0, 0] + query_bias).reshape(heads, -1)
+        size = query.shape[1]
+        # the bias of the keys adds the same to every score of a head
+        self._queries = np.einsum("np,nph->nh", query, keys.reshape(heads, size, -1))
+        self._queries /= np.float32(math.sqrt(size))
+        self._values = self._values.reshape(heads, size, -1)
+        self._own, self._eps = own, np.float32(config.layer_norm_eps)
+        self._function = _FUNCTIONS[config.hidden_act]
+
+    def weights(self, hidden: Floats) -> Floats:
+        """Return the attention weights `[N, S]` of the query over the tokens `[S, H]`."""
+        scores = self._queries @ hidden.T
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights: Floats = shares / shares.sum(axis=1, keepdims=True)
+        return weights
+
+    def __call__(self, hidden: Floats) -> Vector:
+        """Return the vector `[H]` of a picture's last hidden state `[S, H]`."""
+        own = self._own
+        means = self.weights(hidden) @ hidden  # [N, H]
+        heads = np.einsum("nph,nh->np", self._values, means).reshape(-1) + self._value_bias
+        vector = own["attention.out_proj.weight"] @ heads + own["attention.out_proj.bias"]
+        centred = vector - vector.mean()
+        normed = centred / np.sqrt(np.square(centred).mean() + self._eps)
+        inner = normed * own["layernorm.weight"] + own["layernorm.bias"]
+        inner = self._function(own["mlp.fc1.weight"] @ inner + own["mlp.fc1.bias"])
+        pooled: Vector = vector + own["mlp.fc2.weight"] @ inner + own["mlp.fc2.bias"]
+        return pooled.astype(np.float32)

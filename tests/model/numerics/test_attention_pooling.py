@@ -1,0 +1,59 @@
+"""Pooling by attention against transformers' own module, which torch's attention computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
+
+from model.config.encoder import EncoderConfig
+from model.families.registry import parse_config
+from model.numerics.attention_pooling import (
+    POOLED_ACTIVATIONS,
+    PREFIX,
+    AttentionPooling,
+    pooling_shapes,
+)
+from model.numerics.pooling import pool, pooled_parts
+
+SIZES = {
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "layer_norm_eps": 1e-3,
+    "num_hidden_layers": 1,
+}
+
+
+def config_of(activation: str) -> EncoderConfig:
+    return parse_config(SIZES | {"model_type": "siglip_vision_model", "hidden_act": activation})
+
+
+@pytest.mark.parametrize("activation", sorted(POOLED_ACTIVATIONS))
+def test_it_equals_transformers(activation: str) -> None:
+    torch.manual_seed(3)
+    head = SiglipMultiheadAttentionPoolingHead(SiglipVisionConfig(**SIZES, hidden_act=activation))
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    tensors = {PREFIX + name: tensor.numpy() for name, tensor in head.state_dict().items()}
+    config = config_of(activation)
+    shapes = pooling_shapes(config)
+    assert {name: tensors[PREFIX + name].shape for name in shapes} == shapes
+    hidden = torch.randn(1, 7, 12)
+    with torch.no_grad():
+        expected = head(hidden)[0].numpy()
+        _, weights = head.attention(head.probe, hidden, hidden, average_attn_weights=False)
+    pooling = AttentionPooling(config, tensors)
+    found = pooling(hidden[0].numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    np.testing.assert_allclose(pooling.weights(hidden[0].numpy()), weights[0, :, 0], atol=1e-6)
+
+
+def test_functions_without_its_parameters_refuse_it() -> None:
+    with pytest.raises(ValueError, match="has parameters"):
+        pool(np.ones((2, 3), np.float32), "attention")
+    with pytest.raises(ValueError, match="has parameters"):
+        pooled_parts(np.ones((2, 3, 4), np.float32), "attention")
