@@ -16,12 +16,16 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decomposition, graphs, values
+from model.export import decomposition, graphs, head_scores, layer_parts, values
 from model.export.decomposition import DecomposedLayer, DecomposedValues
+from model.export.head_scores import HeadScores
+from model.export.layer_parts import PartsOfLayer
+from model.export.to_onnx import to_onnx
 from model.export.values import ValueProducts
 
-OfHeads = graphs.HeadWeights | DecomposedLayer | ValueProducts
-Weightless = OfHeads | graphs.DevicePooling | DecomposedValues
+OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | PartsOfLayer | ValueProducts
+OfLayer = DecomposedLayer | DecomposedValues | PartsOfLayer
+Weightless = OfHeads | OfLayer | graphs.DevicePooling
 OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
     *("reads_segments", "embeddings", "num_hidden_layers", "adapters"),
@@ -32,27 +36,27 @@ OF_EMBEDDINGS = {
 @functools.cache
 def share_work(folder: Path) -> None:
     """Store each graph without weights in a folder, and load it from there."""
-    make = graphs.to_onnx
     folder.mkdir(exist_ok=True)
 
     def once(
         module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
     ) -> onnx.ModelProto:
         if not isinstance(module, Weightless):
-            return make(module, example, signature)
+            return to_onnx(module, example, signature)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
             if not path.exists():
-                path.write_bytes(make(module, example, signature).SerializeToString())
+                path.write_bytes(to_onnx(module, example, signature).SerializeToString())
         return onnx.load(path)
 
-    graphs.to_onnx = decomposition.to_onnx = values.to_onnx = once
+    for exporting in (graphs, decomposition, head_scores, layer_parts, values):
+        exporting.to_onnx = once  # type: ignore[attr-defined]
 
 
 def _key(module: nn.Module, signature: GraphSignature) -> str:
     """Return the digest of everything that determines the graph of a module without weights."""
     parts = [type(module).__name__, repr(signature)]
-    if isinstance(module, DecomposedLayer | DecomposedValues):
+    if isinstance(module, OfLayer):
         parts.append(module.config.model_dump_json(exclude=OF_EMBEDDINGS))
     if isinstance(module, OfHeads):
         rule = {
