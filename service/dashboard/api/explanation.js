@@ -1,12 +1,14 @@
 /**
  * Explanations of the similarity of two texts.
  *
- * @typedef {import('../core/words.js').Tokenized & {truncated: boolean}} Explained
+ * @typedef {{grid: number[], size: number[], crop: number[]}} View of a picture
+ * @typedef {import('../core/words.js').Tokenized & {truncated: boolean, view: View|null}} Explained
  * @typedef {Object} Shares
  * @property {Float32Array|null} pairs `[S, T]`; null of occlusion, whose losses are of single tokens
  * @property {Float32Array[]} worth of each token of either text; NaN where the deadline came first
  * @property {number|null} error |sum of the shares − similarity|
- * @property {{start: number, end: number}[][]} [spans] words of either text, if `worth` is theirs
+ * @property {Span[][]} [spans] words of either text or squares of a picture, if `worth` is theirs
+ * @typedef {{start: number, end: number, tokens: number[], rows?: number[], columns?: number[]}} Span
  * @typedef {{query: number, document: number, score: number}} Match
  * @typedef {Object} Explanation
  * @property {import('./reading.js').Reading} reading
@@ -19,6 +21,7 @@
  * @property {number} seconds that the request took
  */
 
+import { inputOf } from '../core/held-pictures.js';
 import { encode, explain } from './client.js';
 import { ApiError } from './errors.js';
 
@@ -32,11 +35,12 @@ export const isRefusal = (error) => error instanceof ApiError && REFUSED.include
 /**
  * Return the similarity with the shares of the last vectors or, of a model without them, the similarity alone.
  *
- * @param {{reading: import('./reading.js').Reading, texts: string[], cut: boolean, signal: AbortSignal}} given
+ * @param {{reading: import('./reading.js').Reading, texts: string[], cut: boolean, signal: AbortSignal,
+ *   include?: string[]}} given `texts` may be names of pictures
  * @returns {Promise<Explanation>}
  */
-export async function explanation({ reading, texts, cut, signal }) {
-  const body = { inputs: [texts], truncate: cut };
+export async function explanation({ reading, texts, cut, signal, include }) {
+  const body = { inputs: [texts.map(inputOf)], truncate: cut, include };
   const began = performance.now();
   let refusal = '';
   const reply = await explain(body, signal).catch((error) => {
@@ -45,8 +49,9 @@ export async function explanation({ reading, texts, cut, signal }) {
     return explain({ ...body, include: ['occlusion'], top: 1 }, signal);
   });
   const tokenized = texts.map((text, i) => {
-    const { tokens, offsets, truncated } = reply.texts[i];
-    return { tokens, offsets, truncated, segments: tokens.map(() => 0), texts: [text] };
+    const { tokens, offsets, truncated, grid, size, crop } = reply.texts[i];
+    const view = grid ? { grid, size, crop } : null;
+    return { tokens, offsets, truncated, segments: tokens.map(() => 0), texts: [text], view };
   });
   return {
     reading,
@@ -77,26 +82,20 @@ function additive(rows, error) {
 }
 
 /**
- * Return what the similarity loses without each token, or without each word.
+ * Return what the similarity loses without each token, word, or square of patches.
  *
  * @param {Explanation} explained
  * @param {boolean} cut
  * @param {AbortSignal} signal
- * @param {boolean} [words]
+ * @param {{spans?: string, block?: number}} [units] what is removed as a whole
  * @returns {Promise<Shares>}
  */
-export async function occlusion(explained, cut, signal, words = false) {
-  const { occlusion: losses, spans } = await asked(
-    explained,
-    cut,
-    ['occlusion'],
-    signal,
-    words ? { spans: 'words' } : {},
-  );
+export async function occlusion(explained, cut, signal, units) {
+  const { occlusion: losses, spans } = await asked(explained, cut, ['occlusion'], signal, units);
   const worth = losses.map((/** @type {(number|null)[]} */ side) =>
     Float32Array.from(side, (loss) => loss ?? Number.NaN),
   );
-  return { pairs: null, worth, error: null, ...(words ? { spans } : {}) };
+  return { pairs: null, worth, error: null, spans };
 }
 
 /**
@@ -132,14 +131,15 @@ export const headLosses = async (explained, cut, signal) =>
  * @param {boolean} cut
  * @param {string[]} include
  * @param {AbortSignal} signal
- * @param {{spans?: string}} [more] fields of the request
+ * @param {{spans?: string, block?: number}} [more] fields of the request
  */
 const asked = ({ texts }, cut, include, signal, more) =>
-  explain({ inputs: [texts.map((one) => one.texts[0])], truncate: cut, include, ...more }, signal).catch(
-    (error) => {
-      throw error instanceof ApiError && error.status === 504 ? new Error(error.message) : error;
-    },
-  );
+  explain(
+    { inputs: [texts.map((one) => inputOf(one.texts[0]))], truncate: cut, include, ...more },
+    signal,
+  ).catch((error) => {
+    throw error instanceof ApiError && error.status === 504 ? new Error(error.message) : error;
+  });
 
 /**
  * Return the cosine of both texts' pooled vectors after each layer.

@@ -32,7 +32,7 @@ export function chooser(store, choice) {
       ${reading ? facts(store, reading) : nothing}</div>
     ${choice.error ? html`<p class="problem" role="alert">${choice.error}</p>` : nothing}
     ${error ? pictureProblem(store, error) : nothing}
-    ${reading ? finder(store, reading, choice) : nothing}
+    ${reading && store.state.view !== 'why' ? finder(store, reading, choice) : nothing}
   </section>`;
 }
 

@@ -23,7 +23,7 @@ import { drawnSize, interpolated, placing } from './geometry.js';
 
 /** Room of a picture in a file, in pixels. */
 const FILE = [640, 640];
-const BAR = { gap: 12, height: 34, width: 240 };
+const BAR = { gap: 12, height: 34, width: 300 };
 /** Longest side of an interpolated map, and the most by which a map is enlarged. */
 const SMOOTH = { side: 512, factor: 16 };
 /** Opacity of the veil over what the model does not see. */

@@ -39,9 +39,8 @@ export async function readPicture(file, label) {
   return picture;
 }
 
-/** Forget a picture. @param {Picture|null} picture */
+/** Forget a picture. @param {Picture} picture */
 export function forget(picture) {
-  if (!picture) return;
   known.delete(picture.name);
   releasePicture(picture.name);
 }

@@ -10,6 +10,10 @@ import { forget, picturesIn, readPicture } from './files.js';
 import { headOfPicture } from './one-head.js';
 import { rolloutOfPicture } from './rollout.js';
 import { fromOf, namedForPicture, toOf, unitOf } from './tokens.js';
+import { whyOfPicture } from './why.js';
+
+/** Number of earlier pictures that are kept. */
+const KEPT = 4;
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
@@ -24,35 +28,10 @@ import { fromOf, namedForPicture, toOf, unitOf } from './tokens.js';
  */
 export async function picturePage(store) {
   await loadStyles();
-  /** @type {import('./chooser.js').Chosen} */
-  const choice = {
-    picture: null,
-    error: '',
-    end: 'from',
-    async open(files) {
-      const [file] = files ?? [];
-      if (file) await take(file, /** @type {File} */ (file).name);
-    },
-    example: async () => take(await examplePicture(), 'Example'),
-    choosing(end) {
-      choice.end = end;
-      store.redraw();
-    },
-  };
-
-  /** @param {Blob} file @param {string} label */
-  async function take(file, label) {
-    try {
-      const picture = await readPicture(file, label);
-      forget(choice.picture);
-      Object.assign(choice, { picture, error: '' });
-    } catch (error) {
-      choice.error = error instanceof Error ? error.message : String(error);
-    }
-    store.go({}, { replace: true });
-  }
-
-  listen(store, (file) => take(file, file.name));
+  const choice = chooserOf(store);
+  /** @type {import('./why.js').Other} */
+  const other = Object.assign(holder(store), { selected: null });
+  listen(store, (file) => choice.open([file]));
   const endOf = () => choice.end;
   const { arrived } = store;
   return {
@@ -61,6 +40,7 @@ export async function picturePage(store) {
       head: slotOf(headOfPicture(endOf))(arrived),
       rollout: slotOf(rolloutOfPicture(endOf))(arrived),
       ablation: slotOf(ablationOfPicture(endOf))(arrived),
+      why: slotOf(whyOfPicture(other))(arrived),
     },
     source: ({ off }) => choice.picture && { texts: [choice.picture.name], cut: false, off },
     open: async (source, signal) => namedForPicture(await open(source, signal)),
@@ -70,6 +50,51 @@ export async function picturePage(store) {
     },
     top: (one) => chooser(one, choice),
   };
+}
+
+/**
+ * Return a place for a picture, which opens files.
+ *
+ * @param {Store} store
+ */
+function holder(store) {
+  /** Earlier pictures, over which old answers are still drawn. @type {Picture[]} */
+  const past = [];
+  const held = {
+    picture: /** @type {Picture|null} */ (null),
+    error: '',
+    /** @param {Iterable<Blob>|null} files */
+    async open(files) {
+      const [file] = files ?? [];
+      if (file) await held.take(file, file instanceof File ? file.name : 'Example');
+    },
+    /** @param {Blob} file @param {string} label */
+    async take(file, label) {
+      try {
+        const picture = await readPicture(file, label);
+        if (held.picture) past.push(held.picture);
+        if (past.length > KEPT) forget(/** @type {Picture} */ (past.shift()));
+        Object.assign(held, { picture, error: '' });
+      } catch (error) {
+        held.error = error instanceof Error ? error.message : String(error);
+      }
+      store.go({}, { replace: true });
+    },
+  };
+  return held;
+}
+
+/** Return the picture of the page, and what a click on it chooses. @param {Store} store */
+function chooserOf(store) {
+  const choice = Object.assign(holder(store), {
+    end: /** @type {import('./maps.js').End} */ ('from'),
+    example: async () => choice.open([await examplePicture()]),
+    choosing(/** @type {import('./maps.js').End} */ end) {
+      choice.end = end;
+      store.redraw();
+    },
+  });
+  return choice;
 }
 
 /** Load the styles of pictures, whose address the page has. @returns {Promise<void>} */

@@ -102,7 +102,7 @@ export class PictureMap extends HTMLElement {
     if (!this.#data || !this.clientWidth) return;
     const size = this.#size();
     const { layer } = this.#data;
-    const wide = layer ? Math.min(this.clientWidth, Math.max(size[0], 240)) : size[0];
+    const wide = layer ? Math.min(this.clientWidth, Math.max(size[0], 300)) : size[0];
     const surface = new CanvasSurface(sharpContext(this.#canvas(), wide, size[1] + barHeight(layer)));
     drawPicture(surface, this.#data, size, this.#pointed);
     if (layer) drawBar(surface, layer, size);

@@ -71,7 +71,9 @@ export const whyView = {
     const timed = (part, work) => (/** @type {AbortSignal} */ signal) => paced(reply, part, work(signal));
     return {
       layers: timed('layers', (signal) => layerCosines(reply, cut, signal)),
-      ...(state.words ? { words: timed('words', (signal) => occlusion(reply, cut, signal, true)) } : {}),
+      ...(state.words
+        ? { words: timed('words', (signal) => occlusion(reply, cut, signal, { spans: 'words' })) }
+        : {}),
       occlusion: timed('occlusion', (signal) => occlusion(reply, cut, signal)),
       decomposition: timed('decomposition', (signal) => decomposition(reply, cut, signal)),
       heads: timed('heads', (signal) => headLosses(reply, cut, signal)),

@@ -1,0 +1,141 @@
+/** Both sides of an explanation: a picture with its shares over it, or a text word by word. */
+
+import { bdi, html, nothing, share } from '../core/html.js';
+import { fixed } from '../core/numbers.js';
+import { directionOf } from '../core/words.js';
+import { markedScene, strongest } from '../draw/marked-text.js';
+import { pictureScene } from './drawing.js';
+import { specialsIn, tokenValues, wordsOf } from './explained.js';
+import { pictureOf } from './files.js';
+import { patchName } from './tokens.js';
+import './picture-map.js';
+
+/**
+ * @typedef {import('../ui/store.js').Store} Store
+ * @typedef {import('../core/state.js').State} State
+ * @typedef {import('../api/explanation.js').Explanation} Reply
+ * @typedef {import('../api/explanation.js').Shares} Shares
+ * @typedef {import('./explained.js').Selected} Selected
+ */
+
+const ROOM = 420;
+
+/**
+ * @param {Store} store
+ * @param {Reply} reply
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {{selected: Selected|null, select: (selected: Selected) => void}} choice
+ */
+export function sideOf(store, reply, shares, side, { selected, select }) {
+  const shown = selected && selected.side !== side ? `, with ${selected.name}` : '';
+  const name = `${reply.texts[side].view ? 'Picture' : 'Text'}${reply.texts[0].view && reply.texts[1].view ? ` ${side + 1}` : ''}`;
+  const body = reply.texts[side].view
+    ? pictureSide(store.state, reply, shares, side, { selected, select, name })
+    : wordsSide(reply, shares, side, { selected, select, name });
+  return html`<section aria-label=${name}><h3>${name}${shown}</h3>${body}</section>`;
+}
+
+/**
+ * @param {State} state
+ * @param {Reply} reply
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {Selected|null} selected
+ * @returns {import('./drawing.js').Drawn}
+ */
+function drawnSide({ opacity, smooth }, { texts }, shares, side, selected) {
+  const { view, texts: names } = texts[side];
+  const specials = specialsIn(texts[side]);
+  const layer = shares && signedLayer(tokenValues(shares, side, texts, selected).subarray(specials));
+  return {
+    picture: pictureOf(names[0]),
+    view: /** @type {import('./geometry.js').View} */ (view),
+    layer,
+    opacity,
+    smooth: smooth && !shares?.spans,
+    from: selected?.side === side ? selected.tokens[0] - specials : -1,
+    to: -1,
+  };
+}
+
+/** Return values as a layer of negative and positive colours. @param {Float32Array} values @returns {import('./drawing.js').Layer} */
+function signedLayer(values) {
+  const known = values.map((value) => (Number.isNaN(value) ? 0 : value));
+  const full = known.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
+  return { values: known, full, keys: 1, linear: true, signed: true };
+}
+
+/**
+ * @param {State} state
+ * @param {Reply} reply
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {{selected: Selected|null, select: (selected: Selected) => void, name: string}} choice
+ */
+function pictureSide(state, reply, shares, side, { selected, select, name }) {
+  const drawn = drawnSide(state, reply, shares, side, selected);
+  const specials = specialsIn(reply.texts[side]);
+  const values = shares && tokenValues(shares, side, reply.texts, selected);
+  const data = {
+    ...drawn,
+    label: name,
+    tall: ROOM,
+    moves: drawn.from,
+    says: values ? (/** @type {number} */ patch) => fixedOrNone(values[patch + specials]) : null,
+  };
+  const choose = (/** @type {CustomEvent<import('./picture-map.js').Choice>} */ { detail: { patch } }) => {
+    if (shares?.pairs) select({ side, tokens: [patch + specials], name: patchName(drawn.view, patch) });
+  };
+  const special = values?.subarray(0, specials).reduce((sum, value) => sum + value, 0);
+  return html`<picture-map .data=${data} @choose=${choose}></picture-map>
+    ${shares && !shares.spans && specials ? html`<p class="says">Special tokens: ${fixed(special ?? 0, 4)}</p>` : nothing}`;
+}
+
+/** @param {number} value */
+const fixedOrNone = (value) => (Number.isNaN(value) ? 'not removed' : fixed(value, 4));
+
+/**
+ * @param {Reply} reply
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {{selected: Selected|null, select: (selected: Selected) => void, name: string}} choice
+ */
+function wordsSide(reply, shares, side, { selected, select, name }) {
+  const words = wordsOf(shares, side, reply.texts, selected);
+  const most = strongest(words);
+  const word = (/** @type {import('./explained.js').Part} */ { label, tokens, value }) => {
+    const content = html`${bdi(label)} <span class="number">${Number.isNaN(value) ? '–' : fixed(value, 3)}</span>`;
+    const pressed = selected?.side === side && selected.tokens[0] === tokens[0];
+    return html`<li class=${value < 0 ? 'less' : ''} .style=${share(Math.abs(value || 0) / most)}>${
+      shares?.pairs
+        ? html`<button type="button" aria-pressed=${String(pressed)} @click=${() => select({ side, tokens, name: `“${label}”` })}>${content}</button>`
+        : content
+    }</li>`;
+  };
+  return html`<ul class="marked" dir=${directionOf(reply.texts[side].texts[0])} aria-label=${`${name}, word by word`}>${words.map(word)}</ul>`;
+}
+
+/** @param {Reply} reply @param {number} side */
+export const nameOfSide = ({ texts }, side) =>
+  texts[side].view ? pictureOf(texts[side].texts[0]).label : texts[side].texts[0];
+
+/**
+ * @param {State} state
+ * @param {Reply} reply
+ * @param {Shares|null} shares
+ * @param {number} side
+ * @param {Selected|null} selected
+ */
+export function sceneOf(state, reply, shares, side, selected) {
+  if (!reply.texts[side].view) return markedScene(wordsOf(shares, side, reply.texts, selected));
+  return pictureScene(drawnSide(state, reply, shares, side, selected), [ROOM, ROOM]);
+}
+
+/** @param {Reply} reply @param {Shares|null} shares @param {number} side */
+export function sideJson(reply, shares, side) {
+  const { tokens, view } = reply.texts[side];
+  const plain = (/** @type {number} */ value) => (Number.isNaN(value) ? null : Number(value.toPrecision(8)));
+  const values = shares ? [...tokenValues(shares, side, reply.texts, null)].map(plain) : null;
+  return { tokens, ...view, values };
+}
