@@ -266,9 +266,11 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
 def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
     """Return the signature of `task.onnx`.
 
-    It maps rows `[n, H]` to `scores`: `[n, C]`, or `[1, V]` if the rows are of one text.
+    It maps rows `[n, H]`, or `[n, 2H]`, to `scores`: `[n, C]`, or `[1, V]` if the rows are of one
+    text.
     """
-    rows = TensorSpec(name="rows", dtype="float32", axes=("vectors", config.hidden_size))
+    size = task.input_size(config.hidden_size)
+    rows = TensorSpec(name="rows", dtype="float32", axes=("vectors", size))
     count = 1 if task.kind == "sparse" else "vectors"
     scores = TensorSpec(name="scores", dtype="float32", axes=(count, task.outputs))
     return GraphSignature(inputs=(rows,), outputs=(scores,))

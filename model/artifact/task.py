@@ -17,9 +17,13 @@ from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import ConfigError
 from model.numerics.task_head import TaskKind
 
+WITH_TEACHER = "WithTeacher"
+"""Ending of the architecture of DeiT with two classifiers."""
 _ARCHITECTURES: dict[str, TaskKind] = {
     "ForSequenceClassification": "sequence_classification",
     "ForTokenClassification": "token_classification",
+    "ForImageClassification": "sequence_classification",
+    f"ForImageClassification{WITH_TEACHER}": "sequence_classification",
 }
 _TRANSFORMER_TASKS: dict[str, TaskKind] = {
     "sequence-classification": "sequence_classification",

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model.config.encoder import ActivationName
 from model.numerics.late_interaction import LateInteraction
-from model.numerics.pooling import TextPooling
+from model.numerics.pooling import TextPooling, pool
 
 Floats = NDArray[np.float32]
 TaskKind = Literal[
@@ -52,9 +52,12 @@ class TaskConfig(_Part):
     labels: tuple[str, ...] = ()
     """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
     vectors)."""
-    pooling: Literal["none", "cls", "mean", "last", "max", "sum"]
+    pooling: Literal["none", "cls", "mean", "last", "max", "sum", "first_two", "cls_mean"]
     """Pooling to one row per text: of the hidden states before sequence classification, or of the
-    activated outputs of a sparse vector."""
+    activated outputs of a sparse vector. `first_two`: the first two tokens, end to end; `cls_mean`:
+    the first token, and the mean of the tokens from `first_token` on."""
+    first_token: int = Field(0, ge=0)
+    """Index of the first token of a mean, such as a picture's first patch."""
     pairs: bool = False
     """Whether only pairs have outputs, since a chat template has a place for each of two texts."""
     activation: Literal["relu", "log1p_relu"] = "relu"
@@ -75,6 +78,10 @@ class TaskConfig(_Part):
             "hybrid": ("sparse", "multivector"),
         }
         return by_kind.get(self.kind, ())
+
+    def input_size(self, hidden_size: int) -> int:
+        """Return the number of features of a row that the head reads."""
+        return 2 * hidden_size if self.pooling in ("first_two", "cls_mean") else hidden_size
 
     @property
     def by_token(self) -> bool:
@@ -102,8 +109,11 @@ def rows_of(
         case "cls" | "last" as mode:
             return [], [TextPooling(text, last, mode) for text in texts]
         case "mean" as mode:
+            first = task.first_token
             pairs = zip(texts, unseen or [()] * len(texts), strict=True)
-            return [], [TextPooling(text, last, mode, left_out=hidden) for text, hidden in pairs]
+            return [], [
+                TextPooling(text, last, mode, first, left_out=hidden) for text, hidden in pairs
+            ]
         case _:
             return [(text, last) for text in texts], []
 
@@ -125,7 +135,8 @@ def text_scores(
 
     """
     if task.kind == "sequence_classification":
-        return list(score(np.stack(rows)))
+        hidden = unseen or [()] * len(rows)
+        return list(score(np.stack([_row(task, *pair) for pair in zip(rows, hidden, strict=True)])))
     if task.by_token:
         cuts = np.cumsum([len(of_text) for of_text in rows])[:-1]
         return np.split(score(np.concatenate(rows)), cuts)
@@ -137,6 +148,23 @@ def text_scores(
     return [
         functools.reduce(join, [score(part)[0] for part in _slices(of_text)]) for of_text in seen
     ]
+
+
+def _row(task: TaskConfig, states: Floats, unseen: tuple[int, ...]) -> Floats:
+    """Return the row that a sequence classification reads.
+
+    Args:
+        task: the task head's config.
+        states: `[H]`, a pooled vector; or `[S, H]`, where no pooling of a runtime gives the row.
+        unseen: indices of tokens that a mean leaves out.
+
+    """
+    if task.pooling == "first_two":
+        return states[:2].reshape(-1)
+    if task.pooling == "cls_mean":
+        first = min(task.first_token, len(states) - 1)  # a part of a picture may lack patches
+        return np.concatenate([states[0], pool(states, "mean", first, unseen)])
+    return states
 
 
 def _slices(rows: Floats) -> list[Floats]:

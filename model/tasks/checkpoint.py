@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model.artifact.logit_score import LogitScore, read_logit_score
 from model.artifact.modules import read_object, transformer_folder
-from model.artifact.task import sparse_pooling, task_kind
+from model.artifact.task import WITH_TEACHER, sparse_pooling, task_kind
 from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors, stored_tensors
 from model.config.encoder import EncoderConfig
@@ -21,7 +21,7 @@ from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
 from model.tasks.head import TaskModule, task_head
-from model.tasks.layouts import LAYOUTS, WORD_LOGITS, Layout
+from model.tasks.layouts import LAYOUTS, WITH_TEACHER_LAYOUT, WORD_LOGITS, Layout
 
 _WORD_LOGITS = "lm_head.weight"
 """Key of the map to the logits of words; without it they share the word embeddings."""
@@ -46,7 +46,7 @@ def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
         return None
     if score := read_logit_score(folder):
         return _logit_score(folder, score, encoder)
-    layout = _layout(kind, encoder.config.model_type)
+    layout = _layout(folder, kind, encoder.config.model_type)
     config = read_task(folder, kind, layout, encoder.config)
     tensors = _tensors(transformer_folder(folder), layout)
     if kind == "sparse" and "output.weight" not in tensors:
@@ -119,8 +119,9 @@ def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConf
         own = {"outputs": encoder.vocab_size, **sparse_pooling(folder)}
     else:
         labels = read_labels(fields)
-        pooling = _pooling(fields, layout) if kind == "sequence_classification" else "none"
-        own = {"outputs": len(labels), "labels": labels, "pooling": pooling}
+        own = {"outputs": len(labels), "labels": labels, "pooling": "none"}
+        if kind == "sequence_classification":
+            own |= _rows(fields, layout, encoder)
     bias = layout.output_bias
     try:
         return TaskConfig(
@@ -182,8 +183,19 @@ def build_task_head(
     return head.eval().requires_grad_(False)
 
 
+def _rows(fields: Mapping[str, Any], layout: Layout, encoder: EncoderConfig) -> dict[str, Any]:
+    """Return the pooling before a sequence classification, and the first token of a mean."""
+    patches = encoder.embeddings.patches
+    if patches is None:
+        return {"pooling": _pooling(fields, layout)}
+    if not layout.patches:
+        return {"pooling": "first_two" if layout.second else "cls"}
+    pooling = "cls_mean" if layout.class_token else "mean"
+    return {"pooling": pooling, "first_token": len(patches.special_tokens)}
+
+
 def _pooling(fields: Mapping[str, Any], layout: Layout) -> str:
-    """Return the pooling before a sequence classification: `cls`, `mean` or `last`."""
+    """Return the pooling before a text's classification: `cls`, `mean` or `last`."""
     if layout.last:
         return "last"
     pooling = fields.get("classifier_pooling", "cls")
@@ -194,7 +206,10 @@ def _pooling(fields: Mapping[str, Any], layout: Layout) -> str:
     return str(pooling)
 
 
-def _layout(kind: TaskKind, model_type: str) -> Layout:
+def _layout(folder: Path, kind: TaskKind, model_type: str) -> Layout:
+    names = read_object(transformer_folder(folder) / "config.json").get("architectures") or []
+    if model_type == "deit" and any(str(name).endswith(WITH_TEACHER) for name in names):
+        return WITH_TEACHER_LAYOUT
     known = LAYOUTS[kind]
     if model_type not in known:
         task = kind.replace("_", " ")
@@ -228,6 +243,7 @@ def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
     """Return a checkpoint's tensors of the task head, by the module's keys."""
     checkpoint_keys = {
         "output": layout.output,
+        "second": layout.second,
         "transform.dense": layout.dense,
         "transform.norm": layout.norm,
     }
@@ -243,7 +259,19 @@ def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
     for path in weight_files(folder):
         stored = read_tensors(path, lambda key: _own_name(key, wanted) is not None)
         tensors |= {str(_own_name(key, wanted)): tensor for key, tensor in stored.items()}
-    return tensors
+    return _averaged(tensors) if layout.second else tensors
+
+
+def _averaged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return one map of two tokens whose logits are the mean of the maps of each token."""
+    missing = {"output.weight", "output.bias", "second.weight", "second.bias"} - tensors.keys()
+    if missing:
+        raise CheckpointError(f"the task head's {min(missing)} is missing")
+    both = [tensors[f"{place}.weight"].float() for place in ("output", "second")]
+    if both[0].shape != both[1].shape:
+        raise CheckpointError("the task head's two classifiers differ in their shapes")
+    bias = (tensors["output.bias"].float() + tensors["second.bias"].float()) / 2
+    return {"output.weight": torch.cat(both, dim=1) / 2, "output.bias": bias}
 
 
 def _own_name(key: str, wanted: Mapping[str, str]) -> str | None:

@@ -45,10 +45,10 @@ class TaskHead(TaskModule):
 
     def __init__(self, config: TaskConfig, hidden_size: int) -> None:
         super().__init__(config)
-        size = hidden_size
+        size = config.input_size(hidden_size)
         self.transform: nn.Module = nn.Identity()
         if config.transform is not None:
-            self.transform = TransformLayer(config.transform, hidden_size)
+            self.transform = TransformLayer(config.transform, size)
             size = config.transform.size
         self.output = nn.Linear(size, config.outputs, bias=config.output_bias)
 
@@ -156,7 +156,7 @@ def task_head(config: TaskConfig, hidden_size: int) -> TaskModule:
 
 def scores_of_text(head: TaskModule, hidden: Tensor) -> Floats:
     """Return a task head's output for one text's last hidden state `[S, H]`, all tokens at once."""
-    pooling = head.config.pooling
+    pooling, first = head.config.pooling, min(head.config.first_token, len(hidden) - 1)
     rows = hidden
     match pooling:
         case "cls":
@@ -164,7 +164,11 @@ def scores_of_text(head: TaskModule, hidden: Tensor) -> Floats:
         case "last":
             rows = hidden[-1:]
         case "mean":
-            rows = hidden.mean(dim=0, keepdim=True)
+            rows = hidden[first:].mean(dim=0, keepdim=True)
+        case "first_two":
+            rows = hidden[:2].reshape(1, -1)
+        case "cls_mean":
+            rows = torch.cat([hidden[0], hidden[first:].mean(dim=0)])[None]
     with torch.inference_mode():
         scores: Floats = head(rows).numpy()
     return scores if head.config.by_token else scores[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.numerics.task_head import TaskKind
 
@@ -33,6 +33,12 @@ class Layout:
     """Epsilon of the norm; the encoder's when None."""
     smaller: bool = False
     """Whether `dense` maps to the size of the embeddings."""
+    second: str | None = None
+    """Key of a map of the second token, whose logits are averaged with those of `output`."""
+    patches: bool = False
+    """Whether the mean of a picture's patches is classified."""
+    class_token: bool = False
+    """Whether the class token is classified with the mean of the patches, before it."""
 
 
 _MODERNBERT = Layout(
@@ -63,8 +69,11 @@ _POOLER = Layout(output="classifier", dense="pooler.dense", activation="tanh")
 _GTE_LM_HEAD = Layout(
     output="lm_head.decoder", dense="lm_head.dense", activation="gelu", norm="lm_head.norm"
 )
+_PATCHES = Layout(output="classifier", patches=True)
 _LAST = Layout(output="score", output_bias=False, last=True)
 
+WITH_TEACHER_LAYOUT = Layout(output="cls_classifier", second="distillation_classifier")
+"""Layout of DeiT with a distilled classifier."""
 WORD_LOGITS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Families whose logits of words are one map without a bias, `lm_head`."""
 LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
@@ -86,6 +95,9 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         "roberta": _ROBERTA,
         "xlm-roberta": _ROBERTA,
         **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LAST),
+        **dict.fromkeys(("deit", "vit"), _CLASSIFIER),
+        **dict.fromkeys(("clip_vision_model", "siglip_vision_model"), _PATCHES),
+        **dict.fromkeys(("dinov2", "dinov2_with_registers"), replace(_PATCHES, class_token=True)),
     },
     "token_classification": {
         **dict.fromkeys(

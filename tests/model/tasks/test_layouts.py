@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from model.checkpoint import load_checkpoint
+from model.families.pictures import PICTURE_TYPES
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.tasks.checkpoint import load_task_head
@@ -55,7 +56,7 @@ def test_every_kind_knows_the_same_families() -> None:
     names = {"albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "modernbert"}
     names |= {"gte", "mpnet", "new", "roberta", "xlm-roberta"}
     causal = {"llama", "mistral", "qwen2", "qwen3"}
-    expected = {"sequence_classification": names | causal}
+    expected = {"sequence_classification": names | causal | PICTURE_TYPES}
     assert {kind: set(known) for kind, known in LAYOUTS.items()} == {
         kind: expected.get(kind, names) for kind in LAYOUTS
     }
