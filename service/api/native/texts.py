@@ -21,9 +21,7 @@ from service.api.native.inputs import Inputs
 from service.api.wire.pictures import loaded
 from service.api.wire.route import ModelRequest
 from service.api.wire.text_warnings import warning_field
-from service.errors import Unprocessable
 from service.inference.text_warnings import NO_WARNINGS, Warnings
-from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
@@ -72,7 +70,7 @@ Targets = Annotated[
 _SHOWN = ("title", "description", "default", "examples")
 
 
-def _nullable(schema: dict[str, Any]) -> None:
+def nullable(schema: dict[str, Any]) -> None:
     """Allow null in every optional field of a request's JSON schema."""
     for name, field in schema.get("properties", {}).items():
         if name in schema.get("required", ()) or {"type": "null"} in field.get("anyOf", ()):
@@ -84,7 +82,7 @@ def _nullable(schema: dict[str, Any]) -> None:
 class BoundedRequest(BaseModel):
     """Request with a bounded number of fields, in which null means an absent field."""
 
-    model_config = ConfigDict(json_schema_extra=_nullable)
+    model_config = ConfigDict(json_schema_extra=nullable)
 
     @model_validator(mode="before")
     @classmethod
@@ -145,14 +143,7 @@ Texts = TypeVar("Texts", bound=TextRequest)
 
 
 async def with_pictures(body: Texts, request: Request) -> Texts:
-    """Return a request whose pictures have their files; see `loaded`.
-
-    Raises:
-        Unprocessable: the model reads texts only.
-
-    """
-    if any(isinstance(given, Picture) for given in body.inputs):
-        raise Unprocessable("inputs: this model reads texts only; choose a model of pictures")
+    """Return a request whose pictures have their files; errors as for `loaded`."""
     inputs = await loaded(body.inputs, request)
     return body if inputs is body.inputs else body.model_copy(update={"inputs": inputs})
 

@@ -56,4 +56,7 @@ async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route:
 @pytest.mark.parametrize("route", ["/encode", "/attention"])
 async def test_a_model_of_texts_refuses_pictures(client: httpx.AsyncClient, route: str) -> None:
     refused = await client.post(route, json={"inputs": ["a", {"image": PIXEL}]})
-    assert_problem(refused, 422, says="this model reads texts only; choose a model of pictures")
+    says = (
+        "inputs[1].image is a picture, and the model reads only texts: choose a model of pictures"
+    )
+    assert_problem(refused, 422, says)
