@@ -185,6 +185,10 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
         "segment_ids": text.segments,
         "truncated": text.truncated,
     }
+    if view := text.picture:
+        fields |= {"grid": view.grid, "size": view.size, "crop": view.crop}
+    if text.tower:
+        fields["tower"] = text.tower
     if target := text.target:
         fields |= {
             "target_tokens": target.tokens,
@@ -238,7 +242,19 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
             "target_tokens": [target.tokens for target in targets],
             "target_offsets": [target.offsets for target in targets],
         }
-    return _encoded(lists) | names | _encoded(of_targets)
+    return _encoded(lists) | names | _encoded(of_targets) | _encoded(_views(texts))
+
+
+def _views(texts: Sequence[TokenizedText]) -> dict[str, object]:
+    """Return the metadata of pictures: a list for each field, null for a text among them."""
+    views = [text.picture for text in texts]
+    lists: dict[str, object] = {}
+    if any(views):
+        for name in ("grid", "size", "crop"):
+            lists[name] = [getattr(view, name) if view else None for view in views]
+    if texts[0].tower:
+        lists["tower"] = [text.tower for text in texts]
+    return lists
 
 
 def _encoded(lists: Mapping[str, object]) -> dict[str, str]:
