@@ -72,7 +72,9 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     predicted = size + text_bytes(texts)
     held = predicted + sum(run.working_bytes for run in runs)
     with reserve(request, predicted, held=held, advice=None) as reply:
-        encodings = in_order(towers, await together(*(run.encode() for run in runs)))
+        first, *others = runs
+        encoded = await together(runs) if others else [await first.encode()]
+        encodings = in_order(towers, encoded)
         timings = Timings.beside([run.prepared.timings for run in runs])
         engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
         header = Header(model.name, engine, layers, timings.warnings)
@@ -88,7 +90,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
 
 @dataclass
 class _Run:
-    """Inputs of a request that one encoder computes: all, or those of one of two towers."""
+    """Inputs of a request that one encoder or tower computes."""
 
     body: EncodeRequest
     """The request with these inputs alone."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from service.api.native.encode_request import EncodeRequest
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions
+from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.tokenization.inputs import Picture
 from service.models.served import ServedModel
 
@@ -89,11 +89,16 @@ def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[It
     return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
 
 
-async def together(*runs: Coroutine[Any, Any, Item]) -> list[Item]:
-    """Return the results of coroutines that run at the same time; an error cancels the others."""
-    if len(runs) == 1:
-        return [await runs[0]]
-    tasks = [asyncio.create_task(run) for run in runs]
+class Run(Protocol):
+    """Inputs of a request that one tower computes."""
+
+    async def encode(self) -> Sequence[TextEncoding]:
+        """Return the arrays of each input."""
+
+
+async def together(runs: Sequence[Run]) -> list[Sequence[TextEncoding]]:
+    """Return the arrays of towers that compute at the same time; an error cancels the others."""
+    tasks = [asyncio.create_task(run.encode()) for run in runs]
     try:
         return list(await asyncio.gather(*tasks))
     finally:

@@ -43,7 +43,7 @@ async def test_texts_in_objects_are_texts(client: httpx.AsyncClient) -> None:
         assert replies[0] == replies[1]
 
 
-@pytest.mark.parametrize("route", ["/verify", "/attention/scores"])
+@pytest.mark.parametrize("route", ["/attention/scores"])
 async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route: str) -> None:
     for inputs in ([{"image": PIXEL}], ["a", {"image": PIXEL}]):
         body = {"inputs": inputs, "layer": 0, "head": 0}
