@@ -84,7 +84,7 @@ def compare(
     The texts are put into random batches anew `shuffles` times. Return the comparison and the
     number of values that are not finite.
     """
-    texts = [text for batch in grid(encoding.artifact) for text in batch]
+    texts = [text[:2] for batch in grid(encoding.artifact) for text in batch]
     references = reference_tensors(model, texts, encoding)
     comparison, not_finite = Comparison(), 0
     generator = random.Random(0)

@@ -38,7 +38,7 @@ from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.calibration import batches_of, calibration_batches, similarity_batches
 from model.export.quantization import Int8Linear, quantize
-from model.export.verify import TEXTS
+from model.export.samples import TEXTS
 from model.families.registry import read_config
 from model.numerics.batch import Batch
 from model.numerics.pooling import pool

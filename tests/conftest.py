@@ -170,6 +170,12 @@ def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> A
 
 
 @pytest.fixture(scope="session")
+def picture_artifact(exported: Callable[..., Artifact], picture_checkpoint: Path) -> Artifact:
+    """Return the float32 artifact of `picture_checkpoint`; read only."""
+    return exported(picture_checkpoint, "pictures")
+
+
+@pytest.fixture(scope="session")
 def encoder_decoders(exports: Path) -> Callable[[str], Path]:
     """`encoder_decoders(family)`: tiny "bart", "marian" and "t5", the same in a whole run.
 

@@ -45,6 +45,8 @@ class GoldenText:
     """`[L + 1, S, H]`."""
     maps: Floats
     """`[L, N, S, S]`."""
+    pixels: Floats | None = None
+    """`[S, F]`, pixels of a picture's tokens; None for a text."""
     scores: Floats | None = None
     """Outputs of the task head, `[C]`, `[V]` or `[S, C]`; None without a task head."""
     labels: Ids | None = None
@@ -105,6 +107,7 @@ def read_golden(artifact: Artifact) -> list[GoldenText]:
         return [
             GoldenText(
                 **{name: tensors[f"{name}.{index}"] for name in names},
+                pixels=tensors.get(f"pixels.{index}"),
                 scores=tensors.get(f"scores.{index}"),
                 labels=tensors.get(f"labels.{index}"),
                 target=_target(tensors, index),

@@ -316,6 +316,18 @@ class EncoderConfig(BaseModel):
         return not self.segments or segment < self.segments
 
 
+def patches_of(config: EncoderConfig) -> PatchLayout:
+    """Return the layout of pictures of an encoder that reads them.
+
+    Raises:
+        ValueError: it reads texts.
+
+    """
+    if config.embeddings.patches is None:
+        raise ValueError(f"{config.model_type} reads texts")
+    return config.embeddings.patches
+
+
 STATIC = "static_embedding"
 """`model_type` of a table of one vector a token, which has no layers."""
 

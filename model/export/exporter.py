@@ -12,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from model.artifact.access import writing
 from model.artifact.cache import exporter_version
 from model.artifact.files import link_or_copy
-from model.artifact.golden import golden_inputs, save_golden
-from model.artifact.logit_score import read_logit_score
+from model.artifact.golden import save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     ENCODER_DATA,
@@ -28,15 +25,12 @@ from model.artifact.manifest import (
     HEADS,
     TASK_GRAPH,
     TASK_WEIGHTS,
-    TOKENIZER,
     VECTOR_MODULES,
     WEIGHTS,
     Artifact,
     Manifest,
     write_manifest,
 )
-from model.artifact.modules import transformer_folder
-from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float, GraphName, GraphSignature
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
@@ -45,7 +39,6 @@ from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, WeightBits
 from model.encoder.encoder import Encoder
-from model.export.calibration import calibration_batches
 from model.export.decoder_files import save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
 from model.export.golden_texts import golden_texts
@@ -58,27 +51,23 @@ from model.export.graphs import (
     signatures,
 )
 from model.export.host_graphs import save_host_graphs
-from model.export.loading import Modules, load_modules
+from model.export.loading import Modules, load_modules, read_source
 from model.export.module_tensors import module_tensors
-from model.export.pair_templates import pair_templates
 from model.export.placement import Exported, Progress, place
 from model.export.pooled import calibration_vectors
 from model.export.precisions import check_precision
 from model.export.quantization import quantize
+from model.export.samples import Samples, samples_of
 from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
-from model.export.text_tokens import fill_up, with_text_tokens
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.verify import verify
-from model.families.registry import read_config, read_decoder_config
+from model.families.registry import read_decoder_config
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.head import TaskModule
-from model.tokenization.segments import reading_segments
-from model.tokenization.templates import check_template
-from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Precision → type of the weights and of tensors on a device; float32 for all others."""
@@ -157,35 +146,26 @@ def _build(
     """Write all files, with a manifest that does not record a verification yet."""
     progress(f"reading {model}")
     report_pickles(checkpoint, progress)
-    inside = transformer_folder(checkpoint)
-    config = reading_segments(read_config(inside), inside)
-    has_decoder = read_decoder_config(inside) is not None
-    check_precision(precision, config.model_type, decoder=has_decoder)
-    sentence = SentenceConfig.from_checkpoint(
-        checkpoint, config.max_position_embeddings, config.hidden_size
+    source = read_source(checkpoint)
+    check_precision(
+        precision, source.config.model_type, decoder=read_decoder_config(source.inside) is not None
     )
-    if score := read_logit_score(checkpoint):
-        templates = pair_templates(inside, score, sentence.prompts)
-        sentence = sentence.model_copy(update={"pair_templates": templates})
-    tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
-    check_template(inside, tokenizer, config, sentence.max_length)
-    sentence = with_text_tokens(inside, sentence, tokenizer)
-    modules = load_modules(checkpoint, tokenizer, config)
+    config, sentence = source.config, source.sentence
+    modules = load_modules(checkpoint, source.tokenizer, config)
     encoder, head, decoder = modules
-    target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
-    save_tokenizers(tokenizer, target, folder)
-    fill_up(tokenizer, sentence)
+    target = target_tokenizer(source.inside, decoder, lowercase=sentence.lowercase)
+    save_tokenizers(source.tokenizer, target, folder)
+    samples = source.samples
     save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
     progress("measuring the ranges of vectors")
-    calibration = {CALIBRATION: calibration_vectors(encoder, tokenizer, sentence)}
+    calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence.pooling)}
     tensors = module_tensors(checkpoint, sentence.modules) | calibration
     save_tensors(tensors, folder / VECTOR_MODULES)
-    inputs = golden_inputs(tokenizer, config)
-    save_golden(folder / GOLDEN, golden_texts(modules, inputs))
+    save_golden(folder / GOLDEN, golden_texts(modules, samples.golden()))
 
     bits = weight_bits(precision)
-    served = _served(encoder, tokenizer, sentence.max_length, bits, progress)
+    served = _served(encoder, samples, bits, progress)
     _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     _save_other_graphs(config, precision, folder, progress)
     if head is not None:
@@ -203,6 +183,7 @@ def _build(
         sentence=sentence,
         task=head.config if head else None,
         decoder=decoder.config if decoder else None,
+        images=source.images,
         own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
@@ -222,10 +203,8 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
     for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
         with writing(folder / name):
             link_or_copy(base.path(name), folder / name)
-    tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
-    fill_up(tokenizer, manifest.sentence)
     encoder = load_encoder(base)
-    served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
+    served = _served(encoder, samples_of(base), bits, progress)
     _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     for name in (ENCODER_GRAPH, ENCODER_DATA):
         (folder / name).chmod(0o644)
@@ -248,19 +227,13 @@ def _verify(artifact: Artifact, device: Device, progress: Progress) -> Verificat
 
 
 def _served(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
-    max_length: int,
-    bits: WeightBits | None,
-    progress: Progress,
+    encoder: Encoder, samples: Samples, bits: WeightBits | None, progress: Progress
 ) -> Encoder:
     """Return the encoder to export: with weights of `bits` bits, or as it is when None."""
     if bits is None:
         return encoder
     progress("calibrating int8")
-    quantized = quantize(
-        encoder, calibration_batches(tokenizer, max_length, encoder.config.adapters), bits
-    )
+    quantized = quantize(encoder, samples.calibration(), bits)
     if quantized.kept:
         progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
     return quantized.encoder

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.artifact.sentence import SentenceConfig
 from model.encoder.encoder import Encoder
-from model.export.calibration import calibration_lines
+from model.export.samples import Samples
 from model.numerics.batch import Batch
 from model.numerics.pooling import PoolingModes, Vector, pool
 from model.packing import PackedBatch
@@ -24,17 +22,16 @@ def pooled_vectors(encoder: Encoder, batch: Batch, pooling: PoolingModes) -> lis
     return [pool(hidden[start:end], pooling) for start, end in bounds]
 
 
-def calibration_vectors(encoder: Encoder, tokenizer: Tokenizer, sentence: SentenceConfig) -> Tensor:
-    """Return the pooled vectors of the lines of `calibration.txt`, without a prompt.
+def calibration_vectors(encoder: Encoder, samples: Samples, pooling: PoolingModes) -> Tensor:
+    """Return the pooled vectors of the samples for calibration, without a prompt.
 
     Returns:
         `[n, H]`, or `[n, m · H]` for m modes; n is 0 if the tokenizer has a token for no line.
 
     """
-    batches = calibration_lines(tokenizer, sentence.max_length, encoder.config.adapters)
     vectors = [
         torch.from_numpy(vector)
-        for batch in batches
-        for vector in pooled_vectors(encoder, batch, sentence.pooling)
+        for batch in samples.calibration(long=False)
+        for vector in pooled_vectors(encoder, batch, pooling)
     ]
     return torch.stack(vectors) if vectors else torch.empty(0, encoder.config.hidden_size)

@@ -29,8 +29,8 @@ def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) 
     return load_target_tokenizer(folder, decoder.config.layers.vocab_size, lowercase=lowercase)
 
 
-def save_tokenizers(source: Tokenizer, target: Tokenizer | None, folder: Path) -> None:
-    """Write `tokenizer.json`, and `target_tokenizer.json` if targets have another tokenizer.
+def save_tokenizers(source: Tokenizer | None, target: Tokenizer | None, folder: Path) -> None:
+    """Write `tokenizer.json` for texts, and `target_tokenizer.json` if targets have another one.
 
     Raises:
         ArtifactError: a file cannot be written.

@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import onnx
-from tokenizers import Tokenizer
 
-from model.artifact.golden import golden_inputs
-from model.artifact.manifest import GRAPHS, TOKENIZER, Artifact
+from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.artifact.verification import Verdict, VerificationRecord, failures, next_power_of_ten
@@ -23,10 +21,10 @@ from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
 from model.export.loading import Modules
 from model.export.rounding import load_references, with_rounding
+from model.export.samples import Sample, pack_samples, samples_of
 from model.export.verify_decoder import add_targets
 from model.export.verify_encoder import runtime_tensors, torch_tensors
 from model.export.verify_similarity import measure_similarity
-from model.numerics.batch import pack
 from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.numerics.comparison import (
     Comparison,
@@ -39,10 +37,6 @@ from model.numerics.comparison import (
 from model.numerics.similarity import Similarity
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.registry import load_runtime
-from model.tokenization.vocabulary import model_ids
-
-Segments = tuple[list[int], list[int]]
-"""Token ids and segment ids of one text."""
 
 LENGTHS = (2, 3, 7, 16, 33, 64, 128)
 BATCH_SIZES = (1, 2, 5, 8)
@@ -52,20 +46,6 @@ MAP_BYTES = 2**28
 """Memory in bytes of all maps of the longest text, if it has more than `ALWAYS_TOKENS`."""
 ALWAYS_TOKENS = 512
 """Length up to which texts are verified, whatever memory their maps take."""
-TEXTS: tuple[str | tuple[str, str], ...] = (
-    "",
-    "a",
-    "The animal didn't cross the street because it was too tired",
-    ("The animal didn't cross the street", "it was too tired"),
-    "naïve café, Ünïcödé, ﬁne print and ½ of it",
-    "注意力机制的核心思想",
-    "שלום עולם، مرحبا بالعالم",
-    "👩‍👩‍👧‍👦 🏳️‍🌈 and other graphemes",
-    "[CLS] a literal [SEP] in the text [MASK]",
-    "tabs\tand\nnew lines\x00and control\x07characters",
-    "Donaudampfschifffahrtsgesellschaftskapitän" * 4,
-    "!?.,;:-_#'+*~`´^°",
-)
 
 
 @dataclass
@@ -156,7 +136,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         result.similarity = measure_similarity(artifact, modules.encoder, runtime)
     if result.passed or result.comparison.mismatches or manifest.precision != "fp32":
         return result
-    batches = (pack(texts) for texts in grid(artifact))
+    batches = map(pack_samples, grid(artifact))
     measured = with_rounding(modules, batches, TextVectors.of(artifact), tolerances)
     if measured == tolerances:
         return result
@@ -170,12 +150,12 @@ def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Ver
     vectors = TextVectors.of(artifact)
     coarse = artifact.manifest.precision in SIMILARITY_AT_LEAST
     for number, texts in enumerate(grid(artifact)):
-        batch = pack(texts)
+        batch = pack_samples(texts)
         references = torch_tensors(modules.encoder, batch, vectors, modules.head)
         candidates = runtime_tensors(runtime, batch, vectors)
         of_texts = number < TEXT_BATCHES
         if coarse and (of_texts or len(texts) > 1):
-            alone = [runtime_tensors(runtime, pack([text]), vectors)[0] for text in texts]
+            alone = [runtime_tensors(runtime, pack_samples([text]), vectors)[0] for text in texts]
             add_checks(references, candidates, alone, of_texts=of_texts)
         if modules.decoder is not None:
             add_targets(modules.decoder, runtime, batch, (references, candidates))
@@ -241,39 +221,23 @@ def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) ->
     return min(config.max_position_embeddings, max(ALWAYS_TOKENS, room))
 
 
-def grid(artifact: Artifact) -> Iterator[list[Segments]]:
-    """Yield batches of token ids: golden and unusual texts, each length alone, mixed batches."""
+def grid(artifact: Artifact) -> Iterator[list[Sample]]:
+    """Yield batches: golden and unusual inputs, each length alone, mixed batches."""
     config, sentence = artifact.manifest.config, artifact.manifest.sentence
     longest = longest_text(config, artifact.manifest.decoder)
-    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
-    golden = list(golden_inputs(tokenizer, config))
-    tokenizer.enable_truncation(min(sentence.max_length, longest))
-    encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
-    unusual = [
-        (
-            model_ids(tokenizer, encoding),
-            [0] * len(encoding) if config.adapters else encoding.type_ids,
-        )
-        for encoding in encodings
-        if encoding.ids and config.knows_segment(max(encoding.type_ids))
-    ]
-    generator = np.random.default_rng(0)
+    samples, generator = samples_of(artifact), np.random.default_rng(0)
     lengths = sorted(
         {*(n for n in LENGTHS if n < longest), min(sentence.max_length, longest), longest}
     )
-
-    def of_length(n: int) -> Segments:
-        ids = generator.integers(0, config.vocab_size, n).tolist()
-        adapters = config.adapters.count if config.adapters else 0
-        adapter = int(generator.integers(adapters + 1)) if adapters else 0
-        return ids, [adapter] * n
-
-    yield [(ids.tolist(), segments.tolist()) for ids, segments in golden]
-    yield unusual
+    yield list(samples.golden())
+    yield samples.unusual(longest)
     for n in lengths:
-        yield [of_length(n)]
+        yield [samples.random(n, generator)]
     for size in BATCH_SIZES:
-        yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
+        yield [
+            samples.random(int(n), generator)
+            for n in generator.choice(lengths[: len(LENGTHS)], size)
+        ]
 
 
 def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:

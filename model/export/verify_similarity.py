@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.encoder.encoder import Encoder
-from model.export.calibration import similarity_batches
 from model.export.pooled import pooled_vectors
+from model.export.samples import samples_of
 from model.numerics.pooling import TextPooling
 from model.numerics.similarity import Similarity, similarity
 from model.runtimes.contract import Floats, Runtime
 
 
 def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -> Similarity:
-    """Compare the vectors of the texts in `similarity.txt`, without a prompt, all tokens pooled.
+    """Compare the vectors of the samples for similarity, without a prompt, all tokens pooled.
 
     Args:
-        artifact: artifact with tokenizer, pooling and modules.
+        artifact: artifact with pooling, modules, and tokenizer or processing of pictures.
         encoder: its float32 encoder in PyTorch.
         runtime: runtime of its graphs.
 
     """
-    manifest, vectors = artifact.manifest, TextVectors.of(artifact)
-    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
-    last = manifest.config.num_hidden_layers
+    vectors = TextVectors.of(artifact)
+    last = artifact.manifest.config.num_hidden_layers
     exact: list[Floats] = []
     approximate: list[Floats] = []
-    for batch in similarity_batches(
-        tokenizer, manifest.sentence.max_length, encoder.config.adapters
-    ):
+    for batch in samples_of(artifact).similarity():
         texts = range(len(batch.padded_index))
         exact += vectors.units(pooled_vectors(encoder, batch, vectors.pooling))
         poolings = [TextPooling(text, last, vectors.pooling) for text in texts]

@@ -81,18 +81,17 @@ class LayerNorm(BaseModel):
 
     @property
     def additive(self) -> bool:
-        """Whether the map is linear: yes for a given vector, where the deviation is a constant."""
-        return True
+        """Whether the map is linear: never, as its scale depends on all features of the vector."""
+        return False
 
     def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """Return the shares of the output, given shares `[n, dimension]` of the vector.
+        """Raise an error: shares of the output are not defined.
 
-        The bias is divided equally among them.
+        Raises:
+            NotImplementedError: always.
+
         """
-        vector = shares.sum(axis=0, keepdims=True)
-        deviation = np.sqrt(np.var(vector, axis=1, keepdims=True) + np.float32(self.eps))
-        scaled = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-        return scaled * tensors["norm.weight"] + tensors["norm.bias"] / np.float32(len(shares))
+        raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of the module's tensors in a checkpoint."""

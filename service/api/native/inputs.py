@@ -74,12 +74,11 @@ def _elements(value: object) -> list[Input]:
     return inputs
 
 
-TEXT: dict[str, Any] = {"type": "string"}
-"""JSON schema of a text."""
-_PAIR: dict[str, Any] = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
+_TEXT: dict[str, Any] = {"type": "string"}
+_PAIR: dict[str, Any] = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
 _FORMS = [
-    TEXT,
-    {"type": "array", "items": TEXT, "minItems": 1},
+    _TEXT,
+    {"type": "array", "items": _TEXT, "minItems": 1},
     {"type": "array", "items": _PAIR, "minItems": 1},
 ]
 _ANIMATED = {
@@ -87,7 +86,7 @@ _ANIMATED = {
     "default": False,
     "description": "Take the first frame of an animated file, which is refused otherwise.",
 }
-OBJECTS = [
+_OBJECTS = [
     {
         "type": "object",
         "properties": {name: {"type": "string", "description": description}, **more},
@@ -104,7 +103,6 @@ OBJECTS = [
         ),
     )
 ]
-"""JSON schemas of an object with a text or a picture."""
 _EXAMPLE = "The animal didn't cross the street because it was too tired"
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
@@ -122,10 +120,10 @@ PictureInputs = Annotated[
         {
             "anyOf": [
                 *_FORMS,
-                *OBJECTS,
+                *_OBJECTS,
                 {
                     "type": "array",
-                    "items": {"anyOf": [TEXT, _PAIR, *OBJECTS]},
+                    "items": {"anyOf": [_TEXT, _PAIR, *_OBJECTS]},
                     "minItems": 1,
                 },
             ],

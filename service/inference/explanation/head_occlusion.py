@@ -40,8 +40,7 @@ class HeadOcclusion:
         for layer, head in np.ndindex(*self.similarities.shape):
             for text, pooling in zip(self.texts, self.poolings, strict=True):
                 ids, segments = text.input_ids, text.segment_ids
-                ablated = ((layer, head),)
-                task = TextTask(ids, segments, pooling=pooling, ablated=ablated, pixels=text.pixels)
+                task = TextTask(ids, segments, pooling=pooling, ablated=((layer, head),))
                 yield task, _Placement(self, (layer, head))
 
     def take(self, head: Head, vector: Floats) -> None:

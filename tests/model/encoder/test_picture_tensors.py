@@ -26,19 +26,19 @@ def folder(picture_checkpoint: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("key", "tensor", "message"),
     [
-        ("embeddings.cls_token", torch.ones(1, 1, 11), "special.0 has 11 features instead of 12"),
+        ("embeddings.cls_token", torch.ones(1, 1, 11), "special.0 has 11 features instead of 24"),
         (POSITIONS, torch.ones(1, 9, 11), "position.weight has 11 features"),
         (
             "embeddings.position_embeddings",
-            torch.ones(1, 8, 12),
+            torch.ones(1, 8, 24),
             "has 8 rows, and image_size gives",
         ),
-        (POSITIONS, torch.ones(1, 13, 12), "3 × 3 patches and 3 special"),
-        ("embeddings.register_tokens", torch.ones(1, 3, 12), r"word.weight \(5, 12\) instead of"),
+        (POSITIONS, torch.ones(1, 13, 24), "3 × 3 patches and 3 special"),
+        ("embeddings.register_tokens", torch.ones(1, 3, 24), r"word.weight \(5, 24\) instead of"),
         (
             "embeddings.patch_embeddings.projection.weight",
-            torch.ones(12, 3, 13, 14),
-            r"patch.weight \(12, 546\) instead of \(12, 588\)",
+            torch.ones(24, 3, 13, 14),
+            r"patch.weight \(24, 546\) instead of \(24, 588\)",
         ),
         ("encoder.layer.1.layer_scale1.lambda1", torch.ones(11), "output.scale has 11 features"),
     ],

@@ -16,6 +16,7 @@ from model.artifact.vectors import CALIBRATION
 from model.checkpoint import load_checkpoint
 from model.export.calibration import TEXTS
 from model.export.pooled import calibration_vectors
+from model.export.samples import TextSamples
 
 
 def test_an_artifact_records_the_vectors_of_all_calibration_texts(
@@ -40,5 +41,6 @@ def test_a_tokenizer_without_tokens_gives_no_vectors(
     tokenizer = Tokenizer.from_file(str(tiny_artifact.path("tokenizer.json")))
     tokenizer.encode_batch = lambda _: []  # type: ignore[method-assign]
     encoder = load_checkpoint(tiny_checkpoint)
-    found = calibration_vectors(encoder, tokenizer, SentenceConfig(max_length=9))
+    samples = TextSamples(tokenizer, encoder.config, SentenceConfig(max_length=9))
+    found = calibration_vectors(encoder, samples, "mean")
     assert found.shape == (0, encoder.config.hidden_size)

@@ -49,8 +49,8 @@ def test_patches_of_another_size(picture_checkpoint: Path, tmp_path: Path) -> No
     folder = Path(shutil.copytree(picture_checkpoint, tmp_path / "some folder"))
     check(folder)
     key = "embeddings.patch_embeddings.projection.weight"
-    edit_weights(folder, **{key: torch.ones(12, 3, 7, 7)})
-    assert "patch embeddings are (12, 3, 7, 7), not (12, 3, 14, 14)" in refusal(folder)
+    edit_weights(folder, **{key: torch.ones(24, 3, 7, 7)})
+    assert "patch embeddings are (24, 3, 7, 7), not (24, 3, 14, 14)" in refusal(folder)
 
 
 @pytest.mark.parametrize(
