@@ -59,10 +59,36 @@ class PackedBatch(NamedTuple):
         return rows.reshape(*self.padded_index.shape, x.shape[-1])
 
     def pack(self, x: Tensor) -> Tensor:
-        """Select the tokens of a padded grid: `[B, S, p]` → `[T, p]`."""
+        """Select the tokens of a padded grid: `[B, S, …]` → `[T, …]`."""
         return torch.index_select(x.flatten(0, 1), 0, self.packed_index)
 
     def _tokens(self) -> Tensor:
         """Return the token index at each position `[B · S]`; 0 for a position without a token."""
         index = self.padded_index.flatten()
         return torch.maximum(index, -1 - index)
+
+
+class GridBatch(PackedBatch):
+    """Batch whose tokens are the padded grid itself: `[B, S]` in place of `[T]`.
+
+    Padding tokens are computed like all others and masked as keys, so that no operation moves
+    tokens: docs/decisions/0058-a-grid-on-a-device.md. `padded_index` is the attention mask, 0 for
+    tokens masked as keys and 1 for others; `packed_index` is not read.
+    """
+
+    @property
+    def mask(self) -> Tensor:
+        """Boolean mask `[B, 1, 1, S]`, as for packed texts."""
+        return (self.padded_index > 0)[:, None, None, :]
+
+    def grid_ids(self) -> Tensor:
+        """Return the token ids `[B, S]`."""
+        return self.input_ids
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Return `[B, S, p]` as it is."""
+        return x
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Return `[B, S, …]` as it is."""
+        return x

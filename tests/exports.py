@@ -39,10 +39,14 @@ def share_work(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
     def once(
-        module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
+        module: nn.Module,
+        example: tuple[Tensor, ...],
+        signature: GraphSignature,
+        *,
+        with_shapes: bool = False,
     ) -> onnx.ModelProto:
         if not isinstance(module, Weightless):
-            return to_onnx(module, example, signature)
+            return to_onnx(module, example, signature, with_shapes=with_shapes)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
             if not path.exists():

@@ -36,6 +36,8 @@ STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project → their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and switches."""
+GRID_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
+"""Inputs of an encoder graph whose tokens are the padded grid, int64 `[B, S]` each."""
 MapKind = Literal["encoder", "decoder", "cross"]
 """Kind of heads: the encoder's, the decoder's self-attention, or its cross-attention."""
 DECODER_KINDS: tuple[MapKind, MapKind] = ("decoder", "cross")
@@ -111,17 +113,20 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
     """Return the signature of `encoder.onnx`.
 
     It maps a packed batch, with `pixels` `[T, F]` for an encoder of pictures, and `head_mask` to
-    `hidden_state.0 … L`, `[T, H]` each.
+    `hidden_state.0 … L`, `[T, H]` each. In float16 it maps a padded grid, `[B, S]` each and
+    `pixels` `[B, S, F]`, and T is B · S.
     """
-    pixels = TensorSpec(name="pixels", dtype="float32", axes=("tokens", config.pixel_features))
-    grid = {"padded_index": ("batch", "sequence")}
-    names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
+    tokens: tuple[str, ...] = ("tokens",)
+    grid = ("batch", "sequence")
+    axes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
+    axes |= {"padded_index": grid, "packed_index": tokens}
+    if dtype == "float16":
+        tokens = grid
+        axes = dict.fromkeys(GRID_INPUTS, grid)
+    pixels = TensorSpec(name="pixels", dtype="float32", axes=(*tokens, config.pixel_features))
     return GraphSignature(
         inputs=(
-            *(
-                TensorSpec(name=name, dtype="int64", axes=grid.get(name, ("tokens",)))
-                for name in names
-            ),
+            *(TensorSpec(name=name, dtype="int64", axes=axes[name]) for name in axes),
             *((pixels,) if config.pixel_features else ()),
             TensorSpec(
                 name="head_mask",
@@ -131,7 +136,9 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
         ),
         outputs=tuple(
             TensorSpec(
-                name=hidden_state_name(layer), dtype=dtype, axes=("tokens", config.hidden_size)
+                name=hidden_state_name(layer),
+                dtype=dtype,
+                axes=("*".join(tokens), config.hidden_size),
             )
             for layer in range(config.num_hidden_layers + 1)
         ),

@@ -5,7 +5,6 @@ Notation: T tokens of all texts, E size of an embedding, H hidden size, F pixel 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from model.adapters import LowRankTable
@@ -40,7 +39,7 @@ class Embeddings(nn.Module):
             self.projection = nn.Linear(size, h, bias=layout.projection_bias)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Embed `[T]` tokens as `[T, H]`, or `[1, T]` as `[1, T, H]`."""
+        """Embed `[T]` tokens as `[T, H]`, or `[1, T]` or `[B, S]` with another axis H."""
         hidden = self.word(batch.input_ids)
         if self.adapters is not None and batch.adapter_features is not None:
             hidden = hidden + self.adapters(batch.input_ids, batch.adapter_features)
@@ -73,5 +72,4 @@ class Embeddings(nn.Module):
         ids = batch.grid_ids()  # [B, S]
         real = (ids != self.padding_id).long()  # rows at padded positions are never used
         rows = real.cumsum(dim=1) * real + self.padding_id
-        packed = torch.index_select(rows.flatten(), 0, batch.packed_index)
-        return packed.reshape(batch.input_ids.shape)
+        return batch.pack(rows).reshape(batch.input_ids.shape)

@@ -35,11 +35,11 @@ from model.artifact.signature import (
 from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.encoder import EncoderConfig
-from model.encoder.encoder import Encoder
+from model.encoder.encoder import Encoder, EncoderOutput
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.export.values import values_signature
 from model.numerics.task_head import TaskConfig
-from model.packing import PackedBatch
+from model.packing import GridBatch, PackedBatch
 from model.tasks.head import TaskModule
 
 
@@ -67,9 +67,27 @@ class HiddenStates(nn.Module):
                 position_ids=batch.position_ids[None],
                 pixels=None if batch.pixels is None else batch.pixels[None],
             )
-        head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
-        states = self.encoder(batch, head_mask, relative=self.relative).hidden_states
+        states = self._states(batch, head_mask)
         return tuple(state.squeeze(0) for state in states) if self.three_axes else states
+
+    def _states(self, batch: PackedBatch, head_mask: Tensor) -> tuple[Tensor, ...]:
+        head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
+        output: EncoderOutput = self.encoder(batch, head_mask, relative=self.relative)
+        return output.hidden_states
+
+
+class GridStates(HiddenStates):
+    """Encoder graph for a device: a padded grid to the tuple of all hidden states."""
+
+    def __init__(self, encoder: Encoder, relative: Sequence[Relative]) -> None:
+        """Compute tokens as `[B, S, H]`."""
+        super().__init__(encoder, relative, three_axes=True)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return L + 1 tensors `[B · S, H]`, given `GRID_INPUTS`, perhaps pixels, a head mask."""
+        ids, types, positions, mask, *pixels, head_mask = inputs
+        batch = GridBatch(ids, types, positions, mask, mask, *pixels)
+        return tuple(state.flatten(0, 1) for state in self._states(batch, head_mask))
 
 
 class HeadWeights(nn.Module):
@@ -175,22 +193,24 @@ def export_encoder(
     encoder: Encoder,
     dtype: Float = "float32",
     *,
-    three_axes: bool,
+    three_axes: bool = False,
     relative: Sequence[Relative] | None = None,
 ) -> onnx.ModelProto:
-    """Return the encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`.
+    """Return the encoder graph, with dynamic tokens, batch and sequence axes.
 
     Args:
         encoder: the encoder to export.
-        dtype: type of its weights.
-        three_axes: whether tokens are `[1, T, H]`.
+        dtype: type of its weights; float16 gives `GridStates`, float32 `HiddenStates`.
+        three_axes: whether tokens of `HiddenStates` are `[1, T, H]`.
         relative: the float32 encoder's `relative_parameters`, if those of `encoder` are 8-bit.
 
     """
     relative = encoder.relative_parameters() if relative is None else relative
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
-        encoder = copy.deepcopy(encoder).half()
+        half = copy.deepcopy(encoder).half()
+        grid = GridStates(half, relative).eval()
+        return to_onnx(grid, example_of(signature), signature, with_shapes=True)
     graph = HiddenStates(encoder, relative, three_axes=three_axes).eval()
     return to_onnx(graph, example_of(signature), signature)
 

@@ -55,9 +55,17 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
 
 
 def to_onnx(
-    module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
+    module: nn.Module,
+    example: tuple[Tensor, ...],
+    signature: GraphSignature,
+    *,
+    with_shapes: bool = False,
 ) -> onnx.ModelProto:
-    """Export a module under a signature, without metadata of this machine."""
+    """Export a module under a signature, without metadata of this machine.
+
+    With shapes, the graph has the axes of every node's outputs. ONNX Runtime infers no axes after
+    a reshape to a computed shape, and fuses norms only where it knows all axes.
+    """
     dims = {
         axis: torch.export.Dim(axis)
         for spec in signature.inputs
@@ -81,7 +89,13 @@ def to_onnx(
         )
     if program is None:
         raise ArtifactError("the exporter gave no graph")
-    return without_metadata(program.model_proto)
+    model = program.model_proto
+    computed = {name for node in model.graph.node for name in node.output}
+    shapes = [value for value in model.graph.value_info if with_shapes and value.name in computed]
+    without_metadata(model).graph.value_info.extend(
+        onnx.ValueInfoProto(name=value.name, type=value.type) for value in shapes
+    )
+    return model
 
 
 @contextlib.contextmanager

@@ -111,6 +111,31 @@ def widen(batch: Batch, rows: int, columns: int) -> Batch:
     return replace(batch, padded_index=padded_index, packed_index=row * columns + column)
 
 
+def padded(batch: Batch, pad_token_id: int) -> dict[str, Ids | Floats]:
+    """Return the batch's padded grid by the names of transformers' inputs, `[B, S]` each.
+
+    They are `input_ids`, `token_type_ids`, `position_ids`, `attention_mask`, and `pixels`
+    `[B, S, F]` if the batch has them. Padding tokens have segment 0, position 0 and pixels 0.
+    """
+
+    def grid(values: Ids, filler: int = 0) -> Ids:
+        whole = np.full(batch.padded_index.shape, filler, np.int64)
+        whole.flat[batch.packed_index] = values
+        return whole
+
+    grids: dict[str, Ids | Floats] = {
+        "input_ids": grid(batch.input_ids, pad_token_id),
+        "token_type_ids": grid(batch.token_type_ids),
+        "position_ids": grid(batch.position_ids),
+        "attention_mask": (batch.padded_index >= 0).astype(np.int64),
+    }
+    if batch.pixels is not None:
+        pixels = np.zeros((batch.padded_index.size, batch.pixels.shape[1]), np.float32)
+        pixels[batch.packed_index] = batch.pixels
+        grids["pixels"] = pixels.reshape(*batch.padded_index.shape, -1)
+    return grids
+
+
 def coarser(n: int, least_step: int = 1) -> int:
     """Return `n` rounded up to four binary digits: at most an eighth more, eight values an octave.
 

@@ -13,18 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.manifest import Artifact
-from model.artifact.signature import TensorSpec
 from model.errors import ModelError
-from model.numerics.batch import Batch
+from model.numerics.batch import Batch, padded
 from model.runtimes.capabilities import GraphMaps, HeadOutputs, lacking, lacking_state
 from model.runtimes.contract import Floats
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.sessions import Outputs, Session
-
-Grid = NDArray[np.int64]
 
 
 class ForeignRuntime(HostRuntime):
@@ -67,7 +63,8 @@ class ForeignRuntime(HostRuntime):
     def _run(self, batch: Batch, outputs: Sequence[str]) -> Outputs:
         """Return padded outputs, in the graph's own types."""
         inputs = self._manifest.signature["encoder"].inputs
-        feed = padded(batch, inputs, self.config.pad_token_id)
+        grids = padded(batch, self.config.pad_token_id)
+        feed = {spec.name: grids[spec.name].astype(spec.dtype) for spec in inputs}
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._shared).run(outputs, feed)
 
@@ -86,24 +83,3 @@ def load_foreign(artifact: Artifact, shared: Session, lone: Session) -> ForeignR
     """Return the runtime of a foreign graph, with maps if the graph outputs them."""
     kind = ForeignMapsRuntime if artifact.manifest.gives_maps else ForeignRuntime
     return kind(artifact, shared, lone)
-
-
-def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dict[str, Grid]:
-    """Return a packed batch as the inputs of a graph, `[B, S]` each, padded at the end.
-
-    Positions continue over the padding, where they have no effect.
-    """
-    shape = batch.padded_index.shape
-
-    def grid(values: Grid, filler: int) -> Grid:
-        values_grid = np.full(shape, filler, np.int64)
-        values_grid.flat[batch.packed_index] = values
-        return values_grid
-
-    grids = {
-        "input_ids": grid(batch.input_ids, pad_token_id),
-        "attention_mask": (batch.padded_index >= 0).astype(np.int64),
-        "token_type_ids": grid(batch.token_type_ids, 0),
-        "position_ids": np.broadcast_to(np.arange(shape[1]), shape),
-    }
-    return {spec.name: grids[spec.name].astype(spec.dtype) for spec in inputs}

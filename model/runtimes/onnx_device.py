@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
-from model.numerics.batch import Batch, Ids, coarser, dummies, widen
+from model.numerics.batch import Batch, Ids, coarser, dummies, padded, widen
 from model.numerics.pooling import Pool, TextPooling, modes_of, pool
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, find
@@ -41,6 +41,15 @@ class Place:
 
     kind: Literal["cpu", "cuda"]
     index: int = 0
+
+
+class State(NamedTuple):
+    """Hidden state on the device."""
+
+    values: object
+    """`[T, H]`, or `[B · S, H]` if the graph takes the padded grid."""
+    rows: Ids
+    """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
 
 
 class Watch:
@@ -152,6 +161,7 @@ class BoundRuntime(HeadMaps):
             loaded = DecoderSessions(graphs, graphs["decoder"], ALIGNED)
             self.parts.append(OnnxDecoder(artifact, manifest.decoder, loaded, Calls()))
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
+        self._takes_grid = "attention_mask" in self._inputs
         signature = manifest.signature["device_attention"]
         self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
         self._adapted = HeadParameters(artifact) if manifest.config.adapters else None
@@ -238,23 +248,25 @@ class BoundRuntime(HeadMaps):
 
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None
-    ) -> Iterator[tuple[int, object]]:
-        """Return each layer with its hidden state `[T, H]` on the device."""
+    ) -> Iterator[tuple[int, State]]:
+        """Return each layer with its hidden state on the device."""
         texts, longest = batch.padded_index.shape
         wide = widen(batch, texts, coarser(longest, ALIGNED))
+        inputs, rows = wide.inputs, np.arange(len(batch.input_ids))
+        if self._takes_grid:
+            grids = padded(wide, self.config.pad_token_id)
+            inputs, rows = tuple(grids[name] for name in self._inputs[:-1]), wide.packed_index
         mask = every_head(batch, self.config) if head_mask is None else head_mask
-        feed = dict(zip(self._inputs, (*wide.inputs, mask), strict=True))
+        feed = dict(zip(self._inputs, (*inputs, mask), strict=True))
         states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
-        return zip(layers, states, strict=True)
+        return ((layer, State(state, rows)) for layer, state in zip(layers, states, strict=True))
 
-    def _rows(self, state: object, rows: Ids) -> Floats:
+    def _rows(self, state: State, rows: Ids) -> Floats:
         """Return rows `[n]` of a hidden state, unpooled, `[n, H]`."""
         zeros = np.zeros_like(rows)
         return self._vectors(state, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
-    def _all_pooled(
-        self, state: object, poolings: Sequence[TextPooling], ends: Ids
-    ) -> list[Floats]:
+    def _all_pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling."""
         contiguous = [pooling for pooling in poolings if not _on_the_host(pooling)]
         pooled = iter(self._pooled(state, contiguous, ends) if contiguous else ())
@@ -267,18 +279,19 @@ class BoundRuntime(HeadMaps):
             vectors.append(self.pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
         return vectors
 
-    def _pooled(self, state: object, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+    def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling; vectors of several modes are joined on the host."""
         single = [mode for pooling in poolings for mode in single_modes(pooling)]
         vectors = iter(self._vectors(state, sets_of(single, ends)))
         parts = [[next(vectors) for _ in modes_of(pooling.mode)] for pooling in poolings]
         return [joined(*pair, ends) for pair in zip(poolings, parts, strict=True)]
 
-    def _vectors(self, state: object, sets: Sets) -> Floats:
+    def _vectors(self, state: State, sets: Sets) -> Floats:
+        """Return the vector of each set of the batch's tokens, `[n, H]`."""
         feed = {
-            "hidden_state": state,
+            "hidden_state": state.values,
             "columns": np.arange(sets.row_count.max()),
-            **sets._asdict(),
+            **sets._replace(first_row=state.rows[sets.first_row])._asdict(),
         }
         shape = (len(sets.first_row), self.config.hidden_size)
         return self._pooling.fetch(feed, "vectors", shape)

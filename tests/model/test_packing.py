@@ -59,8 +59,8 @@ def test_tokens_that_no_token_attends_to_are_in_the_grid() -> None:
 def test_tensors_share_the_batchs_memory() -> None:
     batch = pack([([1, 2], [0, 0])])
     packed = PackedBatch.of(batch)
-    *tensors, adapter_features = packed
-    assert adapter_features is None
+    *tensors, pixels, adapter_features = packed
+    assert pixels is adapter_features is None
     assert all(
         tensor.data_ptr() == array.ctypes.data
         for tensor, array in zip(tensors, batch.inputs, strict=True)

@@ -19,7 +19,7 @@ from model.artifact.signature import (
 )
 from model.config.encoder import EmbeddingLayout, EncoderConfig, PatchLayout
 from model.families.registry import parse_config
-from model.numerics.batch import Batch, Floats, pack
+from model.numerics.batch import Batch, Floats, pack, padded
 from model.numerics.task_head import TaskConfig
 from tests.model.checkpoints import TINY
 
@@ -42,6 +42,12 @@ def test_a_batch_and_a_head_mask_feed_the_encoder(lengths: list[int]) -> None:
         features = config.pixel_features
         batch = pack(texts, pixels=[np.ones((n, 12), np.float32) for n in lengths if features])
         check_inputs(config, batch, mask)
+        specs = encoder_signature(config, "float16").inputs
+        grids = padded(batch, 0) | {"head_mask": mask}
+        assert {spec.name for spec in specs} == set(grids)
+        for spec in specs:
+            assert grids[spec.name].dtype == spec.dtype
+            assert grids[spec.name].ndim == len(spec.axes)
 
 
 def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
@@ -59,7 +65,8 @@ def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_encoder_answers_with_every_hidden_state(dtype: Float) -> None:
     outputs = encoder_signature(CONFIG, dtype).outputs
-    assert axes_of(outputs) == {f"hidden_state.{layer}": ("tokens", H) for layer in range(L + 1)}
+    tokens = {"float32": "tokens", "float16": "batch*sequence"}[dtype]
+    assert axes_of(outputs) == {f"hidden_state.{layer}": (tokens, H) for layer in range(L + 1)}
     assert {spec.dtype for spec in outputs} == {dtype}
 
 

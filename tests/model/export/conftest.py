@@ -26,7 +26,7 @@ share_work(Path("graphs"))
 checkpoint = Path(sys.argv[1])
 export(checkpoint, Path("int8"), "tiny", "int8")
 Path("fp16").mkdir()
-graph = export_encoder(load_checkpoint(checkpoint), "float16", three_axes=False)
+graph = export_encoder(load_checkpoint(checkpoint), "float16")
 save_graph(graph, Path("fp16", "encoder.onnx"), external="encoder.onnx.data")
 """
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact
+from model.artifact.signature import encoder_signature
 from model.checkpoint import load_checkpoint
-from model.export.graphs import DevicePooling, HiddenStates, head_parameters, one_head_shapes
+from model.export.graphs import (
+    DevicePooling,
+    GridStates,
+    HiddenStates,
+    head_parameters,
+    one_head_shapes,
+)
+from model.export.to_onnx import example_of, to_onnx
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from tests.model.checkpoints import TINY
@@ -78,6 +88,25 @@ def test_three_axes_give_the_same_hidden_states(tiny_checkpoint: Path) -> None:
     assert [state.shape for state in deep] == [(5, 12)] * 3
     for one, other in zip(flat, deep, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_onnx_runtime_fuses_biases_activations_and_norms_of_a_grid(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """In float32, which the CPU computes: its fusions are CUDA's (`graph_transformer_utils.cc`)."""
+    encoder = load_checkpoint(tiny_checkpoint)
+    signature = encoder_signature(encoder.config, "float16")
+    grid = GridStates(encoder, [{}, {}]).eval()
+    graph = to_onnx(grid, example_of(signature), signature, with_shapes=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(graph.SerializeToString(), options)
+    nodes = onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph.node
+    operators = Counter(node.op_type for node in nodes)
+    assert operators["SkipLayerNormalization"] == 1 + 2 * 2  # the embeddings' norm, two a layer
+    assert operators["BiasGelu"] == 2
+    assert not {"Gemm", "LayerNormalization", "Gelu"} & set(operators)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

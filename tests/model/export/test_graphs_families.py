@@ -32,13 +32,13 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import GRID_INPUTS, hidden_state_name
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
-from model.export.graphs import export_attention, export_encoder, head_parameters
-from model.numerics.batch import Batch, pack, widen
+from model.export.graphs import GridStates, export_attention, export_encoder, head_parameters
+from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
@@ -145,6 +145,22 @@ def test_hidden_states_equal_pytorchs(name: str, encoder: Encoder, expected: Any
         for state, reference in zip(found, hidden_states, strict=True):
             atol = 1e-5 * reference.abs().max().item()
             np.testing.assert_allclose(state, reference.numpy(), atol=atol, rtol=0)
+
+
+def test_a_padded_grid_gives_the_hidden_states_of_packed_texts(encoder: Encoder) -> None:
+    """With masked tokens inside the texts, ablated heads, and padding beyond the positions."""
+    config = encoder.config
+    batch = packed(encoder, [(), (2,), (4,), (1, 32)])  # each token has a key, also if causal
+    mask = torch.rand(len(LENGTHS), config.num_hidden_layers, config.num_attention_heads)
+    wide = widen(batch, len(LENGTHS), 40)
+    grids = padded(wide, config.pad_token_id)
+    graph = GridStates(encoder, encoder.relative_parameters())
+    with torch.no_grad():
+        found = graph(*(torch.from_numpy(grids[name]) for name in GRID_INPUTS), mask)
+        expected = encoder(PackedBatch.of(batch), mask).hidden_states
+    for state, reference in zip(found, expected, strict=True):
+        atol = 1e-5 * reference.abs().max().item()
+        torch.testing.assert_close(state[wide.packed_index], reference, atol=atol, rtol=0)
 
 
 def test_maps_of_some_heads_equal_pytorchs(encoder: Encoder, expected: Any) -> None:

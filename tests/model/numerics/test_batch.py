@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, widen
+from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded, widen
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
@@ -125,6 +125,19 @@ def test_a_wider_grid_holds_the_same_tokens(lengths: list[int], rows: int, colum
     assert np.array_equal(wide.padded_index.reshape(-1)[wide.packed_index], np.arange(sum(lengths)))
     for name in ("input_ids", "token_type_ids", "position_ids"):
         assert getattr(wide, name) is getattr(batch, name)
+
+
+def test_a_padded_grid_has_the_names_of_transformers_inputs() -> None:
+    pixels = [np.full((3, 2), 1, np.float32), np.full((1, 2), 2, np.float32)]
+    batch = pack([([7, 8, 9], [0, 1, 1]), ([5], [1])], [(1,), ()], pixels)
+    assert {name: array.tolist() for name, array in padded(batch, 4).items()} == {
+        "input_ids": [[7, 8, 9], [5, 4, 4]],
+        "token_type_ids": [[0, 1, 1], [1, 0, 0]],
+        "position_ids": [[0, 1, 2], [0, 0, 0]],
+        "attention_mask": [[1, 0, 1], [1, 0, 0]],
+        "pixels": [[[1, 1], [1, 1], [1, 1]], [[2, 2], [0, 0], [0, 0]]],
+    }
+    assert "pixels" not in padded(pack([([7], [0])]), 4)
 
 
 # ── coarser numbers ────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,6 @@ from model.artifact.signature import TensorSpec
 from model.errors import ModelError
 from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
-from model.runtimes.foreign import padded
 from model.runtimes.registry import load_runtime
 from tests.foreign import INPUTS, export_graph, exported_from
 from tests.model.families.parity import saved
@@ -163,19 +162,6 @@ def test_a_quantised_graph(tmp_path: Path) -> None:
     cosines = (found * expected).sum(1) / np.linalg.norm(found, axis=1)
     assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.98
     assert np.abs(found - expected).max() > 1e-4
-
-
-def test_a_padded_batch() -> None:
-    positions = TensorSpec(name="position_ids", dtype="int32", axes=("batch", "sequence"))
-    feed = padded(pack([([7, 8, 9], [0, 1, 1]), ([5], [1])]), [*SPECS, positions], 4)
-    assert {name: array.tolist() for name, array in feed.items()} == {
-        "input_ids": [[7, 8, 9], [5, 4, 4]],
-        "attention_mask": [[1, 1, 1], [1, 0, 0]],
-        "token_type_ids": [[0, 1, 1], [1, 0, 0]],
-        "position_ids": [[0, 1, 2], [0, 1, 2]],
-    }
-    assert [str(array.dtype) for array in feed.values()] == ["int64"] * 3 + ["int32"]
-    assert list(padded(pack([([7], [0])]), SPECS[:1], 0)) == ["input_ids"]
 
 
 def test_what_the_graph_does_not_have(tmp_path: Path) -> None:

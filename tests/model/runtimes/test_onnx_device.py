@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -270,13 +271,24 @@ def test_pooling_alone_copies_one_small_array(device: Device) -> None:
     (encoder,), (pooling,) = device.bindings("encoder"), device.bindings("device_pooling")
     assert encoder.outputs == {"hidden_state.2": ("cuda", 1)}
     assert set(encoder.host_inputs) == {*encoder_inputs(device)}
-    assert pooling.device_inputs == {"hidden_state": (sum(LENGTHS), 12)}
+    rows = math.prod(tokens_of(encoder, LENGTHS))
+    assert pooling.device_inputs == {"hidden_state": (rows, 12)}
     assert pooling.host_inputs["columns"] == (40,)
     assert {pooling.host_inputs[name] for name in pooling.host_inputs if name != "columns"} == {
         (5,)
     }
     assert pooling.outputs == {"vectors": ("cpu", 0)}
     assert device.copied == 1
+
+
+def grid_of(encoder: Binding) -> tuple[int, ...]:
+    return encoder.host_inputs.get("padded_index") or encoder.host_inputs["attention_mask"]
+
+
+def tokens_of(encoder: Binding, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of the ids of these texts: packed, or a whole grid in half precision."""
+    packed = "packed_index" in encoder.host_inputs
+    return (sum(lengths),) if packed else grid_of(encoder)
 
 
 def encoder_inputs(device: Device) -> Iterator[str]:
@@ -308,16 +320,17 @@ def test_only_hidden_states_that_are_asked_for_leave_the_device(device: Device) 
 def test_the_grid_is_aligned(device: Device, lengths: list[int], columns: int) -> None:
     device.runtime.hidden_states(batch_of(lengths), [2])
     (encoder,) = device.bindings("encoder")
-    assert encoder.host_inputs["padded_index"] == (len(lengths), columns)
-    assert encoder.host_inputs["input_ids"] == (sum(lengths),)
+    assert grid_of(encoder) == (len(lengths), columns)
+    assert encoder.host_inputs["input_ids"] == tokens_of(encoder, lengths)
 
 
 def test_a_warm_up_computes_the_fullest_batch_of_every_length(device: Device) -> None:
     device.runtime.warm_up(100, 37)
-    grids = [binding.host_inputs["padded_index"] for binding in device.bindings("encoder")]
+    grids = [grid_of(binding) for binding in device.bindings("encoder")]
     assert grids == [(2, 40), (3, 32), (4, 24), (6, 16), (12, 8)]
-    tokens = [binding.host_inputs["input_ids"] for binding in device.bindings("encoder")]
-    assert tokens == [(2 * 37,), (3 * 32,), (4 * 24,), (6 * 16,), (12 * 8,)]
+    lengths = [[37] * 2, [32] * 3, [24] * 4, [16] * 6, [8] * 12]
+    for binding, of_texts in zip(device.bindings("encoder"), lengths, strict=True):
+        assert binding.host_inputs["input_ids"] == tokens_of(binding, of_texts)
     maps = [binding.host_inputs["query_states"] for binding in device.bindings("device_attention")]
     assert maps == [(37, 12), (32, 12), (24, 12), (16, 12), (8, 12)]
 
@@ -327,7 +340,7 @@ def test_a_warm_up_of_small_batches_still_has_a_text_each(
     device: Device, batch_tokens: int
 ) -> None:
     device.runtime.warm_up(batch_tokens, 16)
-    grids = [binding.host_inputs["padded_index"] for binding in device.bindings("encoder")]
+    grids = [grid_of(binding) for binding in device.bindings("encoder")]
     assert grids == [(1, 16), (1, 8)]
 
 
