@@ -17,7 +17,7 @@ from service.api import documentation
 from service.api.dialects import DIALECTS
 from service.api.native.align import AlignRequest
 from service.api.native.attention.selection import AttentionRequest
-from service.api.native.encode import EncodeRequest
+from service.api.native.encode_request import EncodeRequest
 from service.api.native.explain import ExplainRequest
 from service.api.native.rank import RankRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from service.api.native import encode
+from service.api.native import encode_request
 from trials.stub import main
 
 if __name__ == "__main__":
-    encode.JSON_BYTES_PER_FLOAT = 1
+    encode_request.JSON_BYTES_PER_FLOAT = 1
     sys.exit(main())

@@ -81,17 +81,18 @@ class LayerNorm(BaseModel):
 
     @property
     def additive(self) -> bool:
-        """Whether the map is linear: never, as its scale depends on all features of the vector."""
-        return False
+        """Whether the map is linear: yes for a given vector, where the deviation is a constant."""
+        return True
 
     def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """Raise an error: shares of the output are not defined.
+        """Return the shares of the output, given shares `[n, dimension]` of the vector.
 
-        Raises:
-            NotImplementedError: always.
-
+        The bias is divided equally among them.
         """
-        raise NotImplementedError
+        vector = shares.sum(axis=0, keepdims=True)
+        deviation = np.sqrt(np.var(vector, axis=1, keepdims=True) + np.float32(self.eps))
+        scaled = (shares - shares.mean(axis=1, keepdims=True)) / deviation
+        return scaled * tensors["norm.weight"] + tensors["norm.bias"] / np.float32(len(shares))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of the module's tensors in a checkpoint."""

@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from service.api.wire.accept import prefers
 from service.api.wire.etag import is_known
+from service.api.wire.route import service_of
 from service.dashboard.bundle import Bundle, bundle, bundle_part, order_of
 
 MEDIA_TYPES = {
@@ -45,6 +46,8 @@ SECURITY_HEADERS = {
 PAGE, ENTRY, BUNDLE = "index.html", "main.js", "bundle.js"
 PART_ENTRY, PART = "pictures/page.js", "pictures.js"
 """Script that pages of models for pictures load, and its entry."""
+PAGE_FOR_PICTURES = "pictures.html"
+"""Page of a model for pictures, which does not begin with a text."""
 DIGEST = re.compile(r"[0-9a-f]{32}")
 """Form of a digest in a path."""
 KEEP, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
@@ -106,15 +109,25 @@ def files() -> Mapping[str, StaticFile]:
         return f'"dashboard/{read[found[1]].digest}/{found[1]}"'
 
     page = re.sub(r'"dashboard/([^"]+)"', with_digest, read[PAGE].content.decode())
+    marked = page.replace("<html ", '<html data-reads="pictures" ', 1)
     read[PAGE] = StaticFile(page.encode(), MEDIA_TYPES[".html"])
+    read[PAGE_FOR_PICTURES] = StaticFile(marked.encode(), MEDIA_TYPES[".html"])
     return read
 
 
 @router.get("/", response_class=Response)
 @router.head("/", include_in_schema=False)
 async def index(request: Request) -> Response:
-    """Return the dashboard's page."""
-    return _respond(files()[PAGE], request, REVALIDATE)
+    """Return the dashboard's page, for texts or for pictures."""
+    name = PAGE_FOR_PICTURES if _reads_pictures(request) else PAGE
+    return _respond(files()[name], request, REVALIDATE)
+
+
+def _reads_pictures(request: Request) -> bool:
+    """Return whether the page's model is loaded and reads pictures."""
+    models, name = service_of(request).models, request.query_params.get("model")
+    served = models.loaded_default if name is None else models.by_name.get(name)
+    return served is not None and any(tower.inference.manifest.images for tower in served.towers)
 
 
 @router.get("/dashboard/{file:path}", response_class=Response)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ class Timings:
     began: float
     """Start of tokenisation, by `time.monotonic()`."""
     tokenization_seconds: float
+    """Seconds of tokenisation, or of the preprocessing of pictures."""
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
     warnings: Warnings = NO_WARNINGS
@@ -34,6 +37,20 @@ class Timings:
             self.queue_seconds + other.queue_seconds,
             self.inference_seconds + other.inference_seconds,
             self.warnings + other.warnings,
+        )
+
+    @classmethod
+    def beside(cls, parts: Sequence[Timings]) -> Timings:
+        """Return the timings of parts that ran at the same time, with the longest of each step."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            sum(part.tokens for part in parts),
+            min(part.began for part in parts),
+            max(part.tokenization_seconds for part in parts),
+            max(part.queue_seconds for part in parts),
+            max(part.inference_seconds for part in parts),
+            functools.reduce(operator.add, (part.warnings for part in parts)),
         )
 
     def add(self, results: Sequence[TaskResult[object]]) -> None:

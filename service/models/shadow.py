@@ -82,7 +82,8 @@ class Shadow:
         cosines: list[float] = []
         failed = 0
         same_size = old.inference.vectors.kept() == new.inference.vectors.kept()
-        old.inference.sample = self.sample
+        for tower in old.towers:
+            tower.inference.sample = self.sample
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
@@ -99,7 +100,8 @@ class Shadow:
                         else:
                             cosines.append(0.0)
         finally:
-            old.inference.sample = None
+            for tower in old.towers:
+                tower.inference.sample = None
         known = cosines if same_size else []
         return ShadowReport(
             texts=len(cosines) + failed,
@@ -112,8 +114,8 @@ class Shadow:
 
 
 async def _vector(model: ServedModel, given: Input, options: Options) -> Floats | None:
-    """Return the pooled vector of a text; None if the model cannot compute it."""
-    inference = model.inference
+    """Return the pooled vector of a text or picture; None if the model cannot compute it."""
+    inference = model.tower([given]).inference
     caller = Caller(CLIENT, time.monotonic() + TEXT_SECONDS)
     layer = inference.manifest.config.num_hidden_layers
     try:

@@ -40,6 +40,7 @@ class ExplainFields(TextFields, total=False):
     layer: int
     pooling: Literal["mean", "cls", "max", "last"] | None
     spans: Literal["tokens", "words", "sentences"] | None
+    block: int | None
     top: int | None
 
 

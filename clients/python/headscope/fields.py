@@ -7,6 +7,8 @@ from typing import Literal, NotRequired, Required, TypedDict
 
 Direction = Literal["right", "left"]
 MapKind = Literal["encoder", "decoder", "cross"]
+Place = int | str | Sequence[int]
+"""Number of a token, or of a picture a special token's name, or row and column of a patch."""
 
 
 class Head(TypedDict):
@@ -84,9 +86,11 @@ class AttentionFields(TextFields, total=False):
     maps: Sequence[MapKind] | None
     layers: Sequence[int] | None
     heads: Sequence[int] | None
-    queries: Sequence[int] | None
-    keys: Sequence[int] | None
+    queries: Sequence[Place] | None
+    keys: Sequence[Place] | None
     max_size: int | None
+    enlarge: Literal["nearest", "bilinear"] | None
+    tower: Literal["text", "vision"] | None
     include: Sequence[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]]
     top_k: int | None
     ablate: Sequence[Head] | None
@@ -98,8 +102,8 @@ class HeadScoresFields(TextFields, total=False):
 
     layer: Required[int]
     head: Required[int]
-    queries: Sequence[int] | None
-    keys: Sequence[int] | None
+    queries: Sequence[Place] | None
+    keys: Sequence[Place] | None
     ablate: Sequence[Head] | None
 
 

@@ -1,4 +1,4 @@
-"""`POST /v2/embed` and `POST /v1/embed`: unit vectors of texts, in Cohere's formats.
+"""`POST /v2/embed` and `POST /v1/embed`: unit vectors of texts or pictures, in Cohere's formats.
 
 A reply of version 1 to a request without types is a bare list of vectors.
 """
@@ -24,12 +24,14 @@ from service.api.drop_in.embedding import Embedding, check_embedder, prepare_emb
 from service.api.drop_in.prompts import prompt_for
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import JSON, Unwritten
+from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import shorten
@@ -37,41 +39,52 @@ from service.inference.tokenization.truncation import shorten
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96
 """Maximum number of texts in one request, as at Cohere."""
-InputType = Literal["search_document", "search_query", "classification", "clustering"]
-_PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}
-_CONTENT = {"type": "array", "items": _PART, "minItems": 1, "maxItems": 1}
+InputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
+_CONTENT = {"type": "array", "items": PART_SCHEMA, "minItems": 1, "maxItems": 1}
 
 
-def _inputs(value: object) -> list[str] | None:
+def _inputs(value: object) -> list[Input] | None:
     if value is None:
         return None
     if not isinstance(value, list):
         raise PydanticCustomError("inputs", "a list is needed")
-    texts = []
+    inputs = []
     for index, item in enumerate(value):
         match item:
-            case {"content": [{"type": "text", "text": str(text)}]}:
-                texts.append(text)
+            case {"content": [part]}:
+                inputs.append(content_part(part, f"inputs[{index}].content[0]"))
             case _:
-                raise PydanticCustomError(
-                    "inputs",
-                    "inputs[{index}] is not a single text: images are not supported",
-                    {"index": index},
+                raise wrong(
+                    f"inputs[{index}] is not a single text or picture, each of which has a vector: "
+                    "send one part of content in each input"
                 )
-    return texts
+    return inputs
+
+
+def _images(value: object) -> list[Input] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise PydanticCustomError("images", "a list is needed")
+    return [picture_at(item, f"images[{index}]") for index, item in enumerate(value)]
 
 
 class CohereEmbedRequest(LenientRequest):
     """Request body of `POST /v2/embed` and `POST /v1/embed`."""
 
     texts: list[str] | None = Field(None, description="At most 96.")
+    images: Annotated[
+        list[Input] | None,
+        PlainValidator(_images),
+        WithJsonSchema({"type": "array", "items": {"type": "string", "format": "uri"}}),
+    ] = Field(None, description="In place of `texts`: data URLs or addresses of pictures.")
     inputs: Annotated[
-        list[str] | None,
+        list[Input] | None,
         PlainValidator(_inputs),
         WithJsonSchema(
             {"type": "array", "items": {"type": "object", "properties": {"content": _CONTENT}}}
         ),
-    ] = Field(None, description="In place of `texts`: contents of one text each.")
+    ] = Field(None, description="In place of `texts`: contents of one text or picture each.")
     input_type: InputType | None = Field(
         None,
         description="Chooses a prompt of the checkpoint; without effect where it names none.",
@@ -91,20 +104,29 @@ class CohereEmbedRequest(LenientRequest):
 
     @model_validator(mode="after")
     def _one_kind(self) -> CohereEmbedRequest:
-        if (self.texts is None) == (self.inputs is None):
-            raise PydanticCustomError("texts", "either `texts` or `inputs` is needed")
+        if [self.texts, self.images, self.inputs].count(None) != 2:
+            raise PydanticCustomError(
+                "texts", "one of `texts`, `images` and `inputs` is needed, and no other beside it"
+            )
+        if self.input_type == "image" and any(isinstance(given, str) for given in self.given):
+            raise PydanticCustomError("texts", "input_type image is for pictures: leave it out")
         if not 1 <= len(self.given) <= MAX_TEXTS:
             raise PydanticCustomError(
                 "texts",
-                "{count} texts in one request; 1 to {most} are taken",
+                "{count} inputs in one request; 1 to {most} are taken",
                 {"count": len(self.given), "most": MAX_TEXTS},
             )
         return self
 
     @property
-    def given(self) -> list[str]:
-        """Texts of the request, from `texts` or `inputs`."""
-        return self.inputs or [] if self.texts is None else self.texts
+    def given(self) -> list[Input]:
+        """Inputs of the request, from `texts`, `images` or `inputs`."""
+        return [*(self.texts or self.images or self.inputs or ())]
+
+    @property
+    def given_texts(self) -> list[str]:
+        """Inputs that are texts."""
+        return [given for given in self.given if isinstance(given, str)]
 
     @property
     def types(self) -> list[EmbeddingType]:
@@ -122,7 +144,8 @@ class CohereEmbedRequest(LenientRequest):
 
     def options(self, inference: Inference) -> Options:
         """Return the tokenisation options that apply before the texts are cut to `max_tokens`."""
-        prompt = prompt_for(inference, self.input_type, "input_type")
+        kind = None if self.input_type == "image" else self.input_type
+        prompt = prompt_for(inference, kind, "input_type")
         direction: Literal["left", "right"] = "left" if self.truncate == "START" else "right"
         return Options(self.truncate != "NONE", direction, prompt, naming="texts[{}]")
 
@@ -153,10 +176,13 @@ class CohereEmbedRequest(LenientRequest):
         Raises:
             InputTooLong: a text is longer and `truncate` is NONE, or `max_tokens` leaves no room
                 for the text beside its special tokens.
+            Unprocessable: the inputs are pictures.
 
         """
         if self.max_tokens is None:
             return
+        if texts[0].picture:
+            raise Unprocessable("max_tokens: pictures are not cut: leave it out")
         for index, text in enumerate(texts):
             count = len(text.input_ids) - text.padding_tokens
             if self.truncate == "NONE" and count > self.max_tokens:
@@ -203,7 +229,7 @@ class EmbedFloatsReply(BaseModel):
 
 @router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
 async def embed(body: CohereEmbedRequest, request: Request) -> Response:
-    """Return a unit vector of each text in every requested type."""
+    """Return a unit vector of each text or picture in every requested type."""
     return await _answer(body, request, Form("2", by_type=True))
 
 
@@ -213,7 +239,7 @@ async def embed(body: CohereEmbedRequest, request: Request) -> Response:
     responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
 )
 async def embed_v1(body: CohereEmbedRequest, request: Request) -> Response:
-    """Return a unit vector of each text: by type if the request names types, else a bare list."""
+    """Return a unit vector of each text or picture: by type if the request names types."""
     return await _answer(body, request, Form("1", by_type=body.embedding_types is not None))
 
 
@@ -235,7 +261,8 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
     await body.cut(prepared.texts.texts, options)
     prepared.texts.recount()
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
-    size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
+    characters = sum(map(len, body.given_texts))
+    size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * characters
     with reserve(request, size) as reply:
         vectors = await prepared.vectors()
         timings = prepared.timings
@@ -257,4 +284,4 @@ def reply_pieces(
             yield from FORMS[name].pieces(vector)
         yield b"]"
     yield b"}," if form.by_type else b","
-    yield orjson.dumps({"texts": body.given, "meta": embedded(form.version, timings)})[1:]
+    yield orjson.dumps({"texts": body.given_texts, "meta": embedded(form.version, timings)})[1:]

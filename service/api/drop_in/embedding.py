@@ -1,4 +1,4 @@
-"""Embedding requests of every dialect: texts or token ids in, a list of vectors out.
+"""Embedding requests of every dialect: texts, token ids or pictures in, a list of vectors out.
 
 Notation: S tokens of one text, H hidden size, D features of a text's vector.
 """
@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size, D features of a text's vector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
+from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
@@ -24,7 +25,7 @@ from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.inputs import Input, TokenIds, size_of
+from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
 from service.inference.tokenization.tokenizer import Options
 
 BASE64_BYTES_PER_FLOAT = 6
@@ -37,7 +38,7 @@ _OTHER_TASKS = {
 _FORMS = "a text, a list of token ids, or a list of either is needed"
 
 
-def _inputs(value: object) -> list[Input]:
+def texts_or_ids(value: object) -> list[Input]:
     """Parse a text, a list of token ids (one text), or a list of texts and token-id lists."""
     if isinstance(value, str):
         return [value]
@@ -57,14 +58,14 @@ def token_ids(value: object) -> TokenIds:
     return TokenIds(tuple(value))
 
 
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_EITHER = {"anyOf": [{"type": "string"}, _IDS]}
+IDS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_EITHER = {"anyOf": [{"type": "string"}, IDS_SCHEMA]}
 TextsOrIds = Annotated[
     list[Input],
-    PlainValidator(_inputs),
+    PlainValidator(texts_or_ids),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "string"}, _IDS, {"type": "array", "items": _EITHER}],
+            "anyOf": [{"type": "string"}, IDS_SCHEMA, {"type": "array", "items": _EITHER}],
             "examples": ["What is Deep Learning?"],
         }
     ),
@@ -167,6 +168,8 @@ def check_embedder(inference: Inference) -> None:
 def check_given(inputs: Sequence[Input], field: str) -> None:
     """Reject an empty list of inputs, and inputs without a character or token id.
 
+    Pictures are not checked: their files may not be decoded yet.
+
     Args:
         inputs: inputs of the request.
         field: name of the inputs' field, for the error.
@@ -178,12 +181,12 @@ def check_given(inputs: Sequence[Input], field: str) -> None:
     if not inputs:
         raise EmptyInputs(f"{field}: empty, at least one text is needed")
     for index, given in enumerate(inputs):
-        if not size_of(given):
+        if not isinstance(given, Picture) and not size_of(given):
             raise EmptyInputs(f"{field}[{index}] is empty")
 
 
 async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbedding:
-    """Tokenise the inputs of a request.
+    """Tokenise the inputs of a request, or prepare its pictures.
 
     Args:
         request: HTTP request, which names the model and the client.
@@ -194,11 +197,15 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
-    inference = model_of(request).inference
+    inputs = await loaded([*wanted.inputs], request)
+    inference = model_of(request).tower(inputs).inference
     size = inference.vectors.size()
     if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
         raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
-    texts = await inference.prepare(wanted.inputs, wanted.options, caller_of(request), "encode")
+    reading = wanted.options
+    if isinstance(inputs[0], Picture):
+        reading = without_prompts(reading)
+    texts = await inference.prepare(inputs, reading, caller_of(request), "encode")
     options = EncodeOptions(
         layer=inference.config.num_hidden_layers,
         tokens=wanted.tokens,
@@ -207,6 +214,11 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
         normalize=wanted.normalize,
     )
     return PreparedEmbedding(inference, texts, options)
+
+
+def without_prompts(options: Options) -> Options:
+    """Return the options of pictures, which have neither prompts nor tasks."""
+    return replace(options, prompt_name=None, task=None)
 
 
 async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response:

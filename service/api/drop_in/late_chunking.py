@@ -18,7 +18,7 @@ from service.api.drop_in.embedding import Embedding, PreparedEmbedding, prepare_
 from service.api.wire.route import model_of
 from service.errors import Unprocessable
 from service.inference.text_spans import spans_of
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.truncation import Offset
 
 JOINED = "the joined input"
@@ -58,13 +58,15 @@ def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
     """Return the text of all inputs, and the start and end of each in it.
 
     Raises:
-        Unprocessable: an input is a list of token ids.
+        Unprocessable: an input is a list of token ids or a picture.
 
     """
     parts: list[str] = []
     spans: list[Offset] = []
     end = 0
     for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(f"late_chunking: input[{index}] is a picture: leave it out")
         if not isinstance(given, str):
             raise Unprocessable(
                 f"late_chunking: input[{index}] is no text: send the texts of token ids"

@@ -1,4 +1,4 @@
-"""`POST /embeddings`: a vector of each text, in Infinity's format."""
+"""`POST /embeddings`: a vector of each text or picture, in Infinity's format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
@@ -29,29 +35,52 @@ from service.api.infinity.fields import (
 )
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
+from service.api.wire.pictures import picture_at, wrong
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, NoTaskHead
 from service.inference.core import Inference
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])
 ITEM_BYTES = 64
 """Predicted bytes of an item in JSON, without its vector."""
 _TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
-_LIST = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS}
+_URL = {"type": "string", "format": "uri", "description": "With `modality` image."}
+_INPUT = {
+    "anyOf": [
+        {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS},
+        _TEXT,
+        {"type": "array", "items": _URL, "minItems": 1, "maxItems": MAX_TEXTS},
+        _URL,
+    ]
+}
 
 
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+def _given(
+    value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+) -> list[Input]:
+    """Validate texts, or pictures as data URLs and addresses, by the field `modality`."""
+    items = [value] if isinstance(value, str) else value
+    if info.data.get("modality") != "image":
+        texts: list[Input] = handler(items)
+        return texts
+    if not isinstance(items, list) or not 1 <= len(items) <= MAX_TEXTS:
+        raise wrong(f"input: a picture, or a list of 1 to {MAX_TEXTS} pictures, is needed")
+    return [picture_at(item, f"input[{index}]") for index, item in enumerate(items)]
 
 
 class InfinityEmbeddingsRequest(InfinityRequest):
     """Request body of `POST /embeddings`."""
 
-    input: Annotated[Texts, BeforeValidator(_listed), WithJsonSchema({"anyOf": [_LIST, _TEXT]})] = (
-        Field(description="A text or a list of texts; long texts are cut.")
+    modality: Literal["text", "audio", "image"] = Field(
+        "text", description="Kind of the inputs; audio is refused."
+    )
+    input: Annotated[Texts, WrapValidator(_given), WithJsonSchema(_INPUT)] = Field(
+        description="A text or a list of texts, which are cut if they are long; with `modality` "
+        "image, data URLs or addresses of pictures."
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, one string a vector."
@@ -60,19 +89,17 @@ class InfinityEmbeddingsRequest(InfinityRequest):
     dimensions: int = Field(
         0, description="The first n of the unit vector, not normalised again; all when 0."
     )
-    modality: Literal["text", "audio", "image"] = Field(
-        "text", description="Only texts are embedded."
-    )
 
     def check_model(self, inference: Inference) -> None:
         """Check that the model embeds the inputs.
 
         Raises:
-            NoTaskHead: the model does not embed texts, or the modality is not text.
+            NoTaskHead: the model does not embed anything, or nothing of the modality.
 
         """
         check_embedder(inference)
-        if self.modality != "text":
+        pictures = inference.manifest.images or inference.tower
+        if self.modality == "audio" or (self.modality == "image" and not pictures):
             raise NoTaskHead(
                 f"{inference.manifest.model} does not embed {self.modality}: `modality` is text"
             )
@@ -97,7 +124,7 @@ class EmbeddingsReply(InfinityReply):
     "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
 )
 async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Response:
-    """Return a unit vector of each text, or its first `dimensions` features."""
+    """Return a unit vector of each text or picture, or its first `dimensions` features."""
     model = model_of(request)
     body.check_model(model.inference)
     size = model.inference.vectors.size()
@@ -105,7 +132,7 @@ async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Respo
         raise InvalidRequest(f"dimensions {body.dimensions} is not in 1 … {size}; 0 is all")
     options = Options(True, prompt_name=without_prompt(model.inference), naming="input[{}]")
     return await embed(
-        request, Embedding(body.input, options, dimensions=size), form(body, model.name)
+        request, Embedding([*body.input], options, dimensions=size), form(body, model.name)
     )
 
 

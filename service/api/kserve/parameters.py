@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from service.api.kserve.outputs import ATTENTION, HEAD_VECTORS, VECTORS
 from service.api.kserve.schema import InferParameters, InferRequest
 from service.api.native.attention.selection import AttentionRequest, attention_selection
-from service.api.native.encode import EncodeRequest, encode_options
+from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.vector_outputs import OutputName, with_vectors
 from service.errors import Unprocessable
 from service.inference.attention.selection import AttentionSelection

@@ -90,7 +90,7 @@ def encode_safetensors(
     for name in encodings[0].parts:
         tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
     tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
-    if encodings[0].windows:
+    if any(encoding.windows for encoding in encodings):
         tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
     if ranges is not None:
         tensors["vector_ranges"] = ranges

@@ -1,4 +1,4 @@
-"""`POST /explain`: explanations of the similarity of two texts, as JSON or safetensors.
+"""`POST /explain`: explanations of the similarity of two texts or pictures.
 
 Notation: B pairs, S_a and S_b tokens of the texts of a pair.
 """
@@ -27,9 +27,9 @@ from service.api.native.explain_forms import (
     reply_bytes,
 )
 from service.api.native.explain_replies import ExplainReply
-from service.api.native.pairs import PAIRS, pairs_schema
+from service.api.native.pairs import Sides
 from service.api.native.replies import documented
-from service.api.native.texts import Header, TextRequest, no_duplicates
+from service.api.native.texts import Header, TextRequest, no_duplicates, with_pictures
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reserved import check_size, reserve
@@ -50,7 +50,8 @@ from service.inference.explanation.options import ExplainOptions, check_explaina
 from service.inference.explanation.spans import SpanKind
 from service.inference.explanation.sparse_matches import SparseMatcher
 from service.inference.explanation.token_matches import LateMatcher, prepare_matcher
-from service.inference.tokenization.inputs import Input
+from service.inference.explanation.towers import Tower
+from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 from service.settings import Settings
@@ -64,23 +65,18 @@ _NO_EMBEDDINGS = PROBLEMS[404] | {"description": "The model does not embed texts
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-Pairs = Annotated[
-    list[Input], PAIRS, pairs_schema("A man is playing a guitar.", "Someone plays an instrument.")
-]
-
-
 class ExplainRequest(TextRequest):
     """Request body of `POST /explain`."""
 
-    inputs: Pairs = Field(description="Pairs of texts; each text is encoded by itself.")
+    inputs: Sides = Field(description="Pairs of texts or pictures; each is encoded by itself.")
     include: (
         Annotated[list[Method], Field(min_length=1, max_length=5), AfterValidator(no_duplicates)]
         | None
     ) = Field(
         None,
         description="Shares of each pair of tokens, the loss without each token, shares of each "
-        'pair of input tokens, the loss without each head; ["pairs"] by default. Sparse encoders '
-        'and late-interaction models support only ["matches"].',
+        'pair of input tokens, the loss without each head; ["pairs"] by default, with two towers '
+        '["decomposition"]. Sparse encoders and late-interaction models support only ["matches"].',
     )
     layer: int = Field(
         -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
@@ -89,17 +85,22 @@ class ExplainRequest(TextRequest):
     spans: SpanKind | None = Field(
         None, description="Units that occlusion removes; single tokens by default."
     )
+    block: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Patches along the edge of the squares of a picture that occlusion removes; 1 "
+        "by default.",
+    )
     top: Annotated[int, Field(ge=1)] | None = Field(
         None,
         description="Number of spans of each text to occlude, those with the largest shares in "
-        "the cosine of both texts' mean vectors; all by default.",
+        "the cosine of both texts' mean vectors; with two towers those whose tokens' projected "
+        "states are most like the other vector; all by default.",
     )
 
     @property
     def sides(self) -> tuple[list[Input], list[Input]]:
         """First texts and second texts of the pairs."""
-        pairs = [pair for pair in self.inputs if isinstance(pair, tuple)]
-        return [first for first, _ in pairs], [second for _, second in pairs]
+        return self.inputs[::2], self.inputs[1::2]
 
 
 @router.post(
@@ -108,26 +109,32 @@ class ExplainRequest(TextRequest):
     responses={**documented(ExplainReply), NoEmbeddings.status: _NO_EMBEDDINGS},
 )
 async def explain(body: ExplainRequest, request: Request) -> Response:
-    """Explain the similarity of two texts by token pairs, occluded tokens and zeroed heads."""
-    inference = model_of(request).inference
-    task = inference.manifest.task
+    """Explain the similarity of two texts or pictures by shares, and by the loss without a part."""
+    model = model_of(request)
+    task = model.inference.manifest.task
     if task is not None and task.kind in MATCHED:
         return await explained_by_matches(body, request, task)
-    caller, binary = caller_of(request), wants_safetensors(request)
-    options = explain_options(body, inference)
-    check_explainable(inference, options)
-    prepared = await prepare(body, inference, caller)
-    texts = [text for pair in body.inputs if isinstance(pair, tuple) for text in pair]
-    explainer = await asyncio.to_thread(Explainer, inference, prepared, options, texts)
+    binary = wants_safetensors(request)
+    towers = [model.tower(side).inference for side in body.sides]
+    options = [explain_options(body, inference) for inference in towers]
+    for side in zip(towers, options, strict=True):
+        check_explainable(*side)
+    if options[0].heads and towers[0] is not towers[1]:
+        raise Unprocessable(
+            "heads are switched off in both sides of a pair, and here each side has a tower of its "
+            'own: leave "heads" out of `include`, or send pairs of two texts or two pictures'
+        )
+    body = await with_pictures(body, request)
+    explainer = await prepared_explainer(body, towers, options, caller_of(request))
     size = checked_size(explainer, service_of(request).settings, binary=binary)
     held = size + explainer.bytes_at_a_time
     with reserve(request, size, held=held, advice=None) as reply:
         explanations = await explainer.explain(size)
-        prepared = explainer.prepared
-        header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.warnings)
+        timings, engine = explainer.timings, explainer.towers[0].prepared.engine
+        header = Header(model.name, engine, {}, timings.warnings)
         write = explain_safetensors if binary else explain_json
-        parts = await asyncio.to_thread(write, header, prepared.texts, explanations)
-        return reply.response(parts, SAFETENSORS if binary else JSON, prepared.timings)
+        parts = await asyncio.to_thread(write, header, explainer.texts, explanations)
+        return reply.response(parts, SAFETENSORS if binary else JSON, timings)
 
 
 def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
@@ -137,9 +144,9 @@ def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> i
         ReplyTooLarge: the reply or its computation takes too many bytes.
 
     """
-    options, config = explainer.options, explainer.inference.config
+    options, config = explainer.options, explainer.configs[0]
     if options.decomposition:
-        check_memory(explainer.prepared.texts, config, settings.max_bytes_in_flight)
+        check_memory(explainer.texts, explainer.configs, settings.max_bytes_in_flight)
 
     def size_of(sides: Sequence[Side]) -> int:
         return reply_bytes(options, sides, config, binary=binary)
@@ -161,11 +168,11 @@ async def explained_by_matches(
         NotExported: the artifact is serving-only.
 
     """
-    given = (body.layer, body.pooling, body.spans, body.top)
-    if body.include not in (None, ["matches"]) or given != (-1, None, None, None):
+    given = (body.layer, body.pooling, body.spans, body.block, body.top)
+    if body.include not in (None, ["matches"]) or given != (-1, None, None, None, None):
         raise Unprocessable(
             "this model has only matches, of its last layer: leave out include, layer, pooling, "
-            "spans and top"
+            "spans, block and top"
         )
     if wants_safetensors(request):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
@@ -205,7 +212,8 @@ async def matcher_of(
     manifest = model.artifact.manifest
     if message := lacking_weights(manifest, "the explanation of a sparse match"):
         raise NotExported(message)
-    prepared = await prepare(body, model.inference, caller)
+    sides = await prepare(body, [model.inference] * 2, caller)
+    prepared = joined(*sides)
     weights = model.artifact.path(TASK_WEIGHTS)
     return SparseMatcher(prepared, task, weights, model.inference.config)
 
@@ -214,11 +222,12 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
     """Return the options of a request, with a non-negative layer index.
 
     Raises:
-        Unprocessable: the layer does not exist, matches are requested, or `spans` or `top` is set
-            without occlusion.
+        Unprocessable: the layer does not exist, matches are requested, `spans`, `block` or `top` is
+            set without occlusion, or `block` without pictures.
 
     """
-    states, include = inference.config.num_hidden_layers + 1, body.include or ["pairs"]
+    default: Method = "decomposition" if inference.tower else "pairs"
+    states, include = inference.config.num_hidden_layers + 1, body.include or [default]
     if not -states <= body.layer < states:
         raise Unprocessable(f"layer {body.layer} is not in {-states} … {states - 1}")
     if "matches" in include:
@@ -226,8 +235,11 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
             "matches are for sparse encoders and late-interaction models; this model has pairs, "
             "occlusion, decomposition and heads"
         )
-    if "occlusion" not in include and (body.spans, body.top) != (None, None):
-        raise Unprocessable('spans and top apply to occlusion: add "occlusion" to include')
+    if "occlusion" not in include and (body.spans, body.block, body.top) != (None, None, None):
+        raise Unprocessable('spans, block and top apply to occlusion: add "occlusion" to include')
+    pictured = any(isinstance(given, Picture) for given in body.inputs[:2])
+    if body.block is not None and not pictured:
+        raise Unprocessable("block is for pictures, and these pairs are of texts: leave it out")
     return ExplainOptions(
         layer=body.layer % states,
         pooling=body.pooling,
@@ -237,11 +249,47 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
         heads="heads" in include,
         spans=body.spans or "tokens",
         top=body.top,
+        block=body.block or 1,
     )
 
 
-async def prepare(body: ExplainRequest, inference: Inference, caller: Caller) -> PreparedTexts:
-    """Tokenise all pairs; the texts of a pair are adjacent in the result.
+async def prepared_explainer(
+    body: ExplainRequest,
+    towers: Sequence[Inference],
+    options: Sequence[ExplainOptions],
+    caller: Caller,
+) -> Explainer:
+    """Tokenise all pairs for an explanation.
+
+    Args:
+        body: body of the request, with the files of its pictures.
+        towers: inference of the first texts and of the second texts.
+        options: options for both.
+        caller: the client of the request, and its deadline.
+
+    Raises:
+        ServiceError: as for `prepare`.
+
+    """
+    first, second = await prepare(body, towers, caller)
+    texts = joined(first, second).texts
+    if towers[0] is towers[1]:
+        tower = Tower(towers[0], options[0], joined(first, second))
+        both = tower, tower
+    else:
+        both = Tower(towers[0], options[0], first), Tower(towers[1], options[1], second)
+    return await asyncio.to_thread(Explainer, both, body.inputs, texts)
+
+
+async def prepare(
+    body: ExplainRequest, towers: Sequence[Inference], caller: Caller
+) -> tuple[PreparedTexts, PreparedTexts]:
+    """Tokenise the first and the second texts of all pairs.
+
+    Args:
+        body: body of the request.
+        towers: inference of the first texts and of the second texts.
+        caller: the client of the request, and its deadline.
 
     Raises:
         Unprocessable: there are too many pairs, or a text does not fit the model.
@@ -249,11 +297,21 @@ async def prepare(body: ExplainRequest, inference: Inference, caller: Caller) ->
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
-    lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
-    of_sides = [replace(body.options, naming=f"inputs[{{}}][{side}]") for side in (0, 1)]
-    first = await inference.prepare(body.sides[0], of_sides[0], caller, lane, body.backend)
-    second = await inference.prepare(
-        body.sides[1], of_sides[1], caller, lane, body.backend, beside=first.characters
-    )
+    prepared: list[PreparedTexts] = []
+    for side, (inference, inputs) in enumerate(zip(towers, body.sides, strict=True)):
+        lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
+        options = replace(body.options, naming=f"inputs[{{}}][{side}]")
+        if towers[0] is not towers[1] and isinstance(inputs[0], Picture):
+            options = replace(options, prompt_name=None, task=None)  # of the texts
+        beside = sum(other.characters for other in prepared if towers[0] is towers[1])
+        prepared.append(
+            await inference.prepare(inputs, options, caller, lane, body.backend, beside=beside)
+        )
+    first, second = prepared
+    return first, second
+
+
+def joined(first: PreparedTexts, second: PreparedTexts) -> PreparedTexts:
+    """Return the first and second texts of pairs in turn, with the timings of both."""
     texts = [text for pair in zip(first.texts, second.texts, strict=True) for text in pair]
     return replace(first, texts=texts, timings=first.timings + second.timings)

@@ -20,12 +20,13 @@ from service.api.wire.safetensors import safetensors_parts
 from service.inference.explanation.cost import Side
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
+from service.inference.explanation.spans import Block
 from service.inference.explanation.token_matches import PairMatches
 from service.inference.tokenization.tokenized import TokenizedText
 
 TOKEN_BYTES = 64
 """Predicted bytes of a token with its id and offsets, which the binary format holds as JSON too."""
-SPAN_BYTES, SPAN_TOKEN_BYTES = 48, 8
+SPAN_BYTES, SPAN_TOKEN_BYTES = 64, 8
 """Predicted bytes of a span without its tokens, and of each of its tokens, in JSON."""
 MATCH_BYTES = 96
 """Predicted bytes of a match in JSON."""
@@ -56,7 +57,7 @@ def reply_bytes(
         numbers = first.tokens * second.tokens * (options.pairs + options.decomposition)
         numbers += spans * options.occlusion + heads
         size += each * numbers + TOKEN_BYTES * tokens + PAIR_BYTES
-        if options.spans != "tokens":
+        if options.spans != "tokens" or first.picture or second.picture:
             size += SPAN_BYTES * spans + SPAN_TOKEN_BYTES * tokens
     return size
 
@@ -165,6 +166,9 @@ def _fields(pair: PairExplanation) -> dict[str, object]:
 
 def _spans(pair: PairExplanation) -> list[list[dict[str, object]]] | None:
     """Return the spans of both texts; None without occlusion, or if spans are single tokens."""
-    if pair.occlusion is None or pair.span_kind == "tokens":
+    tokens = pair.span_kind == "tokens" and not any(
+        isinstance(span, Block) for spans in pair.spans for span in spans
+    )
+    if pair.occlusion is None or tokens:
         return None
     return [[asdict(span) for span in spans] for spans in pair.spans]

@@ -41,6 +41,17 @@ class ExplainSpan(BaseModel):
     tokens: list[int] = Field(description="Indices of the span's tokens.")
 
 
+class ExplainBlock(BaseModel):
+    """Patches of a picture that are occluded as a whole."""
+
+    rows: tuple[int, int] = Field(description="First row, and the row after the last.")
+    columns: tuple[int, int]
+    tokens: list[int] = Field(description="Indices of the tokens of the patches.")
+
+
+Spans = list[ExplainSpan] | list[ExplainBlock]
+
+
 class ExplainResult(BaseModel):
     """Explanation of a pair; fields that are not requested are absent."""
 
@@ -53,8 +64,9 @@ class ExplainResult(BaseModel):
         description="`[S_a]` and `[S_b]`, or one value for each of `spans`: loss of similarity "
         "without that token or span; null if not computed.",
     )
-    spans: tuple[list[ExplainSpan], list[ExplainSpan]] | None = Field(
-        None, description="Spans of `occlusion`, unless these are single tokens."
+    spans: tuple[Spans, Spans] | None = Field(
+        None,
+        description="Spans of `occlusion`, unless these are the single tokens of two texts.",
     )
     decomposition: list[list[float]] | None = Field(
         None,

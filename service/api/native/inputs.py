@@ -74,11 +74,12 @@ def _elements(value: object) -> list[Input]:
     return inputs
 
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_PAIR: dict[str, Any] = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+TEXT: dict[str, Any] = {"type": "string"}
+"""JSON schema of a text."""
+_PAIR: dict[str, Any] = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 _FORMS = [
-    _TEXT,
-    {"type": "array", "items": _TEXT, "minItems": 1},
+    TEXT,
+    {"type": "array", "items": TEXT, "minItems": 1},
     {"type": "array", "items": _PAIR, "minItems": 1},
 ]
 _ANIMATED = {
@@ -86,7 +87,7 @@ _ANIMATED = {
     "default": False,
     "description": "Take the first frame of an animated file, which is refused otherwise.",
 }
-_OBJECTS = [
+OBJECTS = [
     {
         "type": "object",
         "properties": {name: {"type": "string", "description": description}, **more},
@@ -103,6 +104,7 @@ _OBJECTS = [
         ),
     )
 ]
+"""JSON schemas of an object with a text or a picture."""
 _EXAMPLE = "The animal didn't cross the street because it was too tired"
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
@@ -120,10 +122,10 @@ PictureInputs = Annotated[
         {
             "anyOf": [
                 *_FORMS,
-                *_OBJECTS,
+                *OBJECTS,
                 {
                     "type": "array",
-                    "items": {"anyOf": [_TEXT, _PAIR, *_OBJECTS]},
+                    "items": {"anyOf": [TEXT, _PAIR, *OBJECTS]},
                     "minItems": 1,
                 },
             ],

@@ -14,9 +14,10 @@ from starlette.responses import Response
 from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
-from service.api.native.inputs import Inputs
+from service.api.native.inputs import PictureInputs
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import StrictRequest
+from service.api.wire.pictures import loaded
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of
 from service.inference.tokenization.tokenizer import Options
@@ -27,7 +28,9 @@ router = APIRouter(route_class=JsonRoute, tags=["operations"])
 class VerifyRequest(ModelRequest, StrictRequest):
     """Request body of `POST /verify`."""
 
-    inputs: Inputs = Field(description="Texts or pairs to run through both engines.")
+    inputs: PictureInputs = Field(
+        description="Texts or pairs, or pictures, to run through both engines."
+    )
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
 
 
@@ -38,9 +41,10 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
     A decoder gets each input as its own target. `passed` ignores the tensors of uses that failed
     the artifact's verification.
     """
-    inference = model_of(request).inference
+    inference = model_of(request).tower(body.inputs).inference
+    inputs = await loaded(body.inputs, request)
     options = Options(truncate=body.truncate)
-    comparison = await inference.verify(body.inputs, options, caller_of(request))
+    comparison = await inference.verify(inputs, options, caller_of(request))
     manifest = inference.manifest
     content = report(comparison, recorded_tolerances(manifest))
     content["passed"] = comparison.of(passed_uses(manifest) or USES).passed

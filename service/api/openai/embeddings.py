@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: a vector of each text, in OpenAI's format.
+"""`POST /v1/embeddings`: a vector of each text or picture, in OpenAI's format.
 
 https://platform.openai.com/docs/api-reference/embeddings/create
 """
@@ -72,16 +72,17 @@ class EmbeddingsReply(WarnedReply):
     responses={200: {"model": EmbeddingsReply}, **ERRORS},
 )
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
-    """Return a vector of each text, of unit length unless the request disables it."""
+    """Return a vector of each text or picture, of unit length unless the request disables it."""
     model, state = model_of(request), service_of(request)
     inference = model.inference
     body.check_model(inference)
-    check_given(body.input, "input")
+    body.check_messages(model)
+    check_given(body.given, "input")
     limit = min(MAX_INPUTS, state.settings.max_client_batch_size)
-    if len(body.input) > limit:
-        raise Unprocessable(f"input: {len(body.input)} in one request; at most {limit} are taken")
+    if len(body.given) > limit:
+        raise Unprocessable(f"input: {len(body.given)} in one request; at most {limit} are taken")
     body.check_length(inference.limits.max_tokens)
-    inputs = await read_token_ids(body.input, state.settings.token_ids, state.cl100k)
+    inputs = await read_token_ids(body.given, state.settings.token_ids, state.cl100k)
     kept = body.features(inference.vectors.kept())
     wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
     body.check_late_chunking()

@@ -13,19 +13,21 @@ from pydantic import Field
 
 from model.numerics.quantization import FEATURES_PER_BYTE
 from service.api.cohere.quantization import FORMS, VectorForm
-from service.api.drop_in.embedding import TextsOrIds, check_embedder
+from service.api.drop_in.embedding import check_embedder
 from service.api.drop_in.prompts import prompt_for
-from service.api.vllm.fields import VllmRequest
+from service.api.openai.inputs import EmbeddingInputs
+from service.api.vllm.messages import MessagesRequest
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
 
 
-class EmbeddingsRequest(VllmRequest):
+class EmbeddingsRequest(MessagesRequest):
     """Request body of `POST /v1/embeddings`."""
 
-    input: TextsOrIds = Field(
-        description="A text, token ids as `--token-ids` allows, or a list of either."
+    input: EmbeddingInputs = Field(
+        description="A text, token ids as `--token-ids` allows, a picture as Jina writes it, or a "
+        "list of them.",
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, one string for each vector."

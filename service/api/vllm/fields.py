@@ -72,11 +72,14 @@ class VllmRequest(LenientRequest):
 
         Raises:
             InputTooLong: the length leaves no room beside special tokens.
+            Unprocessable: the inputs are pictures.
 
         """
         asked = self.truncate_prompt_tokens
         if asked is None or asked == WHOLE_CONTEXT:
             return
+        if prepared.texts[0].picture:
+            raise Unprocessable("truncate_prompt_tokens: pictures are not cut: leave it out")
         await shorten(prepared.texts, asked, self.direction)
         prepared.recount()
 

@@ -19,15 +19,17 @@ from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import (
     BASE64_BYTES_PER_FLOAT,
     ListForm,
-    TextsOrIds,
     check_embedder,
     check_given,
+    without_prompts,
 )
 from service.api.drop_in.prompts import without_prompt
 from service.api.vllm.errors import ERRORS
-from service.api.vllm.fields import Usage, VllmRequest, envelope
+from service.api.vllm.fields import Usage, envelope
+from service.api.vllm.messages import MessagesRequest
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
+from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.api.wire.text_warnings import WarnedReply
@@ -38,6 +40,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.head_vectors import HeadVectors
 from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Picture
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])
 ITEM_BYTES = 64
@@ -53,12 +56,9 @@ TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
 """Task head → pooling tasks that the model supports, the default first."""
 
 
-class PoolingRequest(VllmRequest):
+class PoolingRequest(MessagesRequest):
     """Request body of `POST /pooling`."""
 
-    input: TextsOrIds = Field(
-        description="A text, token ids of the model's own tokenizer, or a list of either."
-    )
     task: PoolingTask | None = Field(None, description="Vectors or labels, of texts or of tokens.")
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, row-major."
@@ -112,13 +112,17 @@ class PoolingReply(WarnedReply):
 async def pooling(body: PoolingRequest, request: Request) -> Response:
     """Return a vector or probabilities of each text or of each of its tokens."""
     model, caller = model_of(request), caller_of(request)
-    inference = model.inference
-    task = body.check_model(inference)
-    check_given(body.input, "input")
+    task = body.check_model(model.inference)
+    body.check_messages(model)
+    check_given(body.given, "input")
+    inputs = await loaded(body.given, request)
+    inference = model.tower(inputs).inference
     body.check_length(inference.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
     options = replace(options, ids_as_given=True)
-    prepared = await inference.prepare(body.input, options, caller, "encode")
+    if isinstance(inputs[0], Picture):
+        options = without_prompts(options)
+    prepared = await inference.prepare(inputs, options, caller, "encode")
     await body.cut(prepared)
     form = list_form(body, request, model.name)
     features = _features(inference, task)

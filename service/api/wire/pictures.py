@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from fastapi import Request
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.route import context_of, deadline_of, service_of
+from service.api.wire.route import context_of, deadline_of, model_of, service_of
 from service.errors import DeadlinePassed, Unprocessable
 from service.http.image_fetch import FetchLimits, fetch
 from service.http.image_hosts import image_hosts
 from service.inference.tokenization.inputs import Input, Picture
+from service.models.served import ServedModel
 
 ELEMENT_FIELDS = ("text", "image", "image_url")
 """Fields of an object among the inputs, which has exactly one of them."""
@@ -37,6 +38,31 @@ _DATA_URL = re.compile(
 )
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
+PART_SCHEMA = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            "required": ["type", "text"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "image_url"},
+                "image_url": {
+                    "type": "object",
+                    "properties": {"url": {"type": "string"}},
+                    "required": ["url"],
+                },
+            },
+            "required": ["type", "image_url"],
+            "additionalProperties": False,
+        },
+    ]
+}
+"""JSON schema of `content_part`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenPicture(Picture):
@@ -53,6 +79,11 @@ class GivenPicture(Picture):
         return _ADDRESS.match(self.source) is not None
 
 
+def wrong(message: str) -> PydanticCustomError:
+    """Return the error of an invalid value of a field."""
+    return PydanticCustomError("inputs", "{problem}", {"problem": message})
+
+
 def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPicture:
     """Return the picture of a field with base64 or a data URL.
 
@@ -61,9 +92,9 @@ def picture(value: object, field: str, *, first_frame: bool = False) -> GivenPic
 
     """
     if not isinstance(value, str) or not value:
-        raise _wrong(f"{field}: base64 of a picture's file, or a data URL, is needed")
+        raise wrong(f"{field}: base64 of a picture's file, or a data URL, is needed")
     if _ADDRESS.match(value):
-        raise _wrong(f"{field} is an address: send addresses as `image_url`")
+        raise wrong(f"{field} is an address: send addresses as `image_url`")
     return GivenPicture(b"", first_frame, field=field, source=value)
 
 
@@ -76,9 +107,44 @@ def picture_at(value: object, field: str, *, first_frame: bool = False) -> Given
     """
     if isinstance(value, str) and (value[:5].lower() == "data:" or _ADDRESS.match(value)):
         return GivenPicture(b"", first_frame, field=field, source=value)
-    raise _wrong(
+    raise wrong(
         f"{field}: a data URL, such as data:image/png;base64,…, or an address of http or https is "
         "needed"
+    )
+
+
+def picture_or_address(value: object, field: str) -> GivenPicture:
+    """Return the picture of a field with base64, a data URL, or an address.
+
+    Raises:
+        PydanticCustomError: the value is none of them.
+
+    """
+    at = isinstance(value, str) and _ADDRESS.match(value)
+    return picture_at(value, field) if at else picture(value, field)
+
+
+def content_part(value: object, field: str) -> Input:
+    """Return the text or picture of a part of a message's content, as OpenAI, vLLM and Cohere do.
+
+    Args:
+        value: `{"type": "text", "text": …}` or `{"type": "image_url", "image_url": {"url": …}}`.
+        field: place of the part in the request.
+
+    Raises:
+        PydanticCustomError: the part has another type or other fields.
+
+    """
+    match value:
+        case {"type": "text", "text": str(text), **others} if not others:
+            return text
+        case {"type": "image_url", "image_url": {"url": url, **options}, **others} if not others:
+            if options.keys() - {"detail"} or options.get("detail", "auto") not in (None, "auto"):
+                raise wrong(f"{field}.image_url has options that change nothing: leave them out")
+            return picture_at(url, f"{field}.image_url.url")
+    raise wrong(
+        f'{field} is neither {{"type": "text", "text": …}} nor '
+        '{"type": "image_url", "image_url": {"url": …}}'
     )
 
 
@@ -97,15 +163,15 @@ def element(value: dict[str, object], field: str) -> Input:
     first_frame = value.get(FIRST_FRAME, False)
     names = value.keys() - {FIRST_FRAME}
     if len(names) != 1 or not names <= {*ELEMENT_FIELDS}:
-        raise _wrong(f"{field} is neither a text nor a picture: {ONE_FIELD}")
+        raise wrong(f"{field} is neither a text nor a picture: {ONE_FIELD}")
     (name,) = names
     content = value[name]
     if name == "text":
         if not isinstance(content, str) or FIRST_FRAME in value:
-            raise _wrong(f"{field}.text: a text is needed, without `first_frame`")
+            raise wrong(f"{field}.text: a text is needed, without `first_frame`")
         return content
     if not isinstance(first_frame, bool):
-        raise _wrong(f"{field}.first_frame: true or false is needed")
+        raise wrong(f"{field}.first_frame: true or false is needed")
     read = picture if name == "image" else picture_at
     return read(content, f"{field}.{name}", first_frame=first_frame)
 
@@ -118,14 +184,16 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
         request: HTTP request, whose reservation grows by the files.
 
     Raises:
-        Unprocessable: there are too many inputs, a picture is not in base64 or cannot be fetched,
-            or its file exceeds `--max-image-bytes`.
+        Unprocessable: the model reads texts only, there are too many inputs, a picture is not in
+            base64 or cannot be fetched, or its file exceeds `--max-image-bytes`.
         DeadlinePassed: the deadline passed before all pictures were fetched.
         Overloaded: there is not enough memory.
 
     """
-    if not any(isinstance(given, Picture) for given in inputs):
+    first = next((n for n, given in enumerate(inputs) if isinstance(given, Picture)), None)
+    if first is None:
         return inputs
+    _require_pictures(inputs[first], first, model_of(request))
     settings = service_of(request).settings
     if len(inputs) > settings.max_client_batch_size:
         raise Unprocessable(
@@ -151,6 +219,15 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
         Picture(files[given.field], given.first_frame) if isinstance(given, GivenPicture) else given
         for given in inputs
     ]
+
+
+def _require_pictures(given: Input, index: int, model: ServedModel) -> None:
+    """Raise Unprocessable if a model reads texts only, before a picture is decoded or fetched."""
+    if not any(tower.artifact.manifest.images for tower in model.towers):
+        field = given.field if isinstance(given, GivenPicture) else f"inputs[{index}]"
+        raise Unprocessable(
+            f"{field} is a picture, and the model reads only texts: choose a model of pictures"
+        )
 
 
 async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[str, bytes]:
@@ -238,7 +315,3 @@ def _slice(text: str, *, last: bool) -> bytes:
 
 def _too_large(field: str, max_bytes: int) -> str:
     return f"{field} has more than {max_bytes} bytes (--max-image-bytes): send a smaller picture"
-
-
-def _wrong(message: str) -> PydanticCustomError:
-    return PydanticCustomError("inputs", "{problem}", {"problem": message})

@@ -21,6 +21,9 @@
 import { readsPictures } from '../api/service-info.js';
 import { Slot } from '../core/answers.js';
 
+/** Whether the service sent the page of a model for pictures, which is known before `/info`. */
+const EXPECTED = document.documentElement.dataset.reads === 'pictures';
+
 /** @param {State} state @returns {Source} */
 export const sourceOf = ({ a, b, cut, off }) => ({ texts: b === null ? [a] : [a, b], cut, off });
 
@@ -45,7 +48,8 @@ export class Modality {
 
   /** Whether the model reads pictures, and the viewer does not want to give it texts. */
   get isOfPictures() {
-    return readsPictures(this.#store.info) && this.#store.state.input === 'pictures';
+    const { info, state } = this.#store;
+    return (info ? readsPictures(info) : EXPECTED) && state.input === 'pictures';
   }
 
   /** Page of pictures if it is shown. @returns {PicturePage|null} */

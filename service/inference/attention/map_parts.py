@@ -1,4 +1,4 @@
-"""Parts of attention maps: selected queries and keys, and max-pooled maps.
+"""Parts of attention maps: selected queries and keys, max-pooled maps, and maps over pixels.
 
 Notation: T query tokens and S key tokens of a map, Q selected queries and K selected keys, P
 maximum rows and columns of a pooled map, `…` any leading axes (heads).
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.attention.statistics import Maps
+from service.inference.pictures.enlarged import Enlargement, Resampling
+from service.inference.tokenization.tokenized import PictureView
 
 Places = NDArray[np.int32]
 
@@ -27,15 +29,29 @@ class MapPart:
     """Columns in order, negative from the end of each text; None for all."""
     max_size: int | None = None
     """Maximum rows and columns, beyond which a map is pooled; None for no limit."""
+    enlarge: Resampling | None = None
+    """Resampling of each row of a picture's map to the picture's pixels; None for patches."""
 
     @property
     def chosen(self) -> bool:
         """Whether queries or keys are selected."""
         return self.queries is not None or self.keys is not None
 
-    def shape(self, queries: int, keys: int) -> tuple[int, int]:
-        """Return the rows and columns of the part of a map with these queries and keys."""
+    def shape(self, queries: int, keys: int, view: PictureView | None = None) -> tuple[int, ...]:
+        """Return the shape of the part of a map with these queries and keys.
+
+        Args:
+            queries: number of queries of the whole map.
+            keys: number of keys of the whole map.
+            view: the picture of the map; None for a text.
+
+        Returns:
+            Rows and columns; rows, height and width of an enlarged map.
+
+        """
         rows = queries if self.queries is None else len(self.queries)
+        if self.enlarge and view:
+            return rows, *Enlargement(view, self.enlarge).shape
         columns = keys if self.keys is None else len(self.keys)
         most = self.max_size or max(rows, columns)
         return min(rows, most), min(columns, most)
@@ -44,8 +60,13 @@ class MapPart:
         """Select the queries of maps, over all keys: `[…, T, S]` → `[…, Q, S]`."""
         return taken(maps, self.queries, -2)
 
-    def of(self, maps: Maps) -> Maps:
-        """Return the part of maps: `[…, T, S]` → `[…, min(Q, P), min(K, P)]`."""
+    def of(self, maps: Maps, view: PictureView | None = None) -> Maps:
+        """Return the part of maps: `[…, T, S]` → `[…, min(Q, P), min(K, P)]`.
+
+        Enlarged maps of a picture are `[…, Q, height, width]`.
+        """
+        if self.enlarge and view:
+            return Enlargement(view, self.enlarge)(self.rows(maps))
         part = taken(self.rows(maps), self.keys, -1)
         if self.max_size is None or self.max_size >= max(part.shape[-2:]):
             return part

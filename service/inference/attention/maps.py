@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -28,6 +29,7 @@ from service.inference.attention.statistics import (
     statistics,
     top_k,
 )
+from service.inference.tokenization.tokenized import PictureView
 from service.scheduler.outputs import requested
 
 STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
@@ -124,6 +126,8 @@ class MapsReduction:
     text: int
     separators: Sequence[int]
     convert: Convert
+    view: PictureView | None = None
+    """Picture of the maps; None for a text."""
 
     def __call__(self, output: Output) -> LayerMaps:
         """Reduce the maps, in the computing thread."""
@@ -132,7 +136,7 @@ class MapsReduction:
         weights, top = None, None
         if "weights" in include:
             if self.selection.top_k is None:
-                weights = self.convert(part.of(maps))
+                weights = self.convert(part.of(maps, self.view))
             else:
                 indices, values = top_k(part.rows(maps), self.selection.top_k)
                 top = indices, self.convert(values)
@@ -149,10 +153,11 @@ class MapsReduction:
     def left_bytes(self, queries: int, keys: int) -> int:
         """Return the float32 bytes of the reduced maps of this size, without statistics."""
         include, most = self.layer_pass.include, self.selection.top_k
-        rows, columns = self.selection.part.shape(queries, keys)
-        of_map = rows * columns if "norms" in include else 0
+        rows, *columns = self.selection.part.shape(queries, keys, self.view)
+        of_row = math.prod(columns)
+        of_map = rows * of_row if "norms" in include else 0
         if "weights" in include:
-            of_map += rows * (2 * min(most, keys) if most else columns)
+            of_map += rows * (2 * min(most, keys) if most else of_row)
         of_all_heads = len(include & OF_ENCODER) * queries * keys
         return 4 * (len(self.layer_pass.heads) * of_map + of_all_heads)
 
@@ -161,8 +166,8 @@ class MapsReduction:
         maps, products = output.maps, output.value_products
         if maps is None or products is None:
             return None, None
-        include = self.layer_pass.include
+        include, part = self.layer_pass.include, self.selection.part
         return (
-            self.selection.part.of(head_norms(maps, products)) if "norms" in include else None,
+            part.of(head_norms(maps, products), self.view) if "norms" in include else None,
             norm_shares(maps, products) if "norm_rollout" in include else None,
         )

@@ -186,8 +186,9 @@ class AttentionStream:
 
     def reduction(self, index: int, layer_pass: LayerPass) -> MapsReduction:
         """Return the reduction of a pass's maps of the text with an index."""
-        separators = self.texts[index].separators_of(layer_pass.kind)
-        return MapsReduction(self.selection, layer_pass, index, separators, self.convert)
+        text = self.texts[index]
+        separators, view = text.separators_of(layer_pass.kind), text.text.picture
+        return MapsReduction(self.selection, layer_pass, index, separators, self.convert, view)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """Yield the result of each job, computing a group while the previous one is consumed."""

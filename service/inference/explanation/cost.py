@@ -37,6 +37,8 @@ class Side:
     """Number of spans."""
     occluded: int
     """Number of spans that are occluded."""
+    picture: bool = False
+    """Whether it is a picture, which always has the same number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,11 @@ class Costs:
     config: EncoderConfig
     part_cost: float
     """See `decomposition_tokens`."""
+    texts: int = 2
+    """Number of texts of each pair that the encoder encodes."""
 
     def work(self, sides: Sequence[Side]) -> Work:
-        """Return the work on the first and the second text of each pair, in turn."""
+        """Return the work on the encoder's texts of each pair, in turn."""
         options, config = self.options, self.config
         encoded = sum(side.tokens for side in sides)
         heads = config.num_hidden_layers * config.num_attention_heads * options.heads
@@ -71,48 +75,56 @@ class Costs:
                 decomposition_tokens(side.tokens, options.layer, config, self.part_cost)
                 for side in sides
             ]
-        least = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[:2])
+        least = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[: self.texts])
         return Work(encoded + passes + sum(decomposed), least)
 
 
-def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, seconds: float) -> Work:
+@dataclass(frozen=True)
+class Load:
+    """Work of a request for one encoder."""
+
+    scheduler: Scheduler
+    """Scheduler of the engine that would compute it."""
+    costs: Costs
+    sides: Sequence[Side]
+    """Texts of all pairs that the encoder encodes."""
+
+    def seconds(self, sides: Sequence[Side]) -> float:
+        """Return the seconds of the smallest useful part for some texts on an idle service."""
+        return self.scheduler.seconds_alone("attention", self.costs.work(sides).least)
+
+
+def check_time(loads: Sequence[Load], seconds: float) -> list[float]:
     """Raise if an idle service could not compute the smallest useful part before the deadline.
 
     Args:
-        scheduler: the scheduler of the engine that would compute it.
-        sides: the first and the second text of each pair, in turn.
-        costs: the costs of the requested analyses.
+        loads: the work for each encoder; the encoders compute one after another.
         seconds: time until the deadline.
 
     Returns:
-        The work of the request.
+        Share of the time that each encoder needs.
 
     Raises:
         Unprocessable: the message has the longest pair of texts that would fit.
 
     """
-    work = costs.work(sides)
+    alone = [load.seconds(load.sides) for load in loads]
+    load, options = loads[0], loads[0].costs.options
 
     def advice() -> str:
-        fits = fitting_pair(
-            sides,
-            costs.options,
-            lambda pair: scheduler.seconds_alone("attention", costs.work(pair).least) <= seconds,
-        )
-        return f"{fits}; {_less(costs.options)}"
+        sides = [side for own in loads for side in own.sides]
+        fits = fitting_pair(sides, options, lambda pair: load.seconds(pair) <= seconds)
+        return f"{fits}; {_less(options, pictures=any(side.picture for side in sides))}"
 
-    check_least(scheduler, work, seconds, advice)
-    return work
+    check_least(total := sum(alone), seconds, advice)
+    return [own / total if total else 1.0 for own in alone]
 
 
-def check_least(
-    scheduler: Scheduler, work: Work, seconds: float, advice: Callable[[], str]
-) -> None:
+def check_least(alone: float, seconds: float, advice: Callable[[], str]) -> None:
     """Raise if an idle service could not compute the smallest useful part before the deadline.
 
     Args:
-        scheduler: the scheduler of the engine that would compute it.
-        work: the work of the request.
+        alone: seconds of the smallest useful part on an idle service.
         seconds: time until the deadline.
         advice: function that returns how to reduce the work, for the message.
 
@@ -120,7 +132,6 @@ def check_least(
         Unprocessable: the message has both times.
 
     """
-    alone = scheduler.seconds_alone("attention", work.least)
     if alone > seconds:
         raise Unprocessable(
             f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
@@ -156,11 +167,14 @@ def fitting_pair(
     """Return a sentence with the longest pair of texts that fits.
 
     Args:
-        sides: sizes of the texts that do not fit; they determine the number of spans per token.
+        sides: sizes of the texts that do not fit; they determine the number of spans per token. No
+            pair is proposed if one is a picture.
         options: the requested analyses.
         fits: whether a pair of texts fits; monotone in the texts' length.
 
     """
+    if any(side.picture for side in sides):
+        return "a picture always has the same number of tokens"
     share = sum(side.spans for side in sides) / sum(side.tokens for side in sides)
 
     def too_long(tokens: int) -> bool:
@@ -173,7 +187,7 @@ def fitting_pair(
     )
 
 
-def _less(options: ExplainOptions) -> str:
+def _less(options: ExplainOptions, *, pictures: bool) -> str:
     """Return advice on how to reduce the work of a request."""
     advice = ["send fewer pairs or shorter texts"]
     if options.decomposition:
@@ -182,4 +196,6 @@ def _less(options: ExplainOptions) -> str:
         advice.append('leave "heads" out of `include`')
     if options.occlusion:
         advice.append('occlude `spans` "words" or "sentences", or the `top` ones alone')
+        if pictures:
+            advice.append("occlude larger `block`s of patches")
     return ", or ".join(advice)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,12 +51,14 @@ def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
     return 4 * 2 * tokens * (tokens + 1) * (config.hidden_size + values)
 
 
-def check_memory(texts: Sequence[TokenizedText], config: EncoderConfig, limit: int) -> None:
+def check_memory(
+    texts: Sequence[TokenizedText], configs: tuple[EncoderConfig, EncoderConfig], limit: int
+) -> None:
     """Raise if the shares of a text would take too much memory.
 
     Args:
         texts: the first and the second text of each pair, in turn.
-        config: configuration of the encoder.
+        configs: configurations of the encoders of first and of second texts.
         limit: maximum number of bytes.
 
     Raises:
@@ -63,15 +66,17 @@ def check_memory(texts: Sequence[TokenizedText], config: EncoderConfig, limit: i
 
     """
     for number, text in enumerate(texts):
-        tokens = len(text.input_ids)
+        tokens, config = len(text.input_ids), configs[number % 2]
         if (size := decomposition_bytes(tokens, config)) > limit:
             lengths = range(1, tokens)
-            fits = bisect.bisect(lengths, limit, key=lambda n: decomposition_bytes(n, config))
+            fits = bisect.bisect(
+                lengths, limit, key=functools.partial(decomposition_bytes, config=config)
+            )
+            shorter = f"texts of up to {fits} tokens fit: send shorter ones, or "
             raise ReplyTooLarge(
                 f"inputs[{number // 2}][{number % 2}] has {tokens} tokens: its decomposition takes "
-                f"{size} bytes of memory, more than {limit} (--max-bytes-in-flight); texts of up "
-                f'to {fits} tokens fit: send shorter ones, or leave "decomposition" out of '
-                "`include`"
+                f"{size} bytes of memory, more than {limit} (--max-bytes-in-flight); "
+                f'{"" if text.picture else shorter}leave "decomposition" out of `include`'
             )
 
 
@@ -132,7 +137,7 @@ class TextDecomposition:
     async def _begin(self) -> None:
         """Compute hidden state 0, in which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
-        task = TextTask(ids, segments, hidden_layers=(0,))
+        task = TextTask(ids, segments, hidden_layers=(0,), pixels=self.text.pixels)
         (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
         self.timings.add([done])
         states = done.value.hidden[0]

@@ -1,4 +1,4 @@
-"""Explanation of the cosine of two texts: shares of tokens, and the loss when a part is masked.
+"""Explanation of the cosine of two texts or pictures: shares, and the loss when a part is masked.
 
 The vectors and the shares of contextual vectors are computed first. Decomposition, occlusion and
 heads then run concurrently until the reply has to be written; unfinished values are left out.
@@ -10,59 +10,70 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
-from model.numerics.pooling import PoolingModes
-from service.engines.contract import Floats, Output, Pooling, TextTask
+from model.config.encoder import EncoderConfig
+from service.engines.contract import Floats, Output
 from service.inference.attention.stream import CHUNK_TOKENS
-from service.inference.core import Inference
-from service.inference.encoding import PreparedTexts
-from service.inference.explanation.cost import Costs, Side, check_time, needed_tokens
+from service.inference.explanation.cost import Side, check_time, needed_tokens
 from service.inference.explanation.deadline import run_until, writing_seconds
-from service.inference.explanation.decomposition import (
-    DecomposedText,
-    TextDecomposition,
-    decomposition_bytes,
-    pair_shares,
-)
+from service.inference.explanation.decomposition import decomposition_bytes, pair_shares
 from service.inference.explanation.head_occlusion import HeadOcclusion, head_occlusion_bytes
 from service.inference.explanation.occlusion import Occlusion, cosine, in_turn, occlude
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pair_work import PairWork, chunks
 from service.inference.explanation.pairs import PairExplanation
-from service.inference.explanation.part_cost import part_cost
 from service.inference.explanation.shares import most_promising, shares_in_means
-from service.inference.explanation.spans import spans_of
+from service.inference.explanation.spans import AnySpan, blocks_of, spans_of
+from service.inference.explanation.towers import Tower
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 from service.scheduler.promises import Promise
+
+T = TypeVar("T")
 
 
 @dataclass
 class Explainer:
     """Explanation of the pairs of one request."""
 
-    inference: Inference
-    prepared: PreparedTexts
-    """The first and the second text of each pair, in turn."""
-    options: ExplainOptions
-    inputs: Sequence[str]
-    """Texts as the caller sent them, in the order of `prepared`."""
+    towers: tuple[Tower, Tower]
+    """Encoders of the first and of the second texts of all pairs; one encoder may be both."""
+    inputs: Sequence[Input]
+    """First and second text of each pair, in turn, as the caller sent them."""
+    texts: Sequence[TokenizedText]
+    """Tokenised inputs."""
     works: list[PairWork] = field(init=False)
-    _pooling: PoolingModes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Determine the pooling and the spans of the texts."""
-        self._pooling = self.options.pooling or self.inference.sentence.pooling
-        texts, kind = self.prepared.texts, self.options.spans
-        spans = [spans_of(kind, *text) for text in zip(self.inputs, texts, strict=True)]
+        """Determine the spans of the texts."""
+        spans = [self._spans(*text) for text in zip(self.inputs, self.texts, strict=True)]
         self.works = [
-            PairWork(self.options, (texts[n], texts[n + 1]), (spans[n], spans[n + 1]))
-            for n in range(0, len(texts), 2)
+            PairWork(self.options, (self.texts[n], self.texts[n + 1]), (spans[n], spans[n + 1]))
+            for n in range(0, len(self.texts), 2)
         ]
+
+    @property
+    def options(self) -> ExplainOptions:
+        """Options of the request; the layer is of the first tower."""
+        return self.towers[0].options
+
+    @property
+    def configs(self) -> tuple[EncoderConfig, EncoderConfig]:
+        """Configurations of the encoders of first and of second texts."""
+        first, second = self.towers
+        return first.inference.config, second.inference.config
+
+    @property
+    def encoders(self) -> list[Tower]:
+        """The towers, each once."""
+        return [*dict.fromkeys(self.towers)]
 
     @property
     def sides(self) -> list[Side]:
@@ -70,17 +81,26 @@ class Explainer:
         return [side for work in self.works for side in work.sides]
 
     @property
+    def timings(self) -> Timings:
+        """Timings of the request."""
+        first, *second = [tower.prepared.timings for tower in self.encoders]
+        return sum(second, first)
+
+    @property
     def bytes_at_a_time(self) -> int:
         """Peak memory of hidden states and shares, in bytes, without the explanations."""
-        config, options = self.inference.config, self.options
+        config, options = max(self.configs, key=lambda config: config.hidden_size), self.options
         lengths = [sum(len(text.input_ids) for text in work.texts) for work in self.works]
         kept = options.pairs or options.occlusion
         size = 4 * min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * kept * config.hidden_size
         if options.decomposition:
-            longest = max(len(text.input_ids) for text in self.prepared.texts)
-            size += decomposition_bytes(longest, config)
+            size += max(
+                decomposition_bytes(len(text.input_ids), self.configs[number % 2])
+                for number, text in enumerate(self.texts)
+            )
         if options.heads:
-            size += head_occlusion_bytes(self.inference.vectors.kept(options.pooling), config)
+            vectors = self.towers[0].inference.vectors
+            size += head_occlusion_bytes(vectors.kept(options.pooling), config)
         return size
 
     async def explain(self, reply_bytes: int) -> list[PairExplanation]:
@@ -96,120 +116,145 @@ class Explainer:
             ServiceError: the engine failed.
 
         """
-        prepared = self.prepared
-        began, finish_by = prepared.timings.began, prepared.caller.finish_by
-        cost = await self._part_cost()
-        seconds = finish_by - began
+        finish_by = self.towers[0].prepared.caller.finish_by
+        seconds = finish_by - self.timings.began
+        for tower in self.encoders:
+            await tower.measure()
         writing = writing_seconds(seconds, reply_bytes)
-        costs = Costs(self.options, self.inference.config, cost)
-        work = check_time(prepared.scheduler, self.sides, costs, seconds - writing)
-        needed = needed_tokens(prepared.scheduler, work, seconds - writing)
-        promise = Promise(work.tokens, needed, writing_seconds=writing)
-        caller = replace(prepared.caller, promise=promise)
-        self.prepared = replace(prepared, caller=caller)
+        promises = self._promise(seconds - writing, writing)
         try:
             await self._encode()
-            await run_until(finish_by - writing, [self._decompose(cost), self._occlude()])
+            occlusions = [self._occlude(tower) for tower in self.encoders]
+            await run_until(finish_by - writing, [self._decompose(), *occlusions])
         finally:
-            promise.end()
+            for promise in promises:
+                promise.end()
         return await asyncio.to_thread(lambda: [work.explanation() for work in self.works])
 
-    async def _part_cost(self) -> float:
-        if not self.options.decomposition:
-            return 0.0
-        prepared = self.prepared
-        return await part_cost(self.inference, prepared.scheduler, prepared.caller)
+    def _spans(self, given: Input, text: TokenizedText) -> Sequence[AnySpan]:
+        if text.picture is not None:
+            return blocks_of(text, self.options.block)
+        if not isinstance(given, str):
+            raise TypeError("a text of a pair is a string")
+        return spans_of(self.options.spans, given, text)
+
+    def _promise(self, seconds: float, writing: float) -> list[Promise]:
+        """Promise the work of each encoder, if the smallest useful part fits into the seconds.
+
+        Raises:
+            Unprocessable: it does not fit.
+
+        """
+        loads = [
+            tower.load(self._of(tower, self.sides), self.towers.count(tower))
+            for tower in self.encoders
+        ]
+        promises = []
+        shares = check_time(loads, seconds)
+        for tower, load, share in zip(self.encoders, loads, shares, strict=True):
+            work = load.costs.work(load.sides)
+            needed = needed_tokens(load.scheduler, work, share * seconds)
+            promises.append(Promise(work.tokens, needed, writing_seconds=writing))
+            tower.promise(promises[-1])
+        return promises
+
+    def _of(self, tower: Tower, values: Sequence[T]) -> list[T]:
+        """Return the values of a tower's sides; `values` has both sides of each pair in turn."""
+        return [value for n, value in enumerate(values) if self.towers[n % 2] is tower]
 
     async def _encode(self) -> None:
         """Compute the vectors of all texts, and the results that need only the hidden states."""
-        scheduler, caller = self.prepared.scheduler, self.prepared.caller
-        kept = self.options.pairs or self.options.occlusion
-        layers = (self.options.layer,) if kept else ()
         for number, part in enumerate(chunks(self.works)):
-            tasks = [
-                TextTask(text.input_ids, text.segment_ids, layers, self._pooling_of(text))
-                for work in part
-                for text in work.texts
-            ]
-            if number:
-                done = await scheduler.resume("attention", tasks, caller=caller)
-            else:
-                done = await scheduler.submit("attention", tasks, caller)
-            self.prepared.timings.add(done)
-            outputs = [result.value for result in done]
-            await asyncio.to_thread(self._take, part, outputs)
+            texts = [text for work in part for text in work.texts]
+            outputs: dict[int, Output] = {}
+            for tower in self.encoders:
+                scheduler, caller = tower.prepared.scheduler, tower.prepared.caller
+                places = self._of(tower, range(len(texts)))
+                tasks = [tower.task(texts[place]) for place in places]
+                if number:
+                    done = await scheduler.resume("attention", tasks, caller=caller)
+                else:
+                    done = await scheduler.submit("attention", tasks, caller)
+                tower.prepared.timings.add(done)
+                outputs |= zip(places, (result.value for result in done), strict=True)
+            ordered = [outputs[place] for place in range(len(texts))]
+            await asyncio.to_thread(self._take, part, ordered)
 
     def _take(self, works: Sequence[PairWork], outputs: Sequence[Output]) -> None:
         """Store the outputs of both texts of some pairs."""
         for n, work in enumerate(works):
             pair = outputs[2 * n : 2 * n + 2]
-            vectors = [self._finish(requested(output.pooled)) for output in pair]
+            vectors = [
+                tower.finish(requested(output.pooled))
+                for tower, output in zip(self.towers, pair, strict=True)
+            ]
             work.similarity = cosine(*vectors)
-            first = [text.first_pooled(self.inference.sentence) for text in work.texts]
             if self.options.pairs:
-                work.pairs = self._pairs(pair, first)
+                work.pairs = self._pairs(work, pair)
             if self.options.occlusion:
-                shares = shares_in_means([output.hidden[0] for output in pair], first)
+                shares = self._shares(work, pair, vectors)
                 work.occlusions = tuple(
                     Occlusion(
                         text,
                         spans,
                         most_promising(spans, own, self.options.top),
-                        self._pooling_of(text),
-                        self._finish,
+                        tower.pooling_of(text),
+                        tower.finish,
                         other,
                     )
-                    for text, spans, own, other in zip(
-                        work.texts, work.spans, shares, reversed(vectors), strict=True
+                    for tower, text, spans, own, other in zip(
+                        *(self.towers, work.texts, work.spans, shares, reversed(vectors)),
+                        strict=True,
                     )
                 )
             if self.options.heads:
-                config = self.inference.config
+                tower, config = self.towers[0], self.configs[0]
                 shape = config.num_hidden_layers, config.num_attention_heads
-                poolings = self._pooling_of(work.texts[0]), self._pooling_of(work.texts[1])
+                poolings = tower.pooling_of(work.texts[0]), tower.pooling_of(work.texts[1])
                 without = np.full(shape, np.nan, np.float32)
-                work.heads = HeadOcclusion(work.texts, poolings, self._finish, without)
+                work.heads = HeadOcclusion(work.texts, poolings, tower.finish, without)
 
-    async def _occlude(self) -> None:
-        """Occlude spans and heads: the first of each text, then the second of each, and so on."""
-        prepared = self.prepared
-        spans = [occlusion.jobs() for work in self.works for occlusion in work.occlusions]
+    async def _occlude(self, tower: Tower) -> None:
+        """Occlude a tower's spans and heads: the first of each text, then the second, and so on."""
+        prepared = tower.prepared
+        occlusions = [occlusion for work in self.works for occlusion in work.occlusions]
+        spans = [occlusion.jobs() for occlusion in self._of(tower, occlusions)]
         heads = chain.from_iterable(work.heads.jobs() for work in self.works if work.heads)
         jobs = in_turn([*spans, heads])
         await occlude(prepared.scheduler, prepared.caller, prepared.timings, jobs)
 
-    async def _decompose(self, cost: float) -> None:
+    async def _decompose(self) -> None:
         """Decompose both texts of each pair, one pair after another."""
         if not self.options.decomposition:
             return
-        prepared, config = self.prepared, self.inference.config
-        scheduler, timings, caller = prepared.scheduler, prepared.timings, prepared.caller
         for work in self.works:
-            parts = []
-            for text in work.texts:
-                pooling = self._pooling_of(text)
-                part = TextDecomposition(scheduler, config, text, pooling, timings, cost, caller)
-                decomposed = await part.result()
-                parts.append(self._of_vector(decomposed.pooled, decomposed.shares))
+            parts = [
+                await tower.decompose(text)
+                for tower, text in zip(self.towers, work.texts, strict=True)
+            ]
             work.decomposition = await asyncio.to_thread(pair_shares, *parts)
 
-    def _pooling_of(self, text: TokenizedText) -> Pooling:
-        first = text.first_pooled(self.inference.sentence)
-        return Pooling(self.options.layer, self._pooling, first)
+    def _shares(
+        self, work: PairWork, outputs: Sequence[Output], vectors: Sequence[Floats]
+    ) -> list[Floats]:
+        """Return the share of each token of both texts, which orders their occlusions.
 
-    def _finish(self, pooled: Floats) -> Floats:
-        return self.inference.vectors.finish([pooled], self.options.pooling)[0]
+        With two towers, the product of the token's state, as if it alone were pooled, and the other
+        text's vector.
+        """
+        states = [output.hidden[0] for output in outputs]
+        first, second = self.towers
+        if first is second:
+            return shares_in_means(states, [first.first_pooled(text) for text in work.texts])
+        pairs = zip(self.towers, states, reversed(vectors), strict=True)
+        return [tower.projected(rows) @ other for tower, rows, other in pairs]
 
-    def _pairs(self, outputs: Sequence[Output], first: Sequence[int]) -> Floats:
+    def _pairs(self, work: PairWork, outputs: Sequence[Output]) -> Floats:
         """Return xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of pooled tokens, 0 of others."""
-        parts = []
-        for output, start in zip(outputs, first, strict=True):
+        parts, before = [], []
+        for tower, text, output in zip(self.towers, work.texts, outputs, strict=True):
+            start = tower.first_pooled(text)
             rows = output.hidden[0][start:]
-            parts.append(self._of_vector(requested(output.pooled), rows / np.float32(len(rows))))
-        return np.pad(pair_shares(*parts), [(start, 0) for start in first])
-
-    def _of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
-        """Return a text's unnormalised vector and its shares, from the pooled vector's."""
-        vectors, pooling = self.inference.vectors, self.options.pooling
-        (vector,) = vectors.finish([pooled], pooling, normalize=False)
-        return DecomposedText(vector, vectors.shares(shares, pooling))
+            parts.append(tower.of_vector(requested(output.pooled), rows / np.float32(len(rows))))
+            before.append((start, 0))
+        return np.pad(pair_shares(*parts), before)

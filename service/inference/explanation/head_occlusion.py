@@ -40,7 +40,8 @@ class HeadOcclusion:
         for layer, head in np.ndindex(*self.similarities.shape):
             for text, pooling in zip(self.texts, self.poolings, strict=True):
                 ids, segments = text.input_ids, text.segment_ids
-                task = TextTask(ids, segments, pooling=pooling, ablated=((layer, head),))
+                ablated = ((layer, head),)
+                task = TextTask(ids, segments, pooling=pooling, ablated=ablated, pixels=text.pixels)
                 yield task, _Placement(self, (layer, head))
 
     def take(self, head: Head, vector: Floats) -> None:

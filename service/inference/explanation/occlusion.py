@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engines.contract import Floats, Output, Pooling, TextTask
-from service.inference.explanation.spans import Span
+from service.inference.explanation.spans import AnySpan
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
@@ -41,7 +41,7 @@ class Occlusion:
     """A text whose spans are occluded one at a time."""
 
     text: TokenizedText
-    spans: Sequence[Span]
+    spans: Sequence[AnySpan]
     order: Sequence[int]
     """Indices of the spans that are occluded, in the order in which they are computed."""
     pooling: Pooling
@@ -69,7 +69,7 @@ class Occlusion:
                 self.without[number] = 0.0
                 continue
             pooling = Pooling(layer, mode, first, left_out)
-            task = TextTask(ids, segments, pooling=pooling, unseen=tokens)
+            task = TextTask(ids, segments, pooling=pooling, unseen=tokens, pixels=self.text.pixels)
             yield task, _Placement(self, number)
 
 

@@ -31,6 +31,8 @@ class ExplainOptions:
     """Kind of the spans that occlusion masks as a whole."""
     top: int | None = None
     """Number of spans of each text to occlude, the most promising first; all if None."""
+    block: int = 1
+    """Patches along the edge of the squares of a picture that occlusion masks as a whole."""
 
 
 def check_explainable(inference: Inference, options: ExplainOptions) -> None:

@@ -15,7 +15,7 @@ from service.inference.explanation.head_occlusion import HeadOcclusion
 from service.inference.explanation.occlusion import Occlusion
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
-from service.inference.explanation.spans import Span
+from service.inference.explanation.spans import AnySpan
 from service.inference.tokenization.tokenized import TokenizedText
 
 
@@ -25,7 +25,7 @@ class PairWork:
 
     options: ExplainOptions
     texts: tuple[TokenizedText, TokenizedText]
-    spans: tuple[list[Span], list[Span]]
+    spans: tuple[Sequence[AnySpan], Sequence[AnySpan]]
     similarity: float = math.nan
     pairs: Floats | None = None
     decomposition: Floats | None = None
@@ -37,7 +37,12 @@ class PairWork:
         """Sizes of both texts."""
         top = self.options.top
         return [
-            Side(len(text.input_ids), len(spans), min(len(spans), top or len(spans)))
+            Side(
+                len(text.input_ids),
+                len(spans),
+                min(len(spans), top or len(spans)),
+                text.picture is not None,
+            )
             for text, spans in zip(self.texts, self.spans, strict=True)
         ]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from model.numerics.similarity import spearman
 from service.engines.contract import Floats
-from service.inference.explanation.spans import Span, SpanKind
+from service.inference.explanation.spans import AnySpan, SpanKind
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PairExplanation:
     """`[S_a, S_b]`: shares of pairs of input tokens, which sum to the similarity."""
     occlusion: tuple[Floats, Floats] | None = None
     """`[W_a]` and `[W_b]`: similarity minus the similarity without the span."""
-    spans: tuple[Sequence[Span], Sequence[Span]] = ((), ())
+    spans: tuple[Sequence[AnySpan], Sequence[AnySpan]] = ((), ())
     """The spans of `occlusion`."""
     span_kind: SpanKind = "tokens"
     heads: Floats | None = None
@@ -82,6 +82,6 @@ class PairExplanation:
         return correlations
 
 
-def span_sums(spans: Sequence[Span], values: Floats) -> Floats:
+def span_sums(spans: Sequence[AnySpan], values: Floats) -> Floats:
     """Return the sum of the values of each span's tokens: `[S]` → `[W]`."""
     return np.array([values[list(span.tokens)].sum() for span in spans], np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 
 from service.engines.contract import Floats
 from service.inference.explanation.pairs import span_sums
-from service.inference.explanation.spans import Span
+from service.inference.explanation.spans import AnySpan
 
 
 def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floats]:
@@ -31,7 +31,7 @@ def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floa
     return [np.pad(rows @ mean / len(rows), (start, 0)) for rows, mean, start in pairs]
 
 
-def most_promising(spans: Sequence[Span], shares: Floats, top: int | None) -> list[int]:
+def most_promising(spans: Sequence[AnySpan], shares: Floats, top: int | None) -> list[int]:
     """Return the indices of the spans with the largest shares, the largest first.
 
     Args:

@@ -31,6 +31,51 @@ class Span:
     """Indices of its tokens, ascending; at least one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A rectangle of a picture's patches, and their tokens."""
+
+    rows: tuple[int, int]
+    """First row, and the row after the last."""
+    columns: tuple[int, int]
+    tokens: tuple[int, ...]
+    """Indices of its tokens, ascending."""
+
+
+AnySpan = Span | Block
+
+
+def blocks_of(picture: TokenizedText, edge: int) -> list[Block]:
+    """Split a picture into squares of patches, row by row, smaller ones at its right and bottom.
+
+    Special tokens are in no block.
+
+    Args:
+        picture: the tokens of the picture.
+        edge: number of patches along the edge of a square.
+
+    Raises:
+        ValueError: a text is given.
+
+    """
+    if picture.picture is None:
+        raise ValueError("a text has no patches")
+    rows, columns = picture.picture.grid
+    first = len(picture.input_ids) - rows * columns
+    blocks = []
+    for top in range(0, rows, edge):
+        bottom = min(top + edge, rows)
+        for left in range(0, columns, edge):
+            right = min(left + edge, columns)
+            tokens = (
+                first + row * columns + column
+                for row in range(top, bottom)
+                for column in range(left, right)
+            )
+            blocks.append(Block((top, bottom), (left, right), tuple(tokens)))
+    return blocks
+
+
 def spans_of(kind: SpanKind, text: str, tokenized: TokenizedText) -> list[Span]:
     """Split a text into spans.
 

@@ -152,7 +152,8 @@ class Ranker:
         writing, work, needed = writing_seconds(seconds, reply_bytes), self.work, None
         if self.explains:
             advice = _LESS_TOKENS if self.options.explain == "tokens" else _LESS
-            check_least(prepared.scheduler, work, seconds - writing, lambda: advice)
+            alone = prepared.scheduler.seconds_alone("attention", work.least)
+            check_least(alone, seconds - writing, lambda: advice)
             needed = needed_tokens(prepared.scheduler, work, seconds - writing)
         promise = Promise(work.tokens, needed, writing_seconds=writing)
         caller = replace(prepared.caller, promise=promise)

@@ -14,7 +14,7 @@ from model.artifact.manifest import Artifact
 from service.api.native.align import AlignRequest
 from service.api.native.attention.scores import HeadScoresRequest
 from service.api.native.attention.selection import AttentionRequest
-from service.api.native.encode import EncodeRequest
+from service.api.native.encode_request import EncodeRequest
 from service.api.native.verify import VerifyRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest

@@ -66,6 +66,23 @@ def test_layer_norm_is_torchs() -> None:
     np.testing.assert_allclose(ours(X, tensors), expected, atol=1e-5)
 
 
+def test_shares_of_a_layer_norm_keep_the_deviation_of_their_sum() -> None:
+    """Each share is the torch norm's own linear map of it, with the deviation as a constant."""
+    torch.manual_seed(0)
+    norm, shares = nn.LayerNorm(5).double(), torch.randn(3, 5, dtype=torch.float64)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    deviation = torch.sqrt(shares.sum(dim=0).var(unbiased=False) + norm.eps)
+    with torch.no_grad():
+        centred = shares - shares.mean(dim=1, keepdim=True)
+        expected = centred / deviation * norm.weight + norm.bias / 3
+        total = norm(shares.sum(dim=0))
+    tensors = {f"norm.{name}": tensor for name, tensor in tensors_of(norm).items()}
+    found = LayerNorm(dimension=5).shares(shares.numpy(), tensors)
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=0), total.numpy(), atol=1e-6)
+
+
 def test_normalize_is_torchs() -> None:
     x = np.concatenate([X, np.zeros((1, 5), np.float32), np.full((1, 5), 1e-15, np.float32)])
     expected = nn.functional.normalize(torch.from_numpy(x)).numpy()

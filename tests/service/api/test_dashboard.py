@@ -12,6 +12,9 @@ import pytest
 from service.api import native
 from service.api.dashboard import MEDIA_TYPES, files
 from service.api.native import config, models
+from service.engines.fake import FakeEngine
+from tests.service.harness import serving
+from tests.service.pictures import pictures_of
 
 FILES = files()
 
@@ -147,6 +150,18 @@ async def test_a_page_of_another_release_gets_files_that_are_not_kept(client):
     other = await client.get(f"/dashboard/{'0' * 32}/bundle.js")
     assert (other.status_code, other.content) == (200, FILES["bundle.js"].content)
     assert other.headers["cache-control"] == "no-cache"
+
+
+async def test_the_page_of_a_model_for_pictures_says_so(client, artifact):
+    """It does not begin with a text, which the model would refuse."""
+    assert "data-reads" not in (await client.get("/")).text
+    artifacts = [artifact, pictures_of(artifact)]
+    engines = [FakeEngine(one.manifest.config) for one in artifacts]
+    async with serving(artifacts, engines) as both:
+        pages = [(await both.get(path)).text for path in ("/", "/?model=pictures", "/?model=other")]
+    marks = ['<html data-reads="pictures" lang="en">' in page for page in pages]
+    assert marks == [False, True, False]
+    assert text_of("pictures.html").replace(' data-reads="pictures"', "") == text_of("index.html")
 
 
 def test_the_source_maps_lead_to_the_modules():

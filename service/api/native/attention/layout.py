@@ -25,8 +25,9 @@ PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross"
 def json_bytes(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> int:
     """Return an upper bound of the bytes of the JSON format."""
     total = 0
-    for index, own in enumerate(map(Lengths.of, texts)):
-        for spec in text_specs(selection, index, own):
+    for index, text in enumerate(texts):
+        own = Lengths.of(text)
+        for spec in text_specs(selection, index, text):
             each = JSON_BYTES_PER_INDEX if spec.dtype == "int32" else JSON_BYTES_PER_FLOAT
             total += spec.nbytes // np.dtype(spec.dtype).itemsize * each
         if "logprobs" in selection.include:
@@ -86,34 +87,37 @@ def tensor_specs(
     selection: AttentionSelection, texts: Sequence[TokenizedText], *, half: bool
 ) -> Iterator[Spec]:
     """Yield the tensors of each text, then the tensors that span all texts."""
-    lengths = [*map(Lengths.of, texts)]
-    for index, own in enumerate(lengths):
-        yield from text_specs(selection, index, own, half=half)
+    for index, text in enumerate(texts):
+        yield from text_specs(selection, index, text, half=half)
     if selection.ablates:
-        yield Spec("pooled_shift", "float32", (len(lengths),))
+        yield Spec("pooled_shift", "float32", (len(texts),))
         if selection.targets:
-            yield Spec("target_logprob_shift", "float32", (len(lengths),))
+            yield Spec("target_logprob_shift", "float32", (len(texts),))
     if "logprobs" in selection.include:
-        yield Spec("target_logprobs", "float32", (sum(own.target for own in lengths),))
+        targets = sum(Lengths.of(text).target for text in texts)
+        yield Spec("target_logprobs", "float32", (targets,))
 
 
 def text_specs(
-    selection: AttentionSelection, index: int, lengths: Lengths, *, half: bool = False
+    selection: AttentionSelection, index: int, text: TokenizedText, *, half: bool = False
 ) -> Iterator[Spec]:
     """Yield the tensors of one text, in the order of their computation."""
-    dtype = "float16" if half else "float32"
+    dtype, lengths = "float16" if half else "float32", Lengths.of(text)
+    part = {
+        kind: selection.part.shape(*lengths.shape(kind), text.picture) for kind in selection.maps
+    }
     for kind, (layers, heads) in selection.maps.items():
         name, maps = f"{PREFIXES[kind]}attention.{index}", (len(layers), len(heads))
-        queries, keys = selection.part.shape(*lengths.shape(kind))
         if "weights" in selection.include and selection.top_k is None:
-            yield Spec(name, dtype, (*maps, queries, keys))
+            yield Spec(name, dtype, (*maps, *part[kind]))
         elif "weights" in selection.include:
-            shape = (*maps, queries, min(selection.top_k or 0, keys))
-            yield Spec(f"{name}.indices", "int32", shape)
-            yield Spec(f"{name}.values", dtype, shape)
+            queries, keys = part[kind]
+            largest = (*maps, queries, min(selection.top_k or 0, keys))
+            yield Spec(f"{name}.indices", "int32", largest)
+            yield Spec(f"{name}.values", dtype, largest)
     if "norms" in selection.include:
         for kind, (layers, heads) in selection.maps.items():
-            shape = (len(layers), len(heads), *selection.part.shape(*lengths.shape(kind)))
+            shape = (len(layers), len(heads), *part[kind])
             yield Spec(f"{PREFIXES[kind]}norms.{index}", "float32", shape)
     if "stats" in selection.include:
         for kind, (layers, heads) in selection.maps.items():

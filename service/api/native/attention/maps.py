@@ -14,6 +14,7 @@ from service.api.native.attention.selection import (
     AttentionRequest,
     attention_selection,
     check_places,
+    check_tower,
 )
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer
 from service.api.native.replies import documented
@@ -41,6 +42,7 @@ STREAM_BYTES = 4 * GROUP_BYTES
 """Maximum bytes of a streamed reply in memory at a time."""
 FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
 FEWER_NORMS = "ask for fewer texts, layers or heads"
+FEWER_PIXELS = "ask for fewer pictures, queries, layers or heads, or leave `enlarge` out"
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -51,15 +53,16 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """Return the attention weights of the requested heads and layers."""
     binary, caller = wants_safetensors(request), caller_of(request)
+    body = await with_pictures(body, request)
     model = model_of(request)
-    inference = model.inference
+    inference = model.tower(body.inputs).inference
+    check_tower(body.tower, inference)
     inference.require_maps()
     decoder = inference.decoder.layers if inference.decoder else None
     selection = attention_selection(body, inference.config, decoder)
     half = body.dtype == "float16"
     if half and not binary:
         raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
-    body = await with_pictures(body, request)
     prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     if body.targets:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
@@ -73,6 +76,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
         writer = JsonWriter(header, selection, texts)
     size = writer.length or json_bytes(selection, texts)
     less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
+    less = FEWER_PIXELS if selection.part.enlarge else less
     check_size(size, service_of(request).settings.max_response_bytes, less, binary=binary)
     if not writer.length:
         size += text_bytes(texts)
@@ -99,7 +103,8 @@ async def stream_reply(
     """
 
     async def parts() -> AsyncGenerator[Part | Unwritten]:
-        in_memory = size if writer.keeps_back else min(size, STREAM_BYTES)
+        whole = writer.keeps_back or stream.selection.part.enlarge
+        in_memory = size if whole else min(size, STREAM_BYTES)
         held = in_memory + stream.hidden_bytes
         with reserve(request, size, held=held, advice=None):
             if before:

@@ -11,20 +11,22 @@ from pydantic import Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
-from service.api.native.attention.selection import check_places, map_part
+from service.api.native.attention.places import Places, token_numbers
+from service.api.native.attention.selection import check_places
 from service.api.native.indices import (
     Ablate,
     EncoderHead,
-    Indices,
     ablated_heads,
     selected_index,
 )
+from service.api.native.inputs import PictureInputs
 from service.api.native.replies import TextResult, Usage
 from service.api.native.texts import (
     TextRequest,
     text_bytes,
     text_fields,
     usage,
+    with_pictures,
 )
 from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
@@ -56,13 +58,15 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class HeadScoresRequest(TextRequest):
     """Request body of `POST /attention/scores`."""
 
+    inputs: PictureInputs = Field(description="Texts, sentence pairs, or pictures.")
     layer: int = Field(description="Layer 0 … L−1, negative from the end.")
     head: int = Field(description="Head 0 … N−1, negative from the end.")
-    queries: Indices = Field(
+    queries: Places = Field(
         None,
-        description="Query tokens, 0 … S−1, negative from the end of each text; all by default.",
+        description="Query tokens, 0 … S−1, negative from the end of each text; of a picture also "
+        "patches as [row, column] and special tokens by name; all by default.",
     )
-    keys: Indices = Field(None, description="Key tokens, counted as `queries`; all by default.")
+    keys: Places = Field(None, description="Key tokens, counted as `queries`; all by default.")
     ablate: Ablate[EncoderHead] = Field(
         None, description="Heads of the encoder whose output is set to zero."
     )
@@ -101,8 +105,9 @@ class HeadScoresReply(WarnedReply):
 )
 async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
     """Return the queries, keys, scores and weights of one head."""
+    body = await with_pictures(body, request)
     model = model_of(request)
-    inference = model.inference
+    inference = model.tower(body.inputs).inference
     require_scores(inference)
     selection = head_selection(body, inference.config)
     prepared = await inference.prepare(
@@ -131,14 +136,19 @@ def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> Attenti
     """Return the selection of the requested head and tokens, with non-negative head indices.
 
     Raises:
-        Unprocessable: the layer or head does not exist, or an ablated head is listed twice.
+        Unprocessable: the layer, head, or a patch or special token does not exist, or an ablated
+            head is listed twice.
 
     """
     layer = selected_index("layer", request.layer, config.num_hidden_layers)
     head = selected_index("head", request.head, config.num_attention_heads)
+    patches = config.embeddings.patches
     return AttentionSelection(
         {"encoder": ((layer,), (head,))},
-        part=map_part(request.queries, request.keys),
+        part=MapPart(
+            token_numbers("queries", request.queries, patches),
+            token_numbers("keys", request.keys, patches),
+        ),
         ablated={"encoder": ablated_heads(request.ablate, "encoder", config, "")},
     )
 
@@ -157,7 +167,8 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
     """Return the predicted bytes of the reply, for queries and keys of `size` features."""
     numbers = 0
     for text in texts:
-        rows, columns = part.shape(*[len(text.input_ids)] * 2)
+        tokens = len(text.input_ids)
+        rows, columns = part.shape(tokens, tokens)
         numbers += (rows + columns) * (size + 1) + 2 * rows * columns
     return JSON_BYTES_PER_FLOAT * numbers + text_bytes(texts)
 

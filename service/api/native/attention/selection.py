@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
+from service.api.native.attention.places import Places, token_numbers
 from service.api.native.indices import (
     Ablate,
     Head,
@@ -27,7 +28,9 @@ from service.inference.attention.selection import (
     LayersAndHeads,
     Lengths,
 )
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.core import Inference
+from service.inference.pictures.enlarged import Resampling
+from service.inference.tokenization.tokenized import TokenizedText, Tower
 from service.inference.tokenization.tokenizer import Options
 
 ENCODER: tuple[MapKind, ...] = ("encoder",)
@@ -59,17 +62,25 @@ class AttentionRequest(TextRequest):
         "each head's contributions, norm rollout of the encoder, and the log-probability of each "
         "target token.",
     )
-    queries: Indices = Field(
+    queries: Places = Field(
         None,
-        description="Rows of each map, 0 … S−1, negative from the end of each text; all by "
-        "default.",
+        description="Rows of each map, 0 … S−1, negative from the end of each text; of a picture "
+        "also patches as [row, column] and special tokens by name; all by default.",
     )
-    keys: Indices = Field(None, description="Columns of each map, likewise.")
+    keys: Places = Field(None, description="Columns of each map, likewise.")
     max_size: int | None = Field(
         None,
         ge=1,
         description="Maximum rows and columns of each map: larger maps are max-pooled, and `bins` "
         "holds the token range of each cell.",
+    )
+    enlarge: Resampling | None = Field(
+        None,
+        description="Enlarge the maps of `queries` to the pixels of each picture: "
+        "`[layers][heads][queries][height][width]`, 0 outside the crop.",
+    )
+    tower: Tower | None = Field(
+        None, description="Tower of a model with two; the inputs have to be for it."
     )
     top_k: int | None = Field(
         None, ge=1, description="Return only the k largest weights of each query."
@@ -78,22 +89,9 @@ class AttentionRequest(TextRequest):
     dtype: Literal["float32", "float16"] = Field("float32", description="For the binary format.")
 
     @property
-    def part(self) -> MapPart:
-        """Requested part of each map."""
-        return map_part(self.queries, self.keys, self.max_size)
-
-    @property
     def target_options(self) -> Options:
         """Tokenisation options of the targets."""
         return Options(self.truncate, self.truncation_direction, naming="targets[{}]")
-
-
-def map_part(
-    queries: Sequence[int] | None, keys: Sequence[int] | None, max_size: int | None = None
-) -> MapPart:
-    """Return the part of each map with some queries and keys; None for all."""
-    rows, columns = (None if asked is None else tuple(asked) for asked in (queries, keys))
-    return MapPart(rows, columns, max_size)
 
 
 def attention_selection(
@@ -107,11 +105,15 @@ def attention_selection(
         decoder: decoder's configuration, if the model has a decoder.
 
     Raises:
-        Unprocessable: a layer or head does not exist or is listed twice, `top_k` or a map part is
-            set without maps, or a decoder's output is requested without a decoder or targets.
+        Unprocessable: a layer, head, patch or special token does not exist or is listed twice,
+            `top_k` or a map part is set without maps, or a decoder's output is requested without a
+            decoder or targets.
 
     """
     _check_part(request)
+    patches = config.embeddings.patches
+    if request.enlarge and not patches:
+        raise Unprocessable("enlarge is for pictures, and these inputs are texts: leave it out")
     stack = _decoder(request, decoder)
     kinds = request.maps or ["cross" if stack else "encoder"]
     for name in ("rollout", "norm_rollout"):
@@ -131,10 +133,32 @@ def attention_selection(
     return AttentionSelection(
         maps,
         frozenset(request.include),
-        request.part,
+        MapPart(
+            token_numbers("queries", request.queries, patches),
+            token_numbers("keys", request.keys, patches),
+            request.max_size,
+            request.enlarge,
+        ),
         request.top_k,
         ablated,
         targets=stack is not None,
+    )
+
+
+def check_tower(tower: Tower | None, inference: Inference) -> None:
+    """Reject a tower that is not the tower of the request's inputs.
+
+    Raises:
+        Unprocessable: the model has one encoder, or the inputs are for the other tower.
+
+    """
+    if tower is None or tower == inference.tower:
+        return
+    if inference.tower is None:
+        raise Unprocessable("tower: this model has one encoder; leave it out")
+    raise Unprocessable(
+        f"tower: the inputs are for the {inference.tower} tower; leave `tower` out, or send inputs "
+        "for the other"
     )
 
 
@@ -166,11 +190,20 @@ def _check_part(request: AttentionRequest) -> None:
         Unprocessable: the fields contradict each other.
 
     """
-    part, weights = request.part, "weights" in request.include
-    given = {"queries": part.queries, "keys": part.keys, "max_size": part.max_size}
+    weights = "weights" in request.include
+    given = {
+        "queries": request.queries,
+        "keys": request.keys,
+        "max_size": request.max_size,
+        "enlarge": request.enlarge,
+    }
     asked = [name for name, value in given.items() if value is not None]
     if asked and not (weights or "norms" in request.include):
         raise Unprocessable(f"{asked[0]} is of weights and norms, which `include` leaves out")
+    if request.enlarge and asked != ["queries", "enlarge"]:
+        raise Unprocessable(
+            "enlarge needs `queries`, whose maps are enlarged, and no keys or max_size"
+        )
     if request.top_k is None:
         return
     if asked not in ([], ["queries"]):

@@ -28,7 +28,8 @@ OWN_FORM = {
 ROUTES = ("/embeddings", "/rerank", "/classify", "/models")
 DIFFERENT = {
     "model": "optional, without a default that is no model's name",
-    "modality": "audio and images are understood, and refused by name",
+    "modality": "audio is understood, and refused by name",
+    "InfinityEmbeddingsRequest.input": "of pictures as well, in the same schema",
     "data": "no vectors of audio or images, no matrices; `stats` are numbers; compared below",
 }
 """Fields whose types differ on purpose."""
@@ -98,6 +99,8 @@ def test_every_field_is_taken_and_given(
     expected, given = shape(theirs, schemas[their_name]), shape(ours, names[found])
     assert given.keys() - {"warnings"} == expected.keys()
     for name in expected.keys() - DIFFERENT.keys():
+        if f"{our_name}.{name}" in DIFFERENT:
+            continue
         assert given[name] == expected[name], name
     required = set(schemas[their_name].get("required", ()))
     assert required <= set(names[found].get("required", ())) | {"data"}

@@ -43,7 +43,7 @@ async def test_texts_in_objects_are_texts(client: httpx.AsyncClient) -> None:
         assert replies[0] == replies[1]
 
 
-@pytest.mark.parametrize("route", ["/verify", "/attention/scores"])
+@pytest.mark.parametrize("route", ["/attention/scores"])
 async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route: str) -> None:
     for inputs in ([{"image": PIXEL}], ["a", {"image": PIXEL}]):
         body = {"inputs": inputs, "layer": 0, "head": 0}
@@ -56,4 +56,7 @@ async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route:
 @pytest.mark.parametrize("route", ["/encode", "/attention"])
 async def test_a_model_of_texts_refuses_pictures(client: httpx.AsyncClient, route: str) -> None:
     refused = await client.post(route, json={"inputs": ["a", {"image": PIXEL}]})
-    assert_problem(refused, 422, says="this model reads texts only; choose a model of pictures")
+    says = (
+        "inputs[1].image is a picture, and the model reads only texts: choose a model of pictures"
+    )
+    assert_problem(refused, 422, says)

@@ -70,7 +70,7 @@ async def test_dimensions_are_cut_and_then_normalised(client: httpx.AsyncClient)
         ({"input": []}, "input", "empty"),
         ({"input": ["a", ""]}, "input", "input[1] is empty"),
         ({"input": [[101], []]}, "input", "input[1] is empty"),
-        ({"input": {"a": 1}}, "input", "list"),
+        ({"input": {"a": 1}}, "input", "input[0] is not an object with one of"),
         ({"input": ["a", 1]}, "input", "list"),
         ({"input": [1, "a"]}, "input", "list"),
         ({"input": [True]}, "input", "list"),

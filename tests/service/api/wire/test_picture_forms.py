@@ -131,7 +131,7 @@ async def test_only_some_routes_take_files(client: httpx.AsyncClient) -> None:
         assert as_form.status_code == 200
         assert as_form.json() == as_json.json()
         refused = await client.post(route, content=file.getvalue(), headers=png)
-        assert_problem(refused, 422, says="this model reads texts only")
+        assert_problem(refused, 422, says="inputs[0] is a picture, and the model reads")
         refused = await client.post(route, content=b"", headers={"content-type": "text/plain"})
         assert_problem(refused, 415, says="application/json or multipart/form-data or image/*")
     refused = await client.post("/verify", content=file.getvalue(), headers=png)

@@ -30,6 +30,8 @@ def request(budget: ByteBudget | None = None, **settings: Any) -> Request:
     state = SimpleNamespace(settings=Settings(**settings))
     app = SimpleNamespace(state=SimpleNamespace(service=state))
     context = RequestContext[object]("id", Reservation(budget or ByteBudget(2**30)), {})
+    images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))
+    context.model = SimpleNamespace(towers=[images])
     return Request({"type": "http", "app": app, "context": context})
 
 

@@ -12,6 +12,7 @@ from service.engines.fake import FakeEngine
 from service.errors import Unprocessable
 from service.inference.explanation.cost import (
     Costs,
+    Load,
     Side,
     Work,
     check_time,
@@ -60,14 +61,19 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     occlusion = costs(occlusion=True)
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
-        assert check_time(scheduler, pair(300), occlusion, 18.7).least == 18_600
+
+        def check(tokens: int, seconds: float) -> list[float]:
+            return check_time([Load(scheduler, occlusion, pair(tokens))], seconds)
+
+        assert occlusion.work(pair(300)).least == 18_600
+        assert check(300, 18.7) == [1.0]
         with pytest.raises(Unprocessable) as refused:
-            check_time(scheduler, pair(300), occlusion, 10.0)
-        assert check_time(scheduler, pair(218), occlusion, 10.0)
+            check(300, 10.0)
+        assert check(218, 10.0)
         with pytest.raises(Unprocessable, match="up to 218 tokens each fits"):
-            check_time(scheduler, pair(219), occlusion, 10.0)
+            check(219, 10.0)
         with pytest.raises(Unprocessable, match="no pair of texts fits"):
-            check_time(scheduler, pair(300), occlusion, 0.0001)
+            check(300, 0.0001)
     assert refused.value.status == 422
     assert not refused.value.retryable
     for words in (
@@ -110,3 +116,19 @@ def test_the_texts_that_fit_have_as_many_spans_for_their_tokens() -> None:
     assert fitting_pair(sides, options, fits) == "one pair of texts of up to 40 tokens each fits"
     assert Side(40, 20, 20) in seen
     assert "up to 200 tokens" in fitting_pair(sides, replace(options, top=4), fits)
+
+
+@pytest.mark.anyio
+async def test_two_towers_share_the_time_by_their_work() -> None:
+    """A text of 100 and a picture of 200 tokens: 100 + 100² / 10 and 200 + 200² / 10 tokens."""
+    engine = FakeEngine(CONFIG)
+    engine.measured = THOUSAND_TOKENS_A_SECOND
+    own = replace(costs(occlusion=True), texts=1)
+    sides = Side(100, 100, 100), Side(200, 200, 200, picture=True)
+    with batching(engine, max_batch_tokens=1000) as (scheduler, _):
+        loads = [Load(scheduler, own, [side]) for side in sides]
+        assert check_time(loads, 5.4) == pytest.approx([1.1 / 5.3, 4.2 / 5.3])
+        with pytest.raises(Unprocessable, match="a picture always has the same number of tokens"):
+            check_time(loads, 5.2)
+    decomposed = replace(costs(decomposition=True), texts=1)
+    assert decomposed.work([Side(40, 0, 0)] * 3).least == 120 + 2 * 40 * 41

@@ -194,12 +194,12 @@ def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
     tokens = next(n for n in range(1, 1000) if decomposition_bytes(n, config) > limit)
     assert 200 < tokens < 300
     fits, too_long = tokenized(tokens - 1), tokenized(tokens + 30)
-    check_memory([fits] * 4, config, limit)
+    check_memory([fits] * 4, (config, config), limit)
     with pytest.raises(
         ReplyTooLarge,
         match=rf"inputs\[1\]\[1\] has {tokens + 30} tokens: .*\(--max-bytes-in-flight\); "
         rf"texts of up to {tokens - 1} tokens fit",
     ) as refused:
-        check_memory([fits, fits, fits, too_long], config, limit)
+        check_memory([fits, fits, fits, too_long], (config, config), limit)
     assert refused.value.status == 413
     assert not refused.value.retryable

@@ -100,7 +100,7 @@ async def test_time_is_asked_for_what_is_still_to_come(
         return 1.2
 
     monkeypatch.setattr(Scheduler, "submit", spied)
-    monkeypatch.setattr("service.inference.explanation.explanation.part_cost", measured)
+    monkeypatch.setattr("service.inference.explanation.towers.part_cost", measured)
     for include, layer in ((["occlusion"], 2), (["decomposition"], 1)):
         body = {"inputs": [["a", "a cat and the cat"]], "include": include, "layer": layer}
         reply = await client.post("/explain", json=body)

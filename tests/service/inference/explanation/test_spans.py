@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from service.inference.explanation.spans import Span, spans_of, split_sentences
-from service.inference.tokenization.tokenized import places_of
+from service.inference.explanation.spans import (
+    Block,
+    Span,
+    blocks_of,
+    spans_of,
+    split_sentences,
+)
+from service.inference.tokenization.tokenized import PictureView, places_of
 from tests.service.harness import tokenized
 
 
@@ -59,3 +65,20 @@ def test_spans_hold_the_tokens_of_their_characters() -> None:
     ]
     shorter = replace(cut, places=places_of([*offsets[:6], (0, 0), (0, 0)]))
     assert spans_of("sentences", text, shorter) == [Span(0, 13, (1, 2, 3, 4, 5))]
+
+
+def test_blocks_cover_each_patch_once_and_no_special_token() -> None:
+    """A class token, then 3 rows of 5 patches."""
+    picture = replace(tokenized(16), picture=PictureView((3, 5), (50, 30), (0, 0, 50, 30)))
+    assert blocks_of(picture, 2) == [
+        Block((0, 2), (0, 2), (1, 2, 6, 7)),
+        Block((0, 2), (2, 4), (3, 4, 8, 9)),
+        Block((0, 2), (4, 5), (5, 10)),
+        Block((2, 3), (0, 2), (11, 12)),
+        Block((2, 3), (2, 4), (13, 14)),
+        Block((2, 3), (4, 5), (15,)),
+    ]
+    assert [block.tokens for block in blocks_of(picture, 1)] == [(n,) for n in range(1, 16)]
+    assert [block.tokens for block in blocks_of(picture, 9)] == [tuple(range(1, 16))]
+    with pytest.raises(ValueError, match="no patches"):
+        blocks_of(tokenized(16), 1)

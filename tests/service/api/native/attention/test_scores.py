@@ -120,7 +120,7 @@ async def test_of_an_ablated_run(client: httpx.AsyncClient) -> None:
         ({"layer": None}, "layer"),
         ({"queries": [40]}, "queries: 40 is not in -9 … 8, the tokens of inputs[0]"),
         ({"keys": [1, -8]}, "keys: one of inputs[0] is listed twice"),
-        ({"queries": []}, "at least one integer"),
+        ({"queries": []}, "at least one token"),
         ({"ablate": [{"layer": 5, "head": 0}]}, "ablate: layer: 5 is not in"),
         ({"heads": [0]}, "heads"),
     ],

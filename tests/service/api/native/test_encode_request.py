@@ -8,7 +8,7 @@ import pytest
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from service.api.native.encode import EncodeRequest, encode_options
+from service.api.native.encode_request import EncodeRequest, encode_options
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions
 from tests.service.harness import CONFIG

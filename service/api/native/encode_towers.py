@@ -1,0 +1,107 @@
+"""Requests of `POST /encode` with texts and pictures, for a model with two towers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from service.api.native.encode_request import EncodeRequest
+from service.errors import Unprocessable
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.tokenization.inputs import Picture
+from service.models.served import ServedModel
+
+Item = TypeVar("Item")
+Shares = Sequence[tuple[ServedModel, Sequence[int]]]
+"""Towers that encode inputs of a request, each with the indices of its inputs."""
+_APART = "send texts and pictures in requests of their own"
+
+
+def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
+    """Return the request of one tower.
+
+    Prompts, tasks and windows are for the texts alone.
+
+    Args:
+        body: request with texts and pictures.
+        indices: indices of the tower's inputs.
+
+    Raises:
+        Unprocessable: the request has spans, chunks or patched heads, whose lists and indices are
+            of all inputs.
+
+    """
+    for name in ("spans", "chunk", "patch"):
+        if getattr(body, name) is not None:
+            raise Unprocessable(f"{name} is for inputs of one tower: {_APART}")
+    inputs = [body.inputs[index] for index in indices]
+    update: dict[str, object] = {"inputs": inputs}
+    if isinstance(inputs[0], Picture):
+        windows = body.overflow == "windows"
+        update |= {"prompt_name": None, "task": None}
+        update |= {"overflow": None} if windows else {}
+    return body.model_copy(update=update)
+
+
+def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str, list[int]]:
+    """Return the field `layers` of a reply; empty without `layers` in the request.
+
+    Args:
+        towers: towers of the request.
+        options: options of each tower.
+
+    Raises:
+        Unprocessable: a negative index is another layer of each tower.
+
+    """
+    layers = [list(own.layers) for own in options]
+    if len(towers) > 1 and layers[0] != layers[1]:
+        raise Unprocessable(
+            f"layers {layers[0]} of the {towers[0][0].inference.tower} tower are {layers[1]} of "
+            f"the other: use indices from 0, or {_APART}"
+        )
+    return {"layers": layers[0]} if layers[0] else {}
+
+
+def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> None:
+    """Raise if the token vectors of two towers do not fit into one tensor.
+
+    Raises:
+        Unprocessable: they have different sizes.
+
+    """
+    sizes = [tower.config.hidden_size for tower in towers]
+    if (options.tokens or options.parts) and len(set(sizes)) > 1:
+        raise Unprocessable(
+            f"token vectors have {sizes[0]} features in the {towers[0].tower} tower and {sizes[1]} "
+            f"in the other, which is no tensor: ask for JSON, or {_APART}"
+        )
+
+
+def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[Item]:
+    """Return the items of all towers' inputs, in the order of the request's inputs."""
+    if len(towers) == 1:
+        return of_towers[0]
+    places = [index for _, indices in towers for index in indices]
+    items = [item for own in of_towers for item in own]
+    return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
+
+
+class Run(Protocol):
+    """Inputs of a request that one tower computes."""
+
+    async def encode(self) -> Sequence[TextEncoding]:
+        """Return the arrays of each input."""
+
+
+async def together(runs: Sequence[Run]) -> list[Sequence[TextEncoding]]:
+    """Return the arrays of towers that compute at the same time; an error cancels the others."""
+    tasks = [asyncio.create_task(run.encode()) for run in runs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

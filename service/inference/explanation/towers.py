@@ -1,0 +1,110 @@
+"""Encoders of the texts and pictures of an explanation: one, or two towers of a model.
+
+Notation: S tokens of a text or picture, H hidden size, D features of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from service.engines.contract import Floats, Pooling, TextTask
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
+from service.inference.explanation.cost import Costs, Load, Side
+from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
+from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.part_cost import part_cost
+from service.inference.tokenization.tokenized import TokenizedText
+from service.scheduler.promises import Promise
+
+
+@dataclass(eq=False)
+class Tower:
+    """Encoder of one or both sides of each pair."""
+
+    inference: Inference
+    options: ExplainOptions
+    """Options of the request, with the layer of this encoder."""
+    prepared: PreparedTexts
+    """Texts or pictures of its sides, its scheduler, and the client of the request."""
+    part_cost: float = 0.0
+    """See `decomposition_tokens`; 0 until it is measured."""
+
+    async def measure(self) -> None:
+        """Measure the cost of a decomposition, if one is requested.
+
+        Raises:
+            EngineTimeout: the deadline has passed.
+            ServiceError: the engine failed.
+
+        """
+        if self.options.decomposition:
+            prepared = self.prepared
+            scheduler, caller = prepared.scheduler, prepared.caller
+            self.part_cost = await part_cost(self.inference, scheduler, caller)
+
+    def load(self, sides: Sequence[Side], texts: int) -> Load:
+        """Return the work on some sides, of which this encoder has `texts` of each pair."""
+        costs = Costs(self.options, self.inference.config, self.part_cost, texts)
+        return Load(self.prepared.scheduler, costs, sides)
+
+    def promise(self, promise: Promise) -> None:
+        """Promise the work of the request to the scheduler."""
+        caller = replace(self.prepared.caller, promise=promise)
+        self.prepared = replace(self.prepared, caller=caller)
+
+    def task(self, text: TokenizedText) -> TextTask:
+        """Return the forward pass that gives a text's vector, and its states if they are needed."""
+        kept = self.options.pairs or self.options.occlusion
+        layers = (self.options.layer,) if kept else ()
+        pooling = self.pooling_of(text)
+        return TextTask(
+            text.input_ids, text.segment_ids, layers, pooling=pooling, pixels=text.pixels
+        )
+
+    def first_pooled(self, text: TokenizedText) -> int:
+        """Return the index of the first pooled token."""
+        return text.first_pooled(self.inference.sentence)
+
+    def pooling_of(self, text: TokenizedText) -> Pooling:
+        """Return the pooling of a text."""
+        mode = self.options.pooling or self.inference.sentence.pooling
+        return Pooling(self.options.layer, mode, self.first_pooled(text))
+
+    def finish(self, pooled: Floats) -> Floats:
+        """Return the vector of a pooled vector."""
+        return self.inference.vectors.finish([pooled], self.options.pooling)[0]
+
+    def projected(self, states: Floats) -> Floats:
+        """Return each token's state as if it alone were pooled: `[S, H]` → `[S, D]`."""
+        vectors, pooling = self.inference.vectors, self.options.pooling
+        return np.stack(vectors.finish([*states], pooling, normalize=False))
+
+    async def decompose(self, text: TokenizedText) -> DecomposedText:
+        """Return a text's unnormalised vector, and the share of each input token in it.
+
+        Raises:
+            EngineTimeout: the deadline has passed.
+            ServiceError: the engine failed.
+
+        """
+        prepared, pooling = self.prepared, self.pooling_of(text)
+        decomposed = await TextDecomposition(
+            prepared.scheduler,
+            self.inference.config,
+            text,
+            pooling,
+            prepared.timings,
+            self.part_cost,
+            prepared.caller,
+        ).result()
+        return self.of_vector(decomposed.pooled, decomposed.shares)
+
+    def of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
+        """Return a text's unnormalised vector and its shares, from the pooled vector's."""
+        vectors, pooling = self.inference.vectors, self.options.pooling
+        (vector,) = vectors.finish([pooled], pooling, normalize=False)
+        return DecomposedText(vector, vectors.shares(shares, pooling))
