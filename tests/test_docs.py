@@ -121,7 +121,7 @@ def test_reasons_of_refusals():
         for _, error in inspect.getmembers(errors, inspect.isclass)
         if issubclass(error, errors.ServiceError)
     }
-    queue = {f"queue_{reason}" for reason in get_args(RefusalReason)} | {"tokenizer"}
+    queue = {f"queue_{reason}" for reason in get_args(RefusalReason)} | {"tokenizer", "pictures"}
     held = {"bytes_of_bodies", "bytes_of_replies"}
     named = rows(text) | {"invalid_request", "unprocessable", "input_too_long"}
     assert queue | held <= named

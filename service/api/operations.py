@@ -121,7 +121,18 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         **_of_encoder(manifest),
         **_of_vectors(manifest.sentence, vectors),
         "outputs": names_of(manifest.task),
-        "max_characters": limits.max_characters,
+        "max_characters": None if manifest.images else limits.max_characters,
+        "fingerprint": model.fingerprint,
+        **_of_engine(model),
+        **_of_pictures(model),
+    }
+
+
+def _of_engine(model: ServedModel) -> dict[str, object]:
+    """Return the engine of a model or tower, its precision, verification and current status."""
+    manifest, engines = model.artifact.manifest, model.inference.engines
+    engine = engines.default.engine
+    return {
         "engine": engine.name,
         "provider": engine.provider,
         "precision": manifest.precision,
@@ -129,11 +140,33 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "batch_cost_ms": _of_cost(engine.cost),
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": model.artifact.sha256,
-        "fingerprint": model.fingerprint,
         "verification": manifest.verification.model_dump(),
         "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
         "backend": engines.stand_in or engines.name,
         "failure": engines.failure or model.live_verification.problem or None,
+    }
+
+
+def _of_pictures(model: ServedModel) -> dict[str, object]:
+    """Return how a model sees pictures, and its vision tower; null for a model of texts."""
+    manifest, vision = model.towers[-1].artifact.manifest, model.vision
+    steps, patches = manifest.images, manifest.config.embeddings.patches
+    return {
+        "modalities": model.modalities,
+        "images": {
+            "height": steps.size[0],
+            "width": steps.size[1],
+            "patch_size": patches.size,
+            "grid": (patches.rows, patches.columns),
+            "special_tokens": patches.special_tokens,
+            "tokens": patches.tokens,
+            "max_bytes": model.settings.max_image_bytes,
+            "max_pixels": model.settings.max_image_pixels,
+        }
+        if steps and patches
+        else None,
+        "towers": [tower.inference.tower for tower in model.towers] if vision else None,
+        "vision": {**_of_encoder(manifest), **_of_engine(vision)} if vision else None,
     }
 
 

@@ -73,6 +73,7 @@ class GoldenCheck:
                 target=whole_target(text.labels, decoder)
                 if decoder and text.labels is not None
                 else None,
+                pixels=text.pixels,
             )
             for text in self._texts
         ]

@@ -161,6 +161,8 @@ class Inference:
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())
         seconds = time.monotonic() - began
+        if self.manifest.images:
+            self.engines.observer.pictures_read(seconds)
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
         size, check = characters(inputs), self.require_use
         window = self.reader.limit(options) if options.windows else 0

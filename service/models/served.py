@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from model.artifact.manifest import Artifact
 from service.errors import Unprocessable
@@ -18,6 +19,8 @@ from service.inference.tokenization.inputs import Input, Picture
 from service.models.uses import Uses
 from service.settings import Settings
 from service.settings.of_model import prompts_given
+
+Modality = Literal["text", "image"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,11 @@ class ServedModel:
         """Wait for the running work of all towers to finish; return whether it did."""
         finished = [tower.inference.close() for tower in self.towers]
         return all(finished)
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """Kinds of inputs that the model reads."""
+        return tuple("image" if tower.artifact.manifest.images else "text" for tower in self.towers)
 
     @property
     def towers(self) -> tuple[ServedModel, ...]:

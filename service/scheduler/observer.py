@@ -22,6 +22,9 @@ class Observer(Protocol):
 
         """
 
+    def pictures_read(self, seconds: float) -> None:
+        """Record the seconds until the pictures of a request were decoded and prepared."""
+
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         """Count a computed batch."""
 

@@ -51,6 +51,12 @@ class ModelFamilies:
             ),
         }
         """Name of a warning → counter."""
+        self.picture_seconds = histogram(
+            "headscope_picture_seconds",
+            "Time until the pictures of a request were decoded and prepared.",
+            _MODEL,
+            buckets=SECONDS,
+        )
         self.batch_texts = histogram(
             "headscope_batch_texts", "Texts of a batch.", _LANE, buckets=TEXTS
         )
@@ -204,6 +210,10 @@ class ModelMetrics:
             self._input_tokens.observe(length)
         for name, count in warnings.items():
             self._all.warnings[name].labels(self._model).inc(count)
+
+    def pictures_read(self, seconds: float) -> None:
+        """Record the time until the pictures of a request were decoded and prepared."""
+        self._all.picture_seconds.labels(self._model).observe(seconds)
 
     def queued(self, lane: str, tokens: int, texts: int) -> None:
         """Set the tokens and texts that wait in a lane."""

@@ -76,9 +76,13 @@ class Recorder:
         self.restarts = 0
         self.inputs: list[tuple[list[int], dict[str, int]]] = []
         self.refusals: list[tuple[LaneName, str]] = []
+        self.pictures: list[float] = []
 
     def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
         self.inputs.append((list(lengths), dict(warnings)))
+
+    def pictures_read(self, seconds: float) -> None:
+        self.pictures.append(seconds)
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         self.finished.append((lane, [task.tokens for task in tasks], seconds))

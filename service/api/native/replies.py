@@ -29,6 +29,16 @@ class TextResult(BaseModel):
     offsets: list[tuple[int, int]]
     segment_ids: list[int]
     truncated: bool
+    grid: tuple[int, int] | None = Field(None, description="Of a picture: rows, columns.")
+    size: tuple[int, int] | None = Field(
+        None, description="Of a picture: width and height in pixels, as it is displayed."
+    )
+    crop: tuple[float, float, float, float] | None = Field(
+        None, description="Left, top, right and bottom of the part that the model sees, in pixels."
+    )
+    tower: Literal["text", "vision"] | None = Field(
+        None, description="Tower of a model with two towers."
+    )
 
 
 class SparseFields(BaseModel):

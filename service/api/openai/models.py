@@ -13,7 +13,7 @@ from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.errors import UnknownModel
 from service.inference.head_vectors import names_of
-from service.models.served import ServedModel
+from service.models.served import Modality, ServedModel
 
 OWNER = "headscope"
 
@@ -31,6 +31,8 @@ class OpenAIModel(BaseModel):
     owned_by: str = OWNER
     outputs: tuple[str, ...] | None = None
     """Names of `outputs` of /encode that the model has; None until it is loaded."""
+    modalities: tuple[Modality, ...] | None = None
+    """Kinds of inputs that the model reads; None until it is loaded."""
 
 
 class OpenAIModels(BaseModel):
@@ -65,4 +67,4 @@ async def model(model: str, request: Request) -> OpenAIModel:
 def _described(name: str, model: ServedModel) -> OpenAIModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
     outputs = names_of(model.artifact.manifest.task)
-    return OpenAIModel(id=name, created=int(written), outputs=outputs)
+    return OpenAIModel(id=name, created=int(written), outputs=outputs, modalities=model.modalities)

@@ -92,3 +92,21 @@ async def test_a_prompt_is_for_the_texts(towers: Client) -> None:
     kept = {"inputs": asked["inputs"], "overflow": "windows"}
     reply = await towers.post("/encode", json=kept)
     assert reply.status_code == 200, reply.text
+
+
+async def test_info_and_metrics_know_both_towers(towers: Client) -> None:
+    info = (await towers.get("/info")).json()
+    assert (info["modalities"], info["towers"]) == (["text", "image"], ["text", "vision"])
+    assert (info["layers"], info["vision"]["layers"], info["vision"]["engine"]) == (2, 2, "fake")
+    expected = {"height": 8, "width": 12, "patch_size": 4, "grid": [2, 3], "tokens": 7}
+    assert expected.items() <= info["images"].items()
+    models = (await towers.get("/v1/models")).json()
+    assert models["data"][0]["modalities"] == ["text", "image"]
+    await towers.post("/encode", json={"inputs": ["a", element(FILES[0])]})
+    metrics = (await towers.get("/metrics")).text
+    for model in ("small", "small:vision"):
+        assert f'headscope_tokens_total{{lane="encode",model="{model}"}}' in metrics
+        assert f'headscope_input_tokens_limit{{model="{model}"}}' in metrics
+    assert 'headscope_picture_seconds_count{model="small:vision"}' in metrics
+    assert 'headscope_picture_seconds_count{model="small"}' not in metrics
+    assert (await towers.get("/health/ready")).json() == {"status": "ready"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from service.api.native.inputs import PictureInputs
+from service.api.native.inputs import Inputs, PictureInputs
 from service.inference.tokenization.inputs import Picture
 from tests.service.harness import assert_problem
 
@@ -43,14 +43,11 @@ async def test_texts_in_objects_are_texts(client: httpx.AsyncClient) -> None:
         assert replies[0] == replies[1]
 
 
-@pytest.mark.parametrize("route", ["/attention/scores"])
-async def test_routes_of_texts_refuse_pictures(client: httpx.AsyncClient, route: str) -> None:
-    for inputs in ([{"image": PIXEL}], ["a", {"image": PIXEL}]):
-        body = {"inputs": inputs, "layer": 0, "head": 0}
-        says = f"inputs[{len(inputs) - 1}] is n"
-        refused = await client.post(route, json=body)
-        assert_problem(refused, 422, says)
-        assert "send pictures to /encode or /attention" in refused.json()["detail"]
+@pytest.mark.parametrize("inputs", [[{"image": PIXEL}], ["a", {"image": PIXEL}]])
+def test_routes_of_texts_refuse_pictures(inputs: Any) -> None:
+    says = rf"inputs\[{len(inputs) - 1}\] is n.+ send pictures to /encode or /attention"
+    with pytest.raises(ValidationError, match=says):
+        TypeAdapter(Inputs).validate_python(inputs)
 
 
 @pytest.mark.parametrize("route", ["/encode", "/attention"])

@@ -28,7 +28,7 @@ async def test_the_list_has_openais_form(artifact: Artifact) -> None:
         assert reply["object"] == "list"
         assert [one["id"] for one in reply["data"]] == names
         for one in reply["data"]:
-            assert one.keys() == {"id", "object", "created", "owned_by", "outputs"}
+            assert one.keys() == {"id", "object", "created", "owned_by", "outputs", "modalities"}
             assert (one["object"], type(one["owned_by"])) == ("model", str)
             assert type(one["created"]) is int
             assert 0 < time.time() - one["created"] < 10 * 365 * 24 * 3600
