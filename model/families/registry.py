@@ -84,13 +84,10 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def read_config(folder: Path, image_size: tuple[int, int] | None = None) -> EncoderConfig:
+def read_config(folder: Path) -> EncoderConfig:
     """Return the encoder's configuration from `config.json` of a Hugging Face checkpoint folder.
 
-    Args:
-        folder: folder of the checkpoint.
-        image_size: height and width of pictures in pixels; by the checkpoint's image processor when
-            None.
+    The image processor of a picture encoder decides the size of its pictures.
 
     Raises:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
@@ -99,10 +96,8 @@ def read_config(folder: Path, image_size: tuple[int, int] | None = None) -> Enco
     fields = with_adapter_fields(folder, read_fields(folder))
     config = parse_config(fields)
     if config.embeddings.patches is None:
-        if image_size:
-            raise ConfigError(f"{folder} is an encoder of texts: leave out --image-size")
         return config
-    size = image_size or processed_size(folder)
+    size = processed_size(folder)
     return parse_config({**fields, PROCESSED_SIZE: size}) if size else config
 
 

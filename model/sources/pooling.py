@@ -9,17 +9,14 @@ https://arxiv.org/abs/2506.05176): a score compares the logits of `yes` and `no`
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 from model.artifact.logit_score import CHAT_TEMPLATE, LOGIT_SCORE
 from model.artifact.modules import MODULES, listed_modules, read_json, read_object
 from model.errors import ConfigError
+from model.sources.overlay import overlaid
 
 PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
 _MODES = {"cls": "cls", "mean": "mean", "last-token": "lasttoken"}
@@ -79,25 +76,8 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
     written = {MODULES: json.dumps(modules)}
     if pooling == "yes-no":
         written[CHAT_TEMPLATE] = YES_NO
-    names = sorted(path.name for path in checkpoint.iterdir() if path.name not in written)
-    decides = json.dumps([str(checkpoint.resolve()), names, written, config])
-    folder = folders / hashlib.sha256(decides.encode()).hexdigest()[:32]
-    if folder.exists():
-        return folder
-    folders.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folders))
-    try:
-        for name in names:
-            (scratch / name).symlink_to((checkpoint / name).resolve())
-        for name, content in written.items():
-            (scratch / name).write_text(content, encoding="utf-8")
-        (scratch / _FOLDER).mkdir()
-        (scratch / _FOLDER / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        with contextlib.suppress(OSError):  # another process created the same folder first
-            scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return folder
+    written[f"{_FOLDER}/config.json"] = json.dumps(config)
+    return overlaid(checkpoint, written, folders)
 
 
 def _modules(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
 from model.sources.foreign_exports import ForeignGraph, find_graph
+from model.sources.image_size import with_image_size
 from model.sources.locate import display_name
 from service.artifacts.export_memory import check_memory
 from service.artifacts.opening import (
@@ -32,20 +34,32 @@ EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
 headscope export --precision int8 --out artifacts/int8
 headscope export --precision auto --pairs pairs.csv      the fastest precision here
+headscope export --image-size 336x448 --out artifacts/wide   pictures of another size
 headscope export --serving-only --out artifacts/small    without PyTorch's weights
 """
 Progress = Callable[[str], None]
 
 
 def export(
-    out: Path | None, pairs: Path | None, device: str, *, serving_only: bool, **options: Any
+    out: Path | None,
+    pairs: Path | None,
+    device: str,
+    *,
+    serving_only: bool,
+    image_size: tuple[int, int] | None,
+    **options: Any,
 ) -> int:
     """Export, verify, and print the artifact's folder."""
     settings = settings_of_model(options, device)
+    if image_size and (out is None or serving_only or settings.precision == "auto"):
+        raise WrongUseError(
+            "--image-size needs --out, and neither --serving-only nor --precision auto: the cache "
+            "keeps artifacts of the checkpoint's own size"
+        )
     if serving_only and out is None:
         raise WrongUseError("--serving-only needs --out: the cache keeps whole artifacts")
     with terminal.steps() as say:
-        folder, passed = _export(settings, None if serving_only else out, pairs, say)
+        folder, passed = _export(settings, None if serving_only else out, pairs, say, image_size)
         if serving_only and out is not None:
             from model.export.serving import serving_copy
 
@@ -55,11 +69,17 @@ def export(
 
 
 def _export(
-    settings: Settings, out: Path | None, pairs: Path | None, say: Progress
+    settings: Settings,
+    out: Path | None,
+    pairs: Path | None,
+    say: Progress,
+    image_size: tuple[int, int] | None,
 ) -> tuple[Path, bool]:
     """Export an artifact, and return its folder and whether its verification passed."""
     graph = find_foreign(settings, say, settings.precision)
     if graph is not None:
+        if image_size:
+            raise WrongUseError("--image-size is for checkpoints: a foreign ONNX graph has its own")
         return _export_foreign(graph, settings, out, say)
     require_exporter(checkpoint_of(settings))
     if settings.precision == "auto":
@@ -75,6 +95,8 @@ def _export(
     checkpoint = find_checkpoint(settings, say)
     if (graph := find_graph(checkpoint)) is not None:  # a static embedding of the hub
         return _export_foreign(graph, settings, out, say)
+    if image_size:
+        checkpoint = with_image_size(checkpoint, image_size, settings.cache_folder / "image-sizes")
     name = display_name(checkpoint_of(settings))
     check_memory(checkpoint, name)
     from model.export import exporter
@@ -106,6 +128,21 @@ def _export_fastest(
     return artifact.folder, artifact.manifest.verification.passed
 
 
+class ImageSize(click.ParamType[tuple[int, int]]):
+    """Height and width of pictures in pixels."""
+
+    name = "HEIGHTxWIDTH"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return the height and the width."""
+        match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", value)
+        if match is None:
+            self.fail(f"{value!r} is not a height and a width in pixels, as 224x224", param, ctx)
+        return int(match[1]), int(match[2])
+
+
 command = Command(
     "export",
     callback=export,
@@ -129,6 +166,12 @@ command = Command(
             ["--pairs"],
             type=click.Path(path_type=Path),
             help="For auto: CSV file of scored pairs for each candidate, as for bench.",
+        ),
+        click.Option(
+            ["--image-size"],
+            type=ImageSize(),
+            help="Size to which pictures are resized, in place of the checkpoint's; its positions "
+            "are interpolated.",
         ),
         click.Option(
             ["--serving-only"],

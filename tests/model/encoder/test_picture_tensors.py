@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
-from model.families.registry import read_config
+from model.families.registry import parse_config, read_fields
 from tests.model.checkpoints import edit_json, edit_weights
 
 POSITIONS = "embeddings.position_embeddings"
@@ -61,6 +61,7 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
 
 def test_only_a_square_table_is_interpolated(folder: Path) -> None:
     edit_json(folder / "config.json", image_size=[14, 126])
-    load_checkpoint(folder, read_config(folder, (14, 126)))
+    own = load_checkpoint(folder, parse_config(read_fields(folder)))
+    assert own.config.max_position_embeddings == 3 + 9
     with pytest.raises(CheckpointError, match="its position table is of 1 × 9 patches"):
         load_checkpoint(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import PatchLayout
 from model.encoder.encoder import Encoder
-from model.families.registry import read_config
 from model.images.patches import patch_rows
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
@@ -37,6 +37,15 @@ def packed_pictures(patches: PatchLayout, pictures: torch.Tensor) -> Batch:
     return pack([(ids, [0] * len(ids))] * len(pictures), pixels=pixels)
 
 
+def write_processor(folder: Path, size: tuple[int, int]) -> None:
+    """Write an image processor that resizes pictures to a height and a width."""
+    fields = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": dict(zip(("height", "width"), size, strict=True)),
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(fields))
+
+
 def assert_equal_to(
     reference: PreTrainedModel, folder: Path, size: tuple[int, int], **call: Any
 ) -> Encoder:
@@ -51,7 +60,8 @@ def assert_equal_to(
         call: further arguments of the reference's forward pass.
 
     """
-    encoder = load_checkpoint(saved(reference, folder), read_config(folder, size))
+    write_processor(saved(reference, folder), size)
+    encoder = load_checkpoint(folder)
     config, patches = encoder.config, encoder.config.embeddings.patches
     assert patches is not None
     generator = torch.Generator().manual_seed(1)

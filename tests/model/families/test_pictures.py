@@ -16,26 +16,20 @@ from tests.model.picture_checkpoints import PICTURES, PROCESSOR
 FIELDS = PICTURES | {"model_type": "dinov2_with_registers"}
 
 
-def grid_of(folder: Path, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
-    patches = read_config(folder, image_size).embeddings.patches
+def grid_of(folder: Path) -> tuple[int, int]:
+    patches = read_config(folder).embeddings.patches
     assert patches is not None
     assert patches.trained_grid == (3, 3)
     return patches.rows, patches.columns
 
 
-def test_the_image_processor_decides_the_grid_unless_a_size_is_given(tmp_path: Path) -> None:
+def test_the_image_processor_decides_the_grid(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(FIELDS))
     assert processed_size(tmp_path) is None
     assert grid_of(tmp_path) == (3, 3)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
     assert processed_size(tmp_path) == (28, 42)
     assert grid_of(tmp_path) == (2, 3)
-    assert grid_of(tmp_path, (70, 29)) == (5, 2)
-
-
-def test_texts_have_no_image_size(tiny_checkpoint: Path) -> None:
-    with pytest.raises(ConfigError, match="encoder of texts: leave out --image-size"):
-        read_config(tiny_checkpoint, (28, 28))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 
 from model.artifact.manifest import TOKENIZER, Artifact, load_artifact, write_manifest
 from model.artifact.verification import Verdict
+from model.errors import ConfigError
 from model.export.exporter import Exported
+from model.families.registry import read_config
 from service.artifacts.opening import open_artifact
 from service.cli import main
 from service.settings import Settings
@@ -141,3 +143,46 @@ def test_int8_of_7_and_of_8_bits_are_kept_apart(
 def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--out", "/dev/null/below"]) == 1
     assert "/dev/null" in one_line(capsys, "export")
+
+
+def test_pictures_of_another_size(
+    picture_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grids = []
+
+    def export(checkpoint: Path, *__: Any) -> Exported:
+        patches = read_config(checkpoint).embeddings.patches
+        assert patches is not None
+        grids.append((patches.rows, patches.columns))
+        raise ConfigError("stop here")
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    asked = ["export", "--model", str(picture_checkpoint), "--image-size", "70x43"]
+    assert main([*asked, "--out", str(tmp_path / "new")]) == 1
+    assert grids == [(5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--image-size", "224"], "'224' is not a height and a width in pixels, as 224x224"),
+        (["--image-size", "0x9"], "'0x9' is not a height and a width"),
+        (["--image-size", "28x28"], "--image-size needs --out"),
+        (["--image-size", "28x28", "--serving-only", "--out", "new"], "--image-size needs --out"),
+        (["--image-size", "28x28", "--precision", "auto", "--out", "new"], "needs --out, and"),
+    ],
+    ids=str,
+)
+def test_an_image_size_that_cannot_be_used(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_texts_have_no_image_size(
+    small_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["export", "--model", str(small_checkpoint), "--image-size", "28x28"]
+    assert main([*asked, "--out", str(tmp_path / "new")]) == 1
+    assert "has no image processor: leave out --image-size" in one_line(capsys, "export")

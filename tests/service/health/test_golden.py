@@ -60,6 +60,10 @@ def test_the_engines_agree(
     check(torch_engine)
 
 
+def test_the_engine_reads_the_pixels_of_golden_pictures(picture_artifact: Artifact) -> None:
+    GoldenCheck(picture_artifact)(OnnxEngine(picture_artifact, "cpu", threads=1))
+
+
 @pytest.mark.parametrize(
     ("bend", "says"), [(shift_hidden, "hidden 1"), (shift_map, "attention 1.0")]
 )
