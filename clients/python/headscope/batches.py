@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from headscope.pictures import Picture
 from headscope.service_results import Info
 
 if TYPE_CHECKING:
     from headscope.call import CallFor
 
 REQUEST_CHARACTERS = 2**18
+PICTURE_CHARACTERS = 2**22
+"""Characters of pictures in base64; a larger picture gets a request of its own."""
 REPLY_BYTES = 2**25
 QUEUE_SHARE = 8
 """Divisor of the queue's size for one request, which leaves room for other clients."""
@@ -35,14 +38,16 @@ def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
     bounds = (
         info.max_client_batch_size,
         REQUEST_CHARACTERS,
+        PICTURE_CHARACTERS,
         max(1, info.max_queue_tokens // QUEUE_SHARE),
         REPLY_BYTES,
     )
     start, total = 0, [0] * len(bounds)
     for i in range(len(call.inputs)):
-        texts = call.texts(i)
-        tokens = tokens_of(texts, info)
-        size = (1, sum(map(len, texts)), tokens, call.weigh(tokens, info))
+        texts, entry = call.texts(i), call.inputs[i]
+        picture = entry.characters if isinstance(entry, Picture) else 0
+        tokens = info.picture_tokens if picture else tokens_of(texts, info)
+        size = (1, sum(map(len, texts)), picture, tokens, call.weigh(tokens, info))
         total = [a + b for a, b in zip(total, size, strict=True)]
         if i > start and any(a > bound for a, bound in zip(total, bounds, strict=True)):
             yield range(start, i)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from headscope.inputs import Text
+from headscope.inputs import Item
+from headscope.pictures import Picture
 from headscope.service_results import Info
 from headscope.wire import JSON
 
@@ -24,7 +25,7 @@ class Call(Generic[P, T_co]):
     """Call whose inputs are divided among requests; a reply is parsed to a `P`, all to a `T_co`."""
 
     path: str
-    inputs: Sequence[Text]
+    inputs: Sequence[Item]
     """Inputs; empty for a GET."""
     body: Mapping[str, object] | None
     """Body without the inputs; None for a GET."""
@@ -54,7 +55,8 @@ class Call(Generic[P, T_co]):
     def written(self, part: range) -> dict[str, object]:
         """Return the inputs of a request as fields of the body."""
         rows = slice(part.start, part.stop)
-        fields: dict[str, object] = {self.name: self.inputs[rows]}
+        own = [item.element if isinstance(item, Picture) else item for item in self.inputs[rows]]
+        fields: dict[str, object] = {self.name: own}
         return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
     def read_part(self, content: bytes, part: range) -> P:
@@ -69,9 +71,11 @@ class Call(Generic[P, T_co]):
         return self.read(content, [*zip(inputs, targets, strict=True)] if targets else inputs)
 
     def texts(self, index: int) -> list[str]:
-        """Return all texts that the service computes an input with."""
+        """Return all texts that the service computes an input with; none of a picture."""
         entry = self.inputs[index]
         target = self.targets[index : index + 1]
+        if isinstance(entry, Picture):
+            return []
         return [self.shared, *([entry] if isinstance(entry, str) else entry), *target]
 
     @property

@@ -20,7 +20,7 @@ from headscope.fields import (
     AttentionFields,
     EncodeFields,
 )
-from headscope.inputs import Text, only_pairs, targets_of, texts_of
+from headscope.inputs import Inputs, items_of, only_pairs, targets_of
 from headscope.joining import chained
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings
@@ -34,24 +34,25 @@ SCORE_BYTES = 15
 
 @overload
 def encode(
-    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
 ) -> CallFor[Encodings]: ...
 @overload
 def encode(
-    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: Returns, **fields: Unpack[EncodeFields]
 ) -> CallFor[list[Encoding | Refused]]: ...
 def encode(
-    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
 ) -> CallFor[object]:
     """Return the contextual embeddings of texts: a vector per token, and one per text.
 
     Args:
-        inputs: a text, a list of texts, or a list of pairs.
+        inputs: a text, a list of texts, or a list of pairs; or pictures: paths, bytes of files, or
+            images of Pillow, possibly beside texts.
         on_error: "return" to get the error of a refused input in the input's place.
         fields: further fields of `POST /encode`.
 
     Returns:
-        One encoding per text, in order; `.pooled` of all of them is `[B, D]`. With
+        One encoding per input, in order; `.pooled` of all of them is `[B, D]`. With
         `on_error="return"` it is a list of encodings and errors.
 
     """
@@ -62,16 +63,16 @@ def encode(
 
 @overload
 def embed(
-    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
 ) -> CallFor[NDArray[Any]]: ...
 @overload
 def embed(
-    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: Returns, **fields: Unpack[EncodeFields]
 ) -> CallFor[list[NDArray[Any] | Refused]]: ...
 def embed(
-    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
+    inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
 ) -> CallFor[object]:
-    """Return the vectors of texts, `[B, D]`: `encode` without the tokens' vectors.
+    """Return the vectors of texts or pictures, `[B, D]`: `encode` without the tokens' vectors.
 
     They are float32, or of `vector_type`; binary vectors are bytes of eight features.
     With `on_error="return"` the result is a list of vectors `[D]` and errors.
@@ -83,7 +84,7 @@ def embed(
 
 
 def _encoded(
-    inputs: str | Sequence[Text],
+    inputs: Inputs,
     fields: EncodeFields,
     on_error: OnError,
     of_all: Callable[[Encodings], object],
@@ -92,7 +93,7 @@ def _encoded(
     """Return a call of /encode.
 
     Args:
-        inputs: a text, a list of texts, or a list of pairs.
+        inputs: inputs as for `encode`.
         fields: further fields of `POST /encode`.
         on_error: whether errors are among the results.
         of_all: function from all encodings to the result, if there are no errors among them.
@@ -119,7 +120,7 @@ def _encoded(
 
     return Call(
         "/encode",
-        texts_of(inputs),
+        items_of(inputs),
         {**fields},
         reading.read_encodings,
         join,
@@ -132,31 +133,37 @@ def _encoded(
 
 @overload
 def attention(
-    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[AttentionFields]
+    inputs: Inputs,
+    *,
+    on_error: Raises = "raise",
+    **fields: Unpack[AttentionFields],
 ) -> CallFor[list[Reply]]: ...
 @overload
 def attention(
-    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[AttentionFields]
+    inputs: Inputs, *, on_error: Returns, **fields: Unpack[AttentionFields]
 ) -> CallFor[list[Reply | Refused]]: ...
 def attention(
-    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[AttentionFields]
+    inputs: Inputs,
+    *,
+    on_error: OnError = "raise",
+    **fields: Unpack[AttentionFields],
 ) -> CallFor[object]:
     """Return the attention weights of any head of any layer.
 
     Args:
-        inputs: a text, a list of texts, or a list of pairs.
+        inputs: a text, a list of texts, or a list of pairs; or pictures, as for `encode`.
         on_error: "return" to get the error of a refused input in the input's place.
         fields: further fields of `POST /attention`.
 
     Returns:
-        One reply per text, in order.
+        One reply per input, in order.
 
     Raises:
         TypeError: an input or a target is not a text.
         ValueError: the numbers of targets and inputs differ.
 
     """
-    texts = texts_of(inputs)
+    texts = items_of(inputs)
     targets = fields.pop("targets", None)
 
     def weigh(tokens: int, info: Info) -> int:

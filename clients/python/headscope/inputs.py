@@ -1,15 +1,46 @@
 """Validation of the inputs of calls, before anything is sent.
 
 A list is a list of texts or of pairs, as on the wire: `("a", "b")` is two texts, and `[("a", "b")]`
-is one pair.
+is one pair. Some calls also take pictures, which may stand beside texts and pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
+
+from headscope.pictures import Picture, PictureLike, is_picture, read_picture
 
 Text = str | Sequence[str]
 """Text, or pair of texts."""
+Item = Text | Picture
+Given = Text | PictureLike
+"""Input of a call that takes pictures."""
+Inputs = Given | Sequence[Given]
+
+
+def items_of(inputs: Inputs, *, mixed: bool = False) -> list[Item]:
+    """Return a list of texts, of pairs, or of pictures among both.
+
+    Raises:
+        OSError: a picture's file cannot be read.
+        TypeError: an input is neither, or texts and pairs are mixed without pictures.
+
+    """
+    if is_picture(inputs):
+        return [read_picture(inputs)]
+    if isinstance(inputs, str) or not any(map(is_picture, cast("Sequence[Given]", inputs))):
+        return [*texts_of(cast("str | Sequence[Text]", inputs), mixed=mixed)]
+    items: list[Item] = []
+    for i, given in enumerate(cast("Sequence[Given]", inputs)):
+        if is_picture(given):
+            items.append(read_picture(given))
+            continue
+        try:
+            items += texts_of([cast("Text", given)])
+        except TypeError:
+            raise TypeError(f"inputs[{i}] is not a text, a pair of texts or a picture") from None
+    return items
 
 
 def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str | list[str]]:
@@ -33,7 +64,7 @@ def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str |
 
 
 def targets_of(
-    targets: str | Sequence[str], inputs: Sequence[Text], name: str = "targets"
+    targets: str | Sequence[str], inputs: Sequence[Item], name: str = "targets"
 ) -> list[str]:
     """Return the targets of inputs, one per input.
 

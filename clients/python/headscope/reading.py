@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from headscope.inputs import Text
+from headscope.inputs import Item
+from headscope.pictures import Picture
 from headscope.reply import Reply
 from headscope.results import Encoding, Label, Rank, Span, SparseVector, Target
 from headscope.service_results import Difference, Info, ServedModel, Verification
@@ -25,6 +26,8 @@ NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, Safeten
 """Exceptions for a body in another format; JSON's and Unicode's errors are ValueErrors."""
 OF_TOKENS = ("embeddings", "attended", "residual", "mlp")
 """Tensors of /encode with a row for each token."""
+OF_PICTURES = {"grid", "size", "crop", "tower"}
+"""Lists of a reply's metadata about pictures, with null for a text."""
 RAGGED = {
     "sparse_indices": "sparse_cu_seqlens",
     "sparse_values": "sparse_cu_seqlens",
@@ -35,7 +38,7 @@ Tensors = dict[str, NDArray[Any]]
 T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
 
-def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
+def read_encodings(content: bytes, texts: Sequence[Item]) -> list[Encoding]:
     """Parse the binary reply of /encode: one encoding per text."""
     tensors, metadata = binary(content)
     pooled = tensors.get("pooled")
@@ -64,7 +67,7 @@ def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
     return encodings
 
 
-def read_attention(content: bytes, texts: Sequence[Text]) -> list[Reply]:
+def read_attention(content: bytes, texts: Sequence[Item]) -> list[Reply]:
     """Parse the binary reply of /attention: one reply per text."""
     tensors, metadata = binary(content)
     lists = {name: json.loads(metadata[name]) for name in ("layers", "heads")}
@@ -76,7 +79,7 @@ def read_attention(content: bytes, texts: Sequence[Text]) -> list[Reply]:
     ]
 
 
-def read_aimed_attention(content: bytes, pairs: Sequence[tuple[Text, str]]) -> list[Reply]:
+def read_aimed_attention(content: bytes, pairs: Sequence[tuple[Item, str]]) -> list[Reply]:
     """Parse the binary reply of /attention for texts with targets."""
     tensors, metadata = binary(content)
     lists = {name: json.loads(metadata[name]) for name in ("decoder_layers", "decoder_heads")}
@@ -135,32 +138,43 @@ def binary(content: bytes) -> tuple[Tensors, Mapping[str, str]]:
 
 
 def tokenized(
-    tensors: Tensors, metadata: Mapping[str, str], texts: Sequence[Text]
+    tensors: Tensors, metadata: Mapping[str, str], texts: Sequence[Item]
 ) -> list[tuple[slice, dict[str, Any]]]:
     """Return the rows of each text among T, and the fields of its `TokenizedText`."""
     lists = {name: json.loads(metadata[name]) for name in ("tokens", "offsets")}
     bounds, truncated = tensors["cu_seqlens"].tolist(), tensors["truncated"]
     rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    views = {name: json.loads(metadata[name]) for name in OF_PICTURES & metadata.keys()}
     parts = zip(texts, rows, lists["tokens"], lists["offsets"], truncated, strict=True)
     rows_and_fields = []
-    for text, row, tokens, offsets, cut in parts:
+    for index, (text, row, tokens, offsets, cut) in enumerate(parts):
         if not len(tokens) == len(offsets) == row.stop - row.start:
             raise ValueError("a text has another number of tokens than of offsets or rows")
         text_fields = {
             "model": metadata["model"],
             "backend": metadata["backend"],
-            "texts": (text,) if isinstance(text, str) else tuple(text),
+            "texts": texts_of(text),
             "tokens": tokens,
             "token_ids": tensors["token_ids"][row].tolist(),
             "segment_ids": tensors["segment_ids"][row].tolist(),
             "offsets": [(start, end) for start, end in offsets],
             "truncated": bool(cut),
         }
+        for name, values in views.items():
+            value = values[index]
+            text_fields[name] = tuple(value) if isinstance(value, list) else value
         rows_and_fields.append((row, text_fields))
     return rows_and_fields
 
 
-def read_labels(content: bytes, texts: Sequence[Text]) -> list[tuple[Label, ...]]:
+def texts_of(entry: Item) -> tuple[str, ...]:
+    """Return the texts of an input; for a picture its name."""
+    if isinstance(entry, Picture):
+        return (entry.name,)
+    return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def read_labels(content: bytes, texts: Sequence[Item]) -> list[tuple[Label, ...]]:
     """Parse the labels of each text, or its labelled spans."""
     results = json.loads(content)
     check_count(results, texts)
@@ -191,7 +205,7 @@ def read_sparse(content: bytes, texts: Sequence[str]) -> list[SparseVector]:
     ]
 
 
-def read_verification(content: bytes, texts: Sequence[Text]) -> Verification:
+def read_verification(content: bytes, texts: Sequence[Item]) -> Verification:
     """Parse the differences of the engine from PyTorch for some texts."""
     reply = json.loads(content)
     if reply["inputs"] != len(texts):

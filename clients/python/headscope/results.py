@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,21 @@ class TokenizedText(Shown):
     model: str
     backend: str
     texts: tuple[str, ...]
-    """Texts of the caller: one, or two of a pair."""
+    """Texts of the caller: one, or two of a pair; the name of a picture."""
     tokens: list[str]
     token_ids: list[int]
     segment_ids: list[int]
     offsets: list[Offset]
-    """Code points in the token's own text; `(0, 0)` for special tokens."""
+    """Code points in the token's own text; `(0, 0)` for special tokens and patches."""
     truncated: bool
+    grid: tuple[int, int] | None = field(default=None, kw_only=True)
+    """Rows and columns of a picture's patches, which follow its special tokens; None for a text."""
+    size: tuple[int, int] | None = field(default=None, kw_only=True)
+    """Width and height of a picture, as it is displayed."""
+    crop: tuple[float, float, float, float] | None = field(default=None, kw_only=True)
+    """Left, top, right and bottom of the part of a picture that the model sees."""
+    tower: Literal["text", "vision"] | None = field(default=None, kw_only=True)
+    """Tower of the input, of a model with two towers."""
 
     @property
     def sentence_b_start(self) -> int | None:

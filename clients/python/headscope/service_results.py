@@ -103,6 +103,15 @@ class Info(Shown):
     """Number of layers of the decoder; None without a decoder. So for the next one."""
     decoder_heads: int | None = None
 
+    @property
+    def picture_tokens(self) -> int:
+        """Number of tokens of a picture: patches and special tokens."""
+        images = self.fields.get("images")
+        if not isinstance(images, Mapping):
+            return self.max_input_length
+        rows, columns = images["grid"]
+        return rows * columns + len(images["special_tokens"])
+
     def _facts(self) -> list[str]:
         sizes = {"layers": self.layers, "heads": self.heads, "hidden_size": self.hidden_size}
         known = [f"{name} {size}" for name, size in sizes.items() if size is not None]

@@ -10,35 +10,35 @@ from headscope import reading
 from headscope.call import Call, CallFor, OnError, Raises, Returns
 from headscope.errors import Refused
 from headscope.fields import PredictFields, RerankFields, SparseFields
-from headscope.inputs import Text, only_texts, texts_of
+from headscope.inputs import Inputs, Item, items_of, only_texts
 from headscope.joining import chained, only, ranked
 from headscope.results import Label, Rank, SparseVector
 
 
 @overload
 def predict(
-    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[PredictFields]
+    inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[PredictFields]
 ) -> CallFor[list[tuple[Label, ...]]]: ...
 @overload
 def predict(
-    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[PredictFields]
+    inputs: Inputs, *, on_error: Returns, **fields: Unpack[PredictFields]
 ) -> CallFor[list[tuple[Label, ...] | Refused]]: ...
 def predict(
-    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
+    inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
 ) -> CallFor[object]:
-    """Return the labels of each text or pair, the largest score first.
+    """Return the labels of each text, pair or picture, the largest score first.
 
     Args:
-        inputs: a text, or a list of texts and pairs.
+        inputs: a text or picture, or a list of texts, pairs and pictures; see `encode`.
         on_error: "return" to get the error of a refused input in the input's place.
         fields: further fields of `POST /predict`.
 
     Returns:
-        The labels of each text. They are `Span`s if the model labels parts of a text.
+        The labels of each input. They are `Span`s if the model labels parts of a text.
 
     """
-    texts = texts_of(inputs, mixed=True)
-    batch = [[text] if isinstance(text, str) else text for text in texts]
+    items = items_of(inputs, mixed=True)
+    batch: list[Item] = [[item] if isinstance(item, str) else item for item in items]
     return Call("/predict", batch, {**fields}, reading.read_labels, chained, on_error=on_error)
 
 

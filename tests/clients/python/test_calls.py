@@ -22,6 +22,7 @@ from service.api.tei.rerank import RerankRequest
 from service.engines.fake import FakeEngine
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import serving
+from tests.service.pictures import element, picture, pictures_of
 from tests.service.several import fake_of, variant
 from tests.service.with_targets import with_decoder
 
@@ -65,6 +66,19 @@ def assert_tokens(found: Any, expected: Any, text: Any) -> None:
     for name in ("tokens", "token_ids", "segment_ids", "truncated"):
         assert getattr(found, name) == expected[name]
     assert found.offsets == [tuple(pair) for pair in expected["offsets"]]
+
+
+async def test_pictures(artifact: Artifact) -> None:
+    own, files = pictures_of(artifact), [picture(1), picture(2)]
+    async with serving(own, fake_of(own)) as plain, client_of(plain) as client:
+        found = await client.encode(files)
+        expected = await one_by_one(plain, "/encode", map(element, files))
+        (reply,) = await client.attention(files[0], layers=[0], heads=[0])
+    for one, result in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.pooled, result["pooled"], rtol=1e-6)
+        assert one.tokens == reply.tokens == ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+        assert [word.text for word in one.words] == one.tokens
+    assert reply.weights.shape == (1, 1, 7, 7)
 
 
 @pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
