@@ -25,7 +25,6 @@ from service.api.native.indices import (
     head_patches,
     selected_indices,
 )
-from service.api.native.inputs import PictureInputs
 from service.api.native.long_text_fields import LongTextRequest
 from service.api.native.texts import no_duplicates
 from service.api.native.vector_outputs import OutputName, vector_bytes, with_vectors
@@ -41,7 +40,6 @@ class EncodeRequest(LongTextRequest):
     """Request body of `POST /encode`."""
 
     takes_files = True
-    inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     outputs: Annotated[
         list[OutputName],
         Field(min_length=1, max_length=4),

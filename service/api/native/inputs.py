@@ -1,4 +1,4 @@
-"""Inputs of a request: texts, pairs of texts, and on some routes pictures."""
+"""Inputs of a request: texts, pairs of texts, and pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.pictures import ELEMENT_FIELDS, FIRST_FRAME, ONE_FIELD, element
+from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element
 from service.inference.tokenization.inputs import Input, Picture
 
 
@@ -23,7 +23,7 @@ def _texts(value: object) -> list[Input]:
     if isinstance(value[0], str):
         for index, text in enumerate(value):
             if not isinstance(text, str):
-                raise _wrong("inputs[{index}] is no text", text, index)
+                raise PydanticCustomError("inputs", "inputs[{index}] is no text", {"index": index})
         return list(value)
     pairs: list[Input] = []
     for index, pair in enumerate(value):
@@ -31,14 +31,10 @@ def _texts(value: object) -> list[Input]:
             case [str(first), str(second)]:
                 pairs.append((first, second))
             case _:
-                raise _wrong("inputs[{index}] is neither a text nor a pair", pair, index)
+                raise PydanticCustomError(
+                    "inputs", "inputs[{index}] is neither a text nor a pair", {"index": index}
+                )
     return pairs
-
-
-def _wrong(message: str, value: object, index: int) -> PydanticCustomError:
-    if isinstance(value, Picture) or (isinstance(value, dict) and value.keys() & {*ELEMENT_FIELDS}):
-        message += ", and this route takes texts only: send pictures to /encode or /attention"
-    return PydanticCustomError("inputs", "{problem}", {"problem": message.format(index=index)})
 
 
 def _elements(value: object) -> list[Input]:
@@ -111,11 +107,6 @@ _PIXEL = (
 )
 """PNG with a red pixel, in base64."""
 Inputs = Annotated[
-    list[Input],
-    PlainValidator(_texts),
-    WithJsonSchema({"anyOf": _FORMS, "title": "Inputs", "examples": [_EXAMPLE]}),
-]
-PictureInputs = Annotated[
     list[Input],
     PlainValidator(_elements),
     WithJsonSchema(

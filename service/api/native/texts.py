@@ -116,7 +116,7 @@ class LenientRequest(ModelRequest, BoundedRequest):
 class TextRequest(ModelRequest, StrictRequest):
     """Fields of every request with texts."""
 
-    inputs: Inputs = Field(description="One text, many texts, or sentence pairs.")
+    inputs: Inputs = Field(description="Texts, pairs of texts, or pictures.")
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
     truncation_direction: Direction = Field("right", description="Side to cut.")
     prompt_name: str | None = Field(

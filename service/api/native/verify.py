@@ -14,7 +14,7 @@ from starlette.responses import Response
 from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
-from service.api.native.inputs import PictureInputs
+from service.api.native.inputs import Inputs
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import StrictRequest
 from service.api.wire.pictures import loaded
@@ -28,9 +28,7 @@ router = APIRouter(route_class=JsonRoute, tags=["operations"])
 class VerifyRequest(ModelRequest, StrictRequest):
     """Request body of `POST /verify`."""
 
-    inputs: PictureInputs = Field(
-        description="Texts or pairs, or pictures, to run through both engines."
-    )
+    inputs: Inputs = Field(description="Texts or pairs, or pictures, to run through both engines.")
     truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
 
 

@@ -68,8 +68,8 @@ Message = Annotated[
 
 def _either(schema: dict[str, Any]) -> None:
     """Allow a request without `input` in the JSON schema, which has `messages` instead."""
-    nullable(schema)
     schema["required"] = [name for name in schema["required"] if name != "input"]
+    nullable(schema)
 
 
 class MessagesRequest(VllmRequest):

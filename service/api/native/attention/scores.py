@@ -19,7 +19,6 @@ from service.api.native.indices import (
     ablated_heads,
     selected_index,
 )
-from service.api.native.inputs import PictureInputs
 from service.api.native.replies import TextResult, Usage
 from service.api.native.texts import (
     TextRequest,
@@ -58,7 +57,6 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class HeadScoresRequest(TextRequest):
     """Request body of `POST /attention/scores`."""
 
-    inputs: PictureInputs = Field(description="Texts, sentence pairs, or pictures.")
     layer: int = Field(description="Layer 0 … L−1, negative from the end.")
     head: int = Field(description="Head 0 … N−1, negative from the end.")
     queries: Places = Field(

@@ -17,7 +17,6 @@ from service.api.native.indices import (
     ablated_heads,
     selected_heads,
 )
-from service.api.native.inputs import PictureInputs
 from service.api.native.texts import Targets, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
@@ -42,7 +41,6 @@ class AttentionRequest(TextRequest):
     """Request body of `POST /attention`."""
 
     takes_files = True
-    inputs: PictureInputs = Field(description="Texts, pairs of texts, or pictures.")
     targets: Targets = Field(
         None, description="Decoder output to score for each input: one text for each input."
     )
