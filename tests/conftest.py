@@ -139,6 +139,29 @@ def picture_checkpoint(exports: Path) -> Path:
     return folder
 
 
+def _towers(exports: Path, name: str, **vision: Any) -> Path:
+    from tests.model import tower_checkpoints
+
+    folder = exports / "checkpoints" / name
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            model = getattr(tower_checkpoints, name)(vision=vision)
+            tower_checkpoints.save_towers(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clip_checkpoint(exports: Path) -> Path:
+    """Return a tiny CLIP with pictures of 2 × 2 patches; read only."""
+    return _towers(exports, "clip")
+
+
+@pytest.fixture(scope="session")
+def siglip_checkpoint(exports: Path) -> Path:
+    """Return a tiny SigLIP with pictures of 3 × 3 patches of 16 pixels; read only."""
+    return _towers(exports, "siglip", image_size=48, patch_size=16)
+
+
 @pytest.fixture(scope="session")
 def late_checkpoint(exports: Path) -> Path:
     """Return a tiny ColBERT as Stanford saves it, the same for all processes; read only."""

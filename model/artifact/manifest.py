@@ -256,6 +256,11 @@ class Artifact:
         """The artifact itself, and the artifact of its vision tower if there is one."""
         return (self,) if self.vision is None else (self, self.vision)
 
+    @property
+    def passed(self) -> bool:
+        """Whether the verification of each tower passed for at least one use."""
+        return all(tower.manifest.verification.passed for tower in self.towers)
+
     def at(self, folder: Path) -> Artifact:
         """Return the artifact in another folder, to which it was moved."""
         vision = self.vision and self.vision.at(folder / VISION)

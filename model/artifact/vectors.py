@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from model.artifact.access import reading
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
+from model.config.encoder import EncoderConfig
 from model.numerics.attention_pooling import AttentionPooling
 from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool
 from model.numerics.quantization import ranges_of
@@ -63,10 +64,18 @@ class TextVectors:
 
         """
         with reading(path := artifact.path(VECTOR_MODULES)):
-            manifest, tensors = artifact.manifest, load_file(path)
-            learned = manifest.sentence.pooling == "attention"
-            attention = AttentionPooling(manifest.config, tensors) if learned else None
-            return cls(manifest.sentence, manifest.config.hidden_size, tensors, attention)
+            tensors = load_file(path)
+        manifest = artifact.manifest
+        return cls.with_tensors(manifest.sentence, manifest.config, tensors)
+
+    @classmethod
+    def with_tensors(
+        cls, sentence: SentenceConfig, config: EncoderConfig, tensors: Mapping[str, Floats]
+    ) -> TextVectors:
+        """Return the vector pipeline of an encoder, with these tensors of an artifact."""
+        learned = sentence.pooling == "attention"
+        attention = AttentionPooling(config, tensors) if learned else None
+        return cls(sentence, config.hidden_size, tensors, attention)
 
     @property
     def pooling(self) -> PoolingModes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from model.artifact.access import writing
 from model.artifact.cache import exporter_version
@@ -52,7 +53,7 @@ from model.export.graphs import (
 )
 from model.export.host_graphs import save_host_graphs
 from model.export.loading import Modules, load_modules, read_source
-from model.export.module_tensors import module_tensors
+from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.pooled import calibration_vectors
 from model.export.precisions import check_precision
@@ -62,11 +63,13 @@ from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
+from model.export.towers import add_vision, named_after, read_dual
 from model.export.verify import verify
 from model.families.registry import read_decoder_config
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
+from model.sources.towers import split
 from model.tasks.head import TaskModule
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -100,11 +103,21 @@ def export(
 
     """
     check_device(runtime_of(precision), device)
-    return place(
-        out,
-        lambda folder: _build(checkpoint, folder, model, precision, progress),
-        lambda artifact: _verify(artifact, device, progress),
-    )
+    with TemporaryDirectory() as links, named_after(checkpoint, Path(links)):
+        parts = split(checkpoint, Path(links))
+        first = parts.get("text") or parts.get("vision") or checkpoint
+
+        def build(folder: Path) -> None:
+            _build(first, folder, model, precision, progress)
+            if "text" in parts:
+                add_vision(
+                    folder,
+                    read_dual(checkpoint),
+                    lambda own: _build(parts["vision"], own, model, precision, progress),
+                    lambda artifact: _verify(artifact, device, progress),
+                )
+
+        return place(out, build, lambda artifact: _verify(artifact, device, progress))
 
 
 def derive(
@@ -133,11 +146,19 @@ def derive(
     check_precision(
         precision, base.manifest.config.model_type, decoder=base.manifest.decoder is not None
     )
-    return place(
-        out,
-        lambda folder: _recast(base, folder, precision, progress),
-        lambda artifact: _verify(artifact, device, progress),
-    )
+    vision, dual = base.vision, base.manifest.dual
+
+    def build(folder: Path) -> None:
+        _recast(base, folder, precision, progress)
+        if vision is not None and dual is not None:
+            add_vision(
+                folder,
+                dual,
+                lambda own: _recast(vision, own, precision, progress),
+                lambda artifact: _verify(artifact, device, progress),
+            )
+
+    return place(out, build, lambda artifact: _verify(artifact, device, progress))
 
 
 def _build(
@@ -159,9 +180,11 @@ def _build(
     save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
     progress("measuring the ranges of vectors")
-    calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence.pooling)}
-    tensors = module_tensors(checkpoint, sentence.modules) | calibration
-    save_tensors(tensors, folder / VECTOR_MODULES)
+    tensors = module_tensors(checkpoint, sentence.modules)
+    if sentence.pooling == "attention":
+        tensors |= pooling_tensors(source.inside, config)
+    calibration = {CALIBRATION: calibration_vectors(encoder, samples, sentence, tensors)}
+    save_tensors(tensors | calibration, folder / VECTOR_MODULES)
     save_golden(folder / GOLDEN, golden_texts(modules, samples.golden()))
 
     bits = weight_bits(precision)

@@ -15,6 +15,7 @@ from model.artifact.manifest import (
     DATA_OF,
     FLOAT_WEIGHTS,
     GRAPHS,
+    VISION,
     Artifact,
     FileRecord,
     record_file,
@@ -24,6 +25,7 @@ from model.artifact.mapped import mapped_tensors, read_header
 from model.errors import ArtifactError
 from model.export.placement import place
 from model.export.shared_tensors import external
+from model.export.towers import record_vision
 
 _PYTORCH_ALONE = {*FLOAT_WEIGHTS}
 """Files whose references to other files are not read by a service."""
@@ -83,9 +85,14 @@ def serving_copy(whole: Artifact, out: Path) -> Artifact:
         )
     if whole.manifest.serving_only:
         raise ArtifactError(f"{whole.folder} was already exported with --serving-only")
-    return place(
-        out, lambda folder: _build(whole, folder), lambda _: whole.manifest.verification
-    ).artifact
+    vision, dual = whole.vision, whole.manifest.dual
+
+    def build(folder: Path) -> None:
+        _build(whole, folder)
+        if vision is not None and dual is not None:
+            record_vision(folder, dual, serving_copy(vision, folder / VISION))
+
+    return place(out, build, lambda _: whole.manifest.verification).artifact
 
 
 def _build(whole: Artifact, folder: Path) -> None:

@@ -29,7 +29,7 @@ def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -
     approximate: list[Floats] = []
     for batch in samples_of(artifact).similarity():
         texts = range(len(batch.padded_index))
-        exact += vectors.units(pooled_vectors(encoder, batch, vectors.pooling))
+        exact += vectors.units(pooled_vectors(encoder, batch, vectors))
         poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
         approximate += vectors.units(runtime.encode(batch, [], poolings)[1])
     return similarity(np.stack(exact), np.stack(approximate))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from model.artifact.cache import cache_key
 from model.artifact.files import share_files
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import VISION, Artifact, load_artifact
 from model.artifact.modules import is_static
 from model.artifact.recorded import passed_uses
 from model.artifact.weight_files import HYBRID_HEADS
@@ -173,12 +173,13 @@ def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
         VerificationError: the verification failed; the message names the failure.
 
     """
-    verification = artifact.manifest.verification
-    if not verification.passed and not settings.allow_unverified:
-        why = f": {verification.failed}" if verification.failed else ""
-        raise VerificationError(
-            f"{artifact.folder} failed its verification{why}; --allow-unverified serves it anyway"
-        )
+    for tower in artifact.towers:
+        verification = tower.manifest.verification
+        if not verification.passed and not settings.allow_unverified:
+            why = f": {verification.failed}" if verification.failed else ""
+            raise VerificationError(
+                f"{tower.folder} failed its verification{why}; --allow-unverified serves it anyway"
+            )
     return artifact
 
 
@@ -359,5 +360,8 @@ def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
         if not folder.exists():
             raise
         return load_artifact(folder)  # another process has made the same export meanwhile
-    share_files(artifact, (other for other in folder.parent.iterdir() if other != folder))
+    others = [other for other in folder.parent.iterdir() if other != folder]
+    share_files(artifact, others)
+    if artifact.vision is not None:
+        share_files(artifact.vision, [other / VISION for other in others])
     return artifact

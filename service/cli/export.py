@@ -102,7 +102,7 @@ def _export(
     from model.export import exporter
 
     exported = exporter.export(checkpoint, out, name, settings.precision, say, settings.device)
-    return exported.artifact.folder, exported.verification.passed
+    return exported.artifact.folder, exported.artifact.passed
 
 
 def _export_foreign(
@@ -114,7 +114,7 @@ def _export_foreign(
 
     name = display_name(checkpoint_of(settings))
     artifact = report_limits(export_foreign(graph, out, name, say), say)
-    return artifact.folder, artifact.manifest.verification.passed
+    return artifact.folder, artifact.passed
 
 
 def _export_fastest(
@@ -125,7 +125,7 @@ def _export_fastest(
     if out is None:
         return open_fastest(settings, say, pairs, again=True).folder, True
     artifact = export_fastest(settings, out, say, pairs)
-    return artifact.folder, artifact.manifest.verification.passed
+    return artifact.folder, artifact.passed
 
 
 class ImageSize(click.ParamType[tuple[int, int]]):

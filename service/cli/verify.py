@@ -26,10 +26,13 @@ def run(artifact: Path, device: Device) -> int:
     from model.export.verify import report, verify
 
     loaded = load_artifact(artifact)
-    result = verify(loaded, device)
-    click.echo(report(result))
-    kept = all(result.verdict(use).passed for use in passed_uses(loaded.manifest))
-    return verified(result.passed and kept)
+    passed = True
+    for tower in loaded.towers:
+        result = verify(tower, device)
+        click.echo(report(result))
+        kept = all(result.verdict(use).passed for use in passed_uses(tower.manifest))
+        passed = passed and result.passed and kept
+    return verified(passed)
 
 
 command = Command(

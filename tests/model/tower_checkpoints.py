@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     CLIPConfig,
@@ -47,6 +48,7 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
 
 def clip(text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None) -> CLIPModel:
     """Return a random CLIP, whose end token is the last of its vocabulary."""
+    torch.manual_seed(0)
     size = len(_characters()) + 2
     tokens = {"vocab_size": size, "bos_token_id": size - 2, "eos_token_id": size - 1}
     config = CLIPConfig(
@@ -59,6 +61,7 @@ def clip(text: dict[str, Any] | None = None, vision: dict[str, Any] | None = Non
 
 def siglip(text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None) -> SiglipModel:
     """Return a random SigLIP with vectors of 16 features."""
+    torch.manual_seed(0)
     tokens = {"vocab_size": 520, "bos_token_id": 1, "eos_token_id": 1, "projection_size": 16}
     return randomized(
         SiglipModel(

@@ -1,18 +1,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
+from model.checkpoint import load_checkpoint
+from model.config.encoder import patches_of
 from model.errors import CheckpointError
-from model.export.module_tensors import module_tensors
+from model.export.module_tensors import module_tensors, pooling_tensors
+from model.families.registry import read_config
 from model.numerics.vector_modules import Dense, LayerNorm, Normalize
+from model.packing import PackedBatch
+from model.sources.towers import split
+from tests.model.families.picture_parity import packed_pictures
 from tests.model.pickles import pickle_weights
 from tests.model.sentences import modules_of
+from tests.model.tower_checkpoints import clip, save_towers, siglip
 
 DENSE = Dense(in_features=3, out_features=2)
 TENSORS = {"linear.weight": torch.randn(2, 3), "linear.bias": torch.randn(2)}
@@ -82,3 +94,49 @@ def test_pickled_weights_are_read(folder: Path) -> None:
     found = module_tensors(folder, (DENSE,))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"image_size": 48, "patch_size": 16, "hidden_act": "gelu"},
+    {"image_size": 24, "patch_size": 8, "num_attention_heads": 4, "layer_norm_eps": 1e-3},
+]
+
+
+@pytest.mark.parametrize("vision", SHAPES, ids=str)
+@pytest.mark.parametrize("make", [clip, siglip])
+def test_pooled_and_projected_pictures_equal_transformers(
+    make: Callable[..., Any], vision: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make(vision=vision)
+    (tmp_path / "links").mkdir()
+    folder = split(save_towers(model, tmp_path / "a"), tmp_path / "links")["vision"]
+    encoder = load_checkpoint(folder)
+    config, patches = encoder.config, patches_of(encoder.config)
+    sentence = SentenceConfig.from_checkpoint(
+        folder, config.max_position_embeddings, config.hidden_size
+    )
+    tensors = module_tensors(folder, sentence.modules)
+    if sentence.pooling == "attention":
+        tensors |= pooling_tensors(folder, config)
+    vectors = TextVectors.with_tensors(
+        sentence, config, {name: tensor.numpy() for name, tensor in tensors.items()}
+    )
+    edge = patches.rows * patches.size
+    pictures = torch.randn(2, 3, edge, edge, generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        expected = model.get_image_features(pixel_values=pictures).pooler_output.numpy()
+        states = encoder(PackedBatch.of(packed_pictures(patches, pictures))).hidden_states[-1]
+    pooled = [vectors.pool(own.numpy(), sentence.pooling) for own in states.chunk(2)]
+    atol = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(np.stack(vectors.finish(pooled)), expected, atol=atol, rtol=0)
+
+
+def test_a_pooling_without_its_parameters_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    folder = split(save_towers(siglip(), tmp_path / "a"), tmp_path / "links")["vision"]
+    weights = load_file(tmp_path / "a" / "model.safetensors")
+    weights["vision_model.head.probe"] = torch.zeros(3)
+    save_file(weights, tmp_path / "a" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"head.probe is \(3,\) or not finite"):
+        pooling_tensors(folder, read_config(folder))
