@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from model.artifact.access import writing
 from model.artifact.cache import exporter_version
@@ -63,13 +62,13 @@ from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
-from model.export.towers import add_vision, named_after, read_dual
+from model.export.towers import add_vision, read_dual
 from model.export.verify import verify
 from model.families.registry import read_decoder_config
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.sources.towers import split
+from model.sources.towers import as_folders
 from model.tasks.head import TaskModule
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -103,8 +102,7 @@ def export(
 
     """
     check_device(runtime_of(precision), device)
-    with TemporaryDirectory() as links, named_after(checkpoint, Path(links)):
-        parts = split(checkpoint, Path(links))
+    with as_folders(checkpoint) as parts:
         first = parts.get("text") or parts.get("vision") or checkpoint
 
         def build(folder: Path) -> None:

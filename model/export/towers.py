@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,7 @@ from model.artifact.modules import read_object, transformer_folder
 from model.artifact.verification import VerificationRecord
 from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
-from model.errors import CheckpointError, ModelError
+from model.errors import CheckpointError
 from model.export.placement import place
 
 _KINDS: dict[str, Literal["clip", "siglip"]] = {"clip": "clip", "siglip": "siglip"}
@@ -74,15 +73,3 @@ def record_vision(folder: Path, dual: DualConfig, vision: Artifact) -> None:
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     own = dual.model_copy(update={"vision_sha256": vision.sha256})
     write_manifest(folder, manifest.model_copy(update={"dual": own}))
-
-
-@contextlib.contextmanager
-def named_after(checkpoint: Path, links: Path) -> Iterator[None]:
-    """Name a checkpoint in errors in place of the folders of links to its towers."""
-    try:
-        yield
-    except ModelError as error:
-        message = str(error)
-        for tower in ("text", "vision"):
-            message = message.replace(str(links / tower), str(checkpoint))
-        raise type(error)(message) from None

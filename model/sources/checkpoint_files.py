@@ -15,6 +15,7 @@ from model.artifact.modules import STATIC_EMBEDDING, is_static
 from model.artifact.weight_files import FORMATS, HYBRID_HEADS, INDEX, PICKLE_INDEX, WEIGHTS
 from model.families.pictures import PICTURE_TYPES
 from model.families.task_adapters import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name
+from model.families.towers import towers
 from model.images.processing import PREPROCESSOR, PROCESSOR
 
 CONFIG = "config.json"
@@ -29,6 +30,7 @@ TOKENIZERS = (
     "tokenizer.model",
 )
 """Names of files that can hold a tokenizer's vocabulary."""
+_PROCESSORS = (PREPROCESSOR, PROCESSOR)
 DESCRIPTIONS = frozenset(
     {
         *TOKENIZERS,
@@ -58,9 +60,9 @@ DESCRIPTIONS = frozenset(
     }
 )
 """Names of the small files that describe a checkpoint, in its folder or in a module's."""
-_ENCODERS = ("Transformer", STATIC_EMBEDDING)
+_ENCODERS = ("Transformer", "CLIPModel", STATIC_EMBEDDING)
 """Endings of the kinds of modules that read tokens."""
-_WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer", STATIC_EMBEDDING}
+_WITHOUT_CONFIG = {"Normalize", "Transformer", "CLIPModel", "MLMTransformer", STATIC_EMBEDDING}
 """Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
 _HYBRID_POSITIONS = 8192
 """Minimum `max_position_embeddings` of bge-m3 and models that were trained from it."""
@@ -99,14 +101,24 @@ def encoder_place(folder: Path) -> str:
 
 
 def reads_pictures(folder: Path) -> bool:
-    """Return whether a checkpoint's encoder reads pictures, and has no tokenizer.
+    """Return whether a checkpoint's encoder reads pictures alone, and has no tokenizer.
 
     Args:
         folder: folder of the checkpoint's descriptions.
 
     """
+    return _inputs(folder) == [_PROCESSORS]
+
+
+def _inputs(folder: Path) -> list[tuple[str, ...]]:
+    """Return the possible names of a tokenizer's file, of an image processor's, or of both."""
     config = read_json(folder / encoder_place(folder) / CONFIG)
-    return isinstance(config, dict) and config.get("model_type") in PICTURE_TYPES
+    fields = config if isinstance(config, dict) else {}
+    types = [own["model_type"] for own in towers(fields).values()] or [fields.get("model_type")]
+    return [
+        _PROCESSORS if pictures else TOKENIZERS
+        for pictures in sorted({own in PICTURE_TYPES for own in types})
+    ]
 
 
 def task_places(folder: Path) -> list[str]:
@@ -213,9 +225,11 @@ def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
     """
     encoder = encoder_place(folder)
     wanted, with_tensors = [] if is_static(folder) else [encoder + CONFIG], [encoder]
-    readers = (PREPROCESSOR, PROCESSOR) if reads_pictures(folder) else TOKENIZERS
-    if not any((folder / at / name).is_file() for at in {"", encoder} for name in readers):
-        wanted.append(encoder + readers[0])
+    wanted += [
+        encoder + readers[0]
+        for readers in _inputs(folder)
+        if not any((folder / at / name).is_file() for at in {"", encoder} for name in readers)
+    ]
     for item in modules(folder):
         if place(item) and kind(item) not in _WITHOUT_CONFIG:
             wanted.append(place(item) + CONFIG)

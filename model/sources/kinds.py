@@ -11,11 +11,11 @@ from collections.abc import Mapping
 VISION = "a vision model of a kind that is not served"
 AUDIO = "an audio model, not a text encoder"
 MULTIMODAL = "a model of text and images, not a text encoder"
+VARIABLE = "a model whose pictures differ in their numbers of patches (NaFlex), which is not served"
 ENCODER_DECODER = "an encoder–decoder of a kind that is not served"
 DECODER = "a decoder-only language model, which is not served"
 KINDS: Mapping[str, str] = {
-    "clip": MULTIMODAL,
-    "siglip": MULTIMODAL,
+    "siglip2": VARIABLE,
     "align": MULTIMODAL,
     "blip": MULTIMODAL,
     "blip-2": MULTIMODAL,
@@ -32,7 +32,6 @@ KINDS: Mapping[str, str] = {
     "resnet": VISION,
     "segformer": VISION,
     "swin": VISION,
-    "clip_vision_model": VISION,
     "whisper": AUDIO,
     "clap": AUDIO,
     "hubert": AUDIO,

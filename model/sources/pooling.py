@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model.artifact.logit_score import CHAT_TEMPLATE, LOGIT_SCORE
-from model.artifact.modules import MODULES, listed_modules, read_json, read_object
+from model.artifact.modules import (
+    MODULES,
+    listed_modules,
+    read_json,
+    read_object,
+    transformer_folder,
+)
 from model.errors import ConfigError
+from model.families.towers import towers
 from model.sources.overlay import overlaid
 
 PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
@@ -68,10 +75,12 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
         folders: parent of the new folder, which is reused if it exists.
 
     Raises:
-        ConfigError: the checkpoint has no word logits for `splade` or `yes-no`, or no pooling to
-            replace.
+        ConfigError: the checkpoint has no word logits for `splade` or `yes-no`, no pooling to
+            replace, or two towers.
 
     """
+    if towers(read_object(transformer_folder(checkpoint) / "config.json")):
+        raise ConfigError(f"{checkpoint}: --pooling is not for CLIP and SigLIP: leave it out")
     modules, config = _modules(checkpoint, pooling)
     written = {MODULES: json.dumps(modules)}
     if pooling == "yes-no":

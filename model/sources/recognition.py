@@ -46,6 +46,7 @@ from model.sources.checkpoint_files import (
 from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.headers import FULL, check_weights
 from model.sources.kinds import kind_of
+from model.sources.towers import as_folders
 
 _POINTER = b"version https://git-lfs"
 _ADAPTER = "adapter_config.json"
@@ -105,6 +106,11 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
     if is_static(folder):
         check_described(folder, names, str(folder), pickles=pickles)
         return
+    with as_folders(folder) as parts:
+        for tower in parts.values():
+            check_recognised(tower, pickles=pickles)
+        if parts:
+            return
     graph = find_graph(folder, pickles=pickles)
     if _check_graph(graph):
         if graph and not pickles:
@@ -182,6 +188,11 @@ def check_described(
     config = read_json(folder / encoder / CONFIG)
     if not isinstance(config, dict):
         raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
+    with as_folders(folder) as parts:
+        for tower in parts.values():
+            check_described(tower, names, source, pickles=pickles)
+        if parts:
+            return
     encoder_config = _checked_config(config, source)
     formats = FORMATS if pickles else FORMATS[:1]
     if not {encoder + name for pair in formats for name in pair} & set(names):

@@ -7,50 +7,18 @@ a vision tower has that tower alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
 
 from model.artifact.modules import listed_modules, read_object, transformer_folder
-from model.errors import ConfigError
+from model.errors import ModelError
+from model.families.towers import Tower, towers
+from model.sources.checkpoint_files import read_json
 
-Tower = Literal["text", "vision"]
 CONFIG = "config.json"
-_KINDS = {"clip": "CLIP", "siglip": "Siglip"}
-"""`model_type` of a checkpoint with two towers → beginning of transformers' names."""
-_CLASSIFIER = "ForImageClassification"
-_LABELS = ("id2label", "num_labels", "problem_type")
-
-
-def towers(config: Mapping[str, Any]) -> dict[Tower, dict[str, Any]]:
-    """Return the `config.json` of each tower; empty unless it has towers.
-
-    Args:
-        config: content of a `config.json`.
-
-    Raises:
-        ConfigError: the config of a tower is missing, or the architecture is not supported.
-
-    """
-    kind = str(config.get("model_type"))
-    if kind not in _KINDS:
-        return {}
-    name = _KINDS[kind]
-    architecture = str((config.get("architectures") or [f"{name}Model"])[0])
-    if architecture == f"{name}{_CLASSIFIER}":
-        labels = {key: config[key] for key in _LABELS if key in config}
-        return {"vision": _tower(config, kind, "vision") | labels | _named(architecture)}
-    if architecture != f"{name}Model":
-        raise ConfigError(
-            f"config.json: the architecture {architecture} is not supported: {name}Model and "
-            f"{name}{_CLASSIFIER} are"
-        )
-    projection = "WithProjection" if kind == "clip" else ""
-    return {
-        tower: _tower(config, kind, tower) | _named(f"{name}{tower.title()}Model{projection}")
-        for tower in ("text", "vision")
-    }
 
 
 def split(checkpoint: Path, folders: Path) -> dict[Tower, Path]:
@@ -88,14 +56,25 @@ def _link(source: Path, folder: Path) -> None:
             (folder / path.name).symlink_to(path.resolve())
 
 
-def _tower(config: Mapping[str, Any], kind: str, tower: Tower) -> dict[str, Any]:
-    """Return the config of a tower, which old checkpoints hold in full under another key."""
-    own = config.get(f"{tower}_config_dict") or config.get(f"{tower}_config")
-    if not isinstance(own, dict):
-        raise ConfigError(f"config.json: {tower}_config is missing")
-    size = {"projection_dim": config.get("projection_dim") or 512} if kind == "clip" else {}
-    return own | size | {"model_type": f"{kind}_{tower}_model"}
+@contextlib.contextmanager
+def as_folders(checkpoint: Path) -> Iterator[dict[Tower, Path]]:
+    """Provide a folder for each tower of a checkpoint while the context lasts; see `split`.
 
+    Errors inside name the checkpoint in place of these folders.
 
-def _named(architecture: str) -> dict[str, Any]:
-    return {"architectures": [architecture]}
+    Raises:
+        ConfigError: as for `split`.
+
+    """
+    config = read_json(transformer_folder(checkpoint) / CONFIG)
+    if not (isinstance(config, dict) and towers(config)):
+        yield {}
+        return
+    with TemporaryDirectory() as folder:
+        try:
+            yield split(checkpoint, Path(folder))
+        except ModelError as error:
+            message = str(error)
+            for tower in ("text", "vision"):
+                message = message.replace(str(Path(folder, tower)), str(checkpoint))
+            raise type(error)(message) from None

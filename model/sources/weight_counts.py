@@ -9,7 +9,8 @@ from pathlib import Path
 
 from model.artifact.modules import transformer_folder
 from model.config.encoder import EncoderConfig
-from model.families.registry import read_config, read_decoder_config
+from model.families.registry import parse_config, read_config, read_decoder_config, read_fields
+from model.families.towers import towers
 
 
 def weight_count(checkpoint: Path) -> int:
@@ -22,12 +23,18 @@ def weight_count(checkpoint: Path) -> int:
 
     """
     folder = transformer_folder(checkpoint)
-    config, decoder = read_config(folder), read_decoder_config(folder)
+    if parts := towers(read_fields(folder)):
+        return sum(_of_encoder(parse_config(own)) for own in parts.values())
+    decoder = read_decoder_config(folder)
+    of_decoder = _of_layers(decoder.layers, attentions=2) if decoder else 0
+    return _of_encoder(read_config(folder)) + of_decoder
+
+
+def _of_encoder(config: EncoderConfig) -> int:
     table = config.embeddings.positions != "none"
     rows = config.vocab_size + (config.max_position_embeddings if table else 0)
     rows += config.pixel_features
-    of_encoder = _of_layers(config) + rows * (config.embeddings.size or config.hidden_size)
-    return of_encoder + (_of_layers(decoder.layers, attentions=2) if decoder else 0)
+    return _of_layers(config) + rows * (config.embeddings.size or config.hidden_size)
 
 
 def _of_layers(config: EncoderConfig, attentions: int = 1) -> int:

@@ -3,26 +3,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
-from model.errors import ConfigError
+from model.errors import CheckpointError
 from model.families.registry import read_config
-from model.sources.towers import split, towers
+from model.sources.towers import as_folders, split
 from tests.model.checkpoints import edit_json
 from tests.model.sentences import write_modules
 from tests.model.tower_checkpoints import clip, save_towers, siglip
-
-TEXT, VISION = {"hidden_size": 8}, {"hidden_size": 6}
-
-
-def config(**changes: Any) -> dict[str, Any]:
-    own = {"model_type": "clip", "text_config": TEXT, "vision_config": VISION}
-    return own | {"projection_dim": 5} | changes
 
 
 def test_each_tower_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
@@ -65,23 +57,15 @@ def test_modules_of_sentence_transformers_are_linked(tmp_path: Path) -> None:
         assert len(sentence.modules) == (1 if own.pixel_features == 0 else 2)
 
 
-def test_an_image_classifier_has_its_vision_tower_alone() -> None:
-    labels = {"0": "cat", "1": "dog"}
-    made = towers(config(architectures=["CLIPForImageClassification"], id2label=labels))
-    assert list(made) == ["vision"]
-    assert (made["vision"]["id2label"], made["vision"]["hidden_size"]) == (labels, 6)
-
-
-def test_towers_of_old_configs_are_named_twice() -> None:
-    made = towers(config(text_config_dict={"hidden_size": 9}, vision_config_dict=None))
-    assert (made["text"]["hidden_size"], made["vision"]["hidden_size"]) == (9, 6)
-    assert made["text"]["architectures"] == ["CLIPTextModelWithProjection"]
-
-
 def test_other_models_have_no_towers(tmp_path: Path) -> None:
     edit_json(tmp_path / "config.json", model_type="bert")
-    assert split(tmp_path, tmp_path / "links") == {}
-    with pytest.raises(ConfigError, match="CLIPSegModel is not supported: CLIPModel and"):
-        towers(config(architectures=["CLIPSegModel"]))
-    with pytest.raises(ConfigError, match="vision_config is missing"):
-        towers(config(vision_config=None))
+    with as_folders(tmp_path) as parts:
+        assert parts == {}
+
+
+def test_errors_name_the_checkpoint(tmp_path: Path) -> None:
+    folder = save_towers(clip(), tmp_path / "a")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError) as caught, as_folders(folder) as parts:
+        load_checkpoint(parts["vision"])
+    assert str(folder) in str(caught.value)
