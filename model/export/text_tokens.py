@@ -10,7 +10,7 @@ from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
 from model.artifact.tower_files import tower_vectors
 from model.errors import ConfigError
-from model.tokenization.tokenizer import special_token
+from model.tokenization.tokenizer import right_padding
 from model.tokenization.vocabulary import vocabulary_size
 
 
@@ -29,14 +29,14 @@ def with_text_tokens(
         tokenizer: the tower's tokenizer.
 
     Raises:
-        ConfigError: the tokenizer does not end a text with the token that is pooled, or has no
-            padding token.
+        ConfigError: the tokenizer does not end a text with the token that is pooled.
+        CheckpointError: the tokenizer does not pad texts at their end.
 
     """
     tower = tower_vectors(folder, read_object(folder / "config.json"))
     if tower is None:
         return sentence
-    ids = {}
+    ids: dict[str, int | None] = {}
     if (end := tower.end_token_id) is not None:
         last = tokenizer.encode("a").ids[-1:]
         wanted = vocabulary_size(tokenizer) - 1 if end == "highest" else end
@@ -48,14 +48,7 @@ def with_text_tokens(
             )
         ids["end_token_id"] = wanted
     if tower.padded:
-        padding = special_token(folder, "pad_token")
-        index = None if padding is None else tokenizer.token_to_id(padding)
-        if index is None:
-            raise ConfigError(
-                f"{folder}: the tokenizer has no padding token, which fills up texts to "
-                f"{sentence.max_length} tokens: name pad_token in tokenizer_config.json"
-            )
-        ids["pad_token_id"] = index
+        ids["pad_token_id"] = tokenizer.token_to_id(right_padding(folder))
     return sentence.model_copy(update=ids)
 
 

@@ -172,6 +172,13 @@ def check_described(
         CheckpointError: its weights are of an unsupported kind.
 
     """
+    with as_folders(folder) as parts:
+        for own in parts.values() or [folder]:
+            _check_encoder(own, names, source, pickles=pickles)
+
+
+def _check_encoder(folder: Path, names: Collection[str], source: str, *, pickles: bool) -> None:
+    """Raise an error for an unsupported checkpoint of one encoder; see `check_described`."""
     encoder = encoder_place(folder)
     if is_static(folder):
         for name in (TOKENIZERS[0], WEIGHTS):
@@ -188,11 +195,6 @@ def check_described(
     config = read_json(folder / encoder / CONFIG)
     if not isinstance(config, dict):
         raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
-    with as_folders(folder) as parts:
-        for tower in parts.values():
-            check_described(tower, names, source, pickles=pickles)
-        if parts:
-            return
     encoder_config = _checked_config(config, source)
     formats = FORMATS if pickles else FORMATS[:1]
     if not {encoder + name for pair in formats for name in pair} & set(names):

@@ -34,7 +34,7 @@ class Layout:
     smaller: bool = False
     """Whether `dense` maps to the size of the embeddings."""
     second: str | None = None
-    """Key of a map of the second token, whose logits are averaged with those of `output`."""
+    """Key of a map of the second token. The logits of `output` and of this map are averaged."""
     patches: bool = False
     """Whether the mean of a picture's patches is classified."""
     class_token: bool = False

@@ -21,6 +21,9 @@ AS_STORED = "TokenizersBackend"
 OF_PIECES = frozenset({"MarianTokenizer", "M2M100Tokenizer"})
 """Classes whose texts SentencePiece segments. transformers has no fast tokenizer for them."""
 
+_OF_TOWERS = {"clip_text_model": "clip", "siglip_text_model": "siglip"}
+"""`model_type` of a text tower → `model_type` of the whole model, by which transformers chooses."""
+
 
 def class_name(files: TokenizerFiles) -> str:
     """Return the name of the class of a checkpoint's tokenizer, without a final "Fast".
@@ -34,6 +37,7 @@ def class_name(files: TokenizerFiles) -> str:
     if named is not None and not isinstance(named, str):
         raise CheckpointError(f"{files.folder}: tokenizer_class is {named!r}, not a name")
     model_type = str(files.config.get("model_type"))
+    model_type = _OF_TOWERS.get(model_type, model_type)
     default = TOKENIZER_MAPPING_NAMES.get(model_type)
     default = default and _plain(default)
     own_code = _names_own_code(files)

@@ -68,8 +68,8 @@ def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> 
 
 def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "source") -> Tokenizer:
     files = TokenizerFiles.read(folder)
-    tokenizer, special = _build(files, side)
-    tokenizer = _without_placeholders(tokenizer, special, vocab_size)
+    tokenizer, pretrained = _build(files, side)
+    tokenizer = _without_placeholders(tokenizer, _named(pretrained), vocab_size)
     rules = {"normalizer": tokenizer.normalizer, "decoder": tokenizer.decoder}
     check_growth(
         str(folder), {name: json.loads(step.__getstate__()) for name, step in rules.items() if step}
@@ -105,7 +105,28 @@ def special_tokens(folder: Path) -> Mapping[str, str]:
         CheckpointError: there is no tokenizer, or it is damaged or not supported.
 
     """
-    return _build(TokenizerFiles.read(folder))[1]
+    return _named(_build(TokenizerFiles.read(folder))[1])
+
+
+def right_padding(folder: Path) -> str:
+    """Return the token with which a tokenizer pads texts at their end.
+
+    Raises:
+        CheckpointError: as for `special_token`; or there is no such token, or texts are padded at
+            their start.
+
+    """
+    pretrained = _build(TokenizerFiles.read(folder))[1]
+    token = _named(pretrained).get("pad_token")
+    if token is None or pretrained.padding_side != "right":
+        why = "has no pad_token" if token is None else "pads texts at their start (padding_side)"
+        raise CheckpointError(f"{folder}: the tokenizer {why}, and the model reads padded texts")
+    return token
+
+
+def _named(pretrained: PreTrainedTokenizerBase) -> dict[str, str]:
+    """Return the special tokens of a tokenizer by name."""
+    return {name: str(token) for name, token in pretrained.special_tokens_map.items()}
 
 
 def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
@@ -124,8 +145,10 @@ def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
             tokenizer.add_special_tokens([token])
 
 
-def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Mapping[str, str]]:
-    """Return a side's tokenizer, and its special tokens by name."""
+def _build(
+    files: TokenizerFiles, side: Side = "source"
+) -> tuple[Tokenizer, PreTrainedTokenizerBase]:
+    """Return a side's tokenizer, and transformers' own."""
     for setting in ("init_inputs", "split_special_tokens"):
         if files.settings.get(setting):
             raise CheckpointError(
@@ -153,7 +176,7 @@ def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Map
             f"its files{hint}: {' '.join(str(error).split())}; where its tokenizer.json is whole, "
             "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
         ) from None
-    return tokenizer, {name: str(token) for name, token in pretrained.special_tokens_map.items()}
+    return tokenizer, pretrained
 
 
 def _of_backend(

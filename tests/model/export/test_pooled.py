@@ -41,6 +41,7 @@ def test_a_tokenizer_without_tokens_gives_no_vectors(
     tokenizer = Tokenizer.from_file(str(tiny_artifact.path("tokenizer.json")))
     tokenizer.encode_batch = lambda _: []  # type: ignore[method-assign]
     encoder = load_checkpoint(tiny_checkpoint)
-    samples = TextSamples(tokenizer, encoder.config, SentenceConfig(max_length=9))
-    found = calibration_vectors(encoder, samples, "mean")
+    sentence = SentenceConfig(max_length=9)
+    samples = TextSamples(tokenizer, encoder.config, sentence)
+    found = calibration_vectors(encoder, samples, sentence, {})
     assert found.shape == (0, encoder.config.hidden_size)

@@ -20,7 +20,7 @@ from transformers import (
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.tokenizer import read_tokenizer
 from model.artifact.vectors import TextVectors
-from model.errors import ConfigError
+from model.errors import CheckpointError, ConfigError
 from model.export.exporter import export
 from model.export.text_tokens import fill_up
 from model.numerics.batch import pack
@@ -89,3 +89,6 @@ def test_siglip(tmp_path: Path) -> None:
     ids = tokenizer(TEXTS, padding="max_length", max_length=20, return_tensors="pt").input_ids
     with torch.inference_mode():
         assert_equals(artifact, model(input_ids=ids).pooler_output)
+    edit_json(tmp_path / "a" / "tokenizer_config.json", padding_side="left")
+    with pytest.raises(CheckpointError, match=r"pads texts at their start \(padding_side\)"):
+        export(tmp_path / "a", tmp_path / "c", "siglip")

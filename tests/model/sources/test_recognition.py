@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,19 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import (
-    CLIPConfig,
+    BlipConfig,
     GPT2Config,
     LongT5Config,
     PegasusConfig,
     ResNetConfig,
+    Siglip2Config,
     WhisperConfig,
 )
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError, ModelError
 from model.families.registry import FAMILIES
+from model.sources.checkpoint_files import lacking
 from model.sources.recognition import check_described, check_recognised
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
@@ -34,7 +37,9 @@ FOREIGN = {
     PegasusConfig: "is an encoder–decoder of a kind that is not served: its model_type is "
     "'pegasus'",
     GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
-    CLIPConfig: "is a model of text and images, not a text encoder: its model_type is 'clip'",
+    BlipConfig: "is a model of text and images, not a text encoder: its model_type is 'blip'",
+    Siglip2Config: "is a model whose pictures differ in their numbers of patches (NaFlex), which "
+    "is not served: its model_type is 'siglip2'",
     ResNetConfig: "is a vision model of a kind that is not served: its model_type is 'resnet'",
     WhisperConfig: "is an audio model, not a text encoder: its model_type is 'whisper'",
 }
@@ -98,6 +103,19 @@ def test_pictures_pass_with_their_image_processor(folder: Path, picture_checkpoi
     (folder / "preprocessor_config.json").unlink()
     message = "preprocessor_config.json does not exist: a picture model needs it"
     assert refusal(folder, ConfigError) == message
+
+
+def test_two_towers_pass_with_both_readers(folder: Path, siglip_checkpoint: Path) -> None:
+    check_recognised(siglip_checkpoint)
+    shutil.rmtree(folder)
+    shutil.copytree(siglip_checkpoint, folder)
+    assert lacking(folder) == []
+    for name in ("preprocessor_config.json", "spiece.model"):
+        (folder / name).rename(folder / "away")
+        assert lacking(folder) == [name if "json" in name else "tokenizer.json"]
+        with pytest.raises(ModelError, match=f"{re.escape(str(folder))}.*(tokenizer|processor)"):
+            check_recognised(folder)
+        (folder / "away").rename(folder / name)
 
 
 def test_shards_pass(folder: Path) -> None:
