@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.artifact.modules import listed_modules, read_object, transformer_folder
+from model.artifact.modules import read_object, transformer_folder
 from model.errors import ModelError
 from model.families.towers import Tower, towers
 from model.sources.checkpoint_files import read_json
+from model.sources.overlay import overlaid
 
 CONFIG = "config.json"
 
@@ -26,34 +27,18 @@ def split(checkpoint: Path, folders: Path) -> dict[Tower, Path]:
 
     Args:
         checkpoint: a Hugging Face folder, with or without sentence-transformers' files.
-        folders: an empty folder, the parent of the new ones.
+        folders: parent of the new folders.
 
     Raises:
         ConfigError: as for `towers`; or a file cannot be read.
 
     """
     inside = transformer_folder(checkpoint)
-    configs = towers(read_object(inside / CONFIG))
-    own = [entry.folder for entry in listed_modules(checkpoint) or () if entry.folder != checkpoint]
-    made = {}
-    for tower, config in configs.items():
-        folder = folders / tower
-        _link(checkpoint, folder)
-        for module in own:
-            _link(module, folder / module.name)
-        described = folder / inside.relative_to(checkpoint) / CONFIG
-        described.unlink()
-        described.write_text(json.dumps(config), encoding="utf-8")
-        made[tower] = folder
-    return made
-
-
-def _link(source: Path, folder: Path) -> None:
-    """Make a folder of links to the files of a folder."""
-    folder.mkdir(exist_ok=True)
-    for path in source.iterdir():
-        if path.is_file():
-            (folder / path.name).symlink_to(path.resolve())
+    path = (inside.relative_to(checkpoint) / CONFIG).as_posix()
+    return {
+        tower: overlaid(checkpoint, {path: json.dumps(config)}, folders)
+        for tower, config in towers(read_object(inside / CONFIG)).items()
+    }
 
 
 @contextlib.contextmanager
@@ -71,10 +56,11 @@ def as_folders(checkpoint: Path) -> Iterator[dict[Tower, Path]]:
         yield {}
         return
     with TemporaryDirectory() as folder:
+        parts = split(checkpoint, Path(folder))
         try:
-            yield split(checkpoint, Path(folder))
+            yield parts
         except ModelError as error:
             message = str(error)
-            for tower in ("text", "vision"):
-                message = message.replace(str(Path(folder, tower)), str(checkpoint))
+            for own in parts.values():
+                message = message.replace(str(own), str(checkpoint))
             raise type(error)(message) from None
