@@ -22,12 +22,13 @@ headscope encode 'texts/*.txt' --out vectors.npy --model BAAI/bge-small-en-v1.5
 headscope encode rows.jsonl --out rows.safetensors --outputs tokens --truncate
 headscope encode books.parquet --out chunks.parquet --outputs chunks --overflow windows
 headscope encode rows.parquet --out out.parquet --url http://localhost:8000 --on-error skip
+headscope encode photos/ --out vectors.parquet --model facebook/dinov2-small --on-error skip
 zcat texts.gz | headscope encode - --out vectors.npz
 """
 SETTINGS = (
     *("model", "revision", "artifact", "precision", "allow_unverified"),
     *("device", "device_id", "device_memory_bytes", "threads", "max_batch_tokens"),
-    *("max_length", "max_characters"),
+    *("max_length", "max_characters", "max_image_pixels", "max_image_bytes"),
 )
 SINGLE = {
     "model": "Hub name, name@revision, folder, or ONNX file.",
@@ -110,11 +111,22 @@ command = Command(
         _Option(FILES, "--column", default="text", show_default=True, help="Column of the texts."),
         _Option(
             FILES,
+            "--image-column",
+            help="Column of the paths of pictures, which are encoded in place of texts.",
+        ),
+        _Option(
+            FILES,
             "--on-error",
             type=Choice(("stop", "skip")),
             default="stop",
             show_default=True,
-            help="Action at a row without a text, or with a text that is too long.",
+            help="Action at a row without a text or picture that the model can read.",
+        ),
+        _Option(
+            FILES,
+            "--first-frame",
+            is_flag=True,
+            help="Encode the first frame of animated pictures, which are refused otherwise.",
         ),
         _Option(
             FILES,
@@ -221,8 +233,8 @@ command = Command(
         ),
         *(setting(name, single=name in SINGLE, about=SINGLE.get(name, "")) for name in SETTINGS),
     ],
-    help="Encode the texts of files into one file. INPUT is a .txt (one text a line), .jsonl, .csv "
-    "or .parquet file, a quoted glob, or - for lines of standard input. The same command resumes "
-    "an interrupted run.",
+    help="Encode the texts of files, or pictures, into one file. INPUT is a .txt (one text a "
+    "line), .jsonl, .csv or .parquet file, a picture, a folder of pictures, a quoted glob, or - "
+    "for lines of standard input. The same command resumes an interrupted run.",
     examples=EXAMPLES,
 )

@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol
 from service.files.fields import TextArrays
 from service.inference.text_warnings import Warnings
 
+PICTURE = "the picture"
+"""Name of a picture in errors of this process."""
+
 
 class Refused(NamedTuple):
     """Rejection of a text that does not fit the model."""
@@ -19,6 +22,14 @@ class Refused(NamedTuple):
     def of(cls, error: Exception) -> Refused:
         """Return the rejection that an error about one text describes, in terms of the command."""
         return cls(str(error).replace("inputs[0]", "the text").replace("`truncate`", "--truncate"))
+
+    @classmethod
+    def of_picture(cls, error: Exception) -> Refused:
+        """Return the rejection that an error about one picture describes."""
+        problem = str(error).replace("set `first_frame` to true", "pass --first-frame")
+        for name in (f"{PICTURE}: ", "inputs[0].image: ", "inputs[0]: "):
+            problem = problem.removeprefix(name)
+        return cls(problem)
 
 
 Outcome = TextArrays | Refused
@@ -43,7 +54,7 @@ class Encoder(Protocol):
         """Warnings about the texts computed so far."""
 
     def begin(self, texts: Sequence[str]) -> Pending:
-        """Start the computation of a window, with each text in one batch.
+        """Start the computation of a window, with each text, or picture at a path, in one batch.
 
         Raises:
             ServiceError: the engine cannot compute.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import itertools
 import shutil
 import sys
@@ -17,6 +16,7 @@ from service.files.fields import reserved_names
 from service.files.lines import JsonLines, TextLines
 from service.files.options import COLUMNAR, FileOptions, UsageError
 from service.files.parts import create
+from service.files.pictures import PictureFiles, is_of_pictures, state_of_pictures
 from service.files.rows import InputFailure, Row, Source
 from service.system.distribution import require
 
@@ -51,6 +51,11 @@ class Survey:
     schema: Schema | None
     """Columns of a Parquet output."""
 
+    @property
+    def pictures(self) -> bool:
+        """Whether the rows are pictures, and not texts."""
+        return self.sources[0].pictures
+
     def places(self, *, whole: bool = False) -> Iterator[Place]:
         """Yield every row of every file, in order."""
         read = ((source, row) for source in self.sources for row in source.rows(whole=whole))
@@ -65,14 +70,14 @@ class Survey:
 
         """
         for source, state in zip(self.sources, self.states, strict=True):
-            if _state(source.path) != state:
+            if source.state() != state:
                 raise InputFailure(
                     f"{source.name} was changed while it was read: run again with --restart"
                 )
 
 
 def find_sources(options: FileOptions, spool: Path) -> list[Source]:
-    """Return the sources that the inputs name, in order; a glob's files sorted by name.
+    """Return the sources that the inputs name, in order; files of globs and folders by name.
 
     Args:
         options: options with the inputs.
@@ -87,14 +92,22 @@ def find_sources(options: FileOptions, spool: Path) -> list[Source]:
         require("Parquet", "pyarrow")
     columnar = options.out.suffix in COLUMNAR
     reserved = reserved_names(options.encoding.kind) if columnar else frozenset[str]()
+    column = options.image_column or options.column
     sources: list[Source] = []
     for name in options.inputs:
         if name == STDIN:
-            sources.append(TextLines(spool, "standard input", options.column, reserved))
+            sources.append(TextLines(spool, "standard input", column, reserved))
             continue
-        for path in _matching(name):
-            kind = _kind(path)
-            sources.append(kind(path, str(path), options.column, reserved))
+        for is_picture, group in itertools.groupby(_matching(name), is_of_pictures):
+            if is_picture:
+                sources.append(PictureFiles(name, [*group], options.image_column, reserved))
+                continue
+            for path in group:
+                source = _kind(path)(path, str(path), column, reserved)
+                source.pictures = options.image_column is not None
+                sources.append(source)
+    if len({source.pictures for source in sources}) > 1:
+        raise UsageError("pictures and texts have models of their own: encode them apart")
     suffixes = {source.path.suffix for source in sources}
     if options.out.suffix == PARQUET in suffixes and len(suffixes) > 1:
         raise UsageError("Parquet and other files have no columns in common: encode them apart")
@@ -125,11 +138,11 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
     schema = _schema() if options.out.suffix == PARQUET else None
     rows, identity, states = 0, [], []
     for source in sources:
-        states.append(_state(source.path))
-        with source.path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        identity.append({"name": source.name, "sha256": content})
+        states.append(source.state())
+        identity.append({"name": source.name, "sha256": source.sha256()})
         rows += _read(source, schema, stop=options.on_error == "stop")
+        if source.pictures:
+            identity[-1]["pictures"] = state_of_pictures(source)
     if not rows:
         raise InputFailure("there is nothing to encode: the input has no row")
     if schema:
@@ -174,7 +187,7 @@ def _matching(name: str) -> list[Path]:
         if not paths:
             raise UsageError(f"no file matches {name}")
         return paths
-    if not Path(name).is_file():
+    if not Path(name).exists():
         raise UsageError(f"there is no file {name}")
     return [Path(name)]
 
@@ -188,15 +201,10 @@ def _kind(path: Path) -> type[Source]:
 
         return ParquetRows
     known = ", ".join((*_LINES, PARQUET))
-    raise UsageError(f"{path}: its ending must be one of {known}")
+    raise UsageError(f"{path}: its ending must be one of {known}, or a picture's")
 
 
 def _schema() -> Schema:
     from service.files.parquet import Schema
 
     return Schema()
-
-
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

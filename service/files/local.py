@@ -1,4 +1,4 @@
-"""Encoder by an engine of this process, which batches the texts of a window by length.
+"""Encoder by an engine of this process, which batches the texts or pictures of a window by length.
 
 A window always has the same batches, so that its numbers are reproducible.
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
-from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.runtimes.capabilities import (
     GraphMaps,
@@ -21,17 +20,16 @@ from model.runtimes.capabilities import (
     lacking_state,
 )
 from service.engines.contract import Engine, Output, Task
-from service.errors import InputTooLong, NotExported, Unprocessable
-from service.files.chunks import ChunksPlan
+from service.errors import NotExported, Unprocessable
 from service.files.encoder import Outcome, Pending, Refused
-from service.files.options import Encoding, UsageError
-from service.files.text_arrays import Plan, PooledPlan, plan_of
+from service.files.options import Encoding, Kind, UsageError
+from service.files.readers import TextReader, reader_of
+from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.text_spans import check_pooling
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.measuring.evaluation import batches_by_length
 from service.models.engine_start import engine_factories, torch_hosts
 from service.models.limits import token_limits
@@ -46,8 +44,8 @@ differences of length within batches negligible, few enough that an interruption
 CHARACTERS_PER_TOKEN = 4
 TOKENS_WINDOW_BYTES = 48 * 2**20
 """Approximate limit of a window's token vectors, which are in memory together."""
-SLICE_TEXTS = 64
-"""Number of texts tokenised together; if one is rejected, they are tokenised one by one."""
+PICTURES_WINDOW_CHARACTERS = 2**12
+"""Maximum characters of the paths of a window: some 50 pictures."""
 
 
 class LocalEncoder:
@@ -65,7 +63,8 @@ class LocalEncoder:
             engine: engine to use and leave open; None starts the settings' engine.
 
         Raises:
-            UsageError: the layer, dimensions or prompt do not exist.
+            UsageError: the layer, dimensions or prompt do not exist, or an option is for texts and
+                the model reads pictures.
             NoTaskHead: sparse vectors are requested, and the model has none.
             NotExported: a foreign graph lacks the requested output.
             ModelError: the artifact cannot be loaded.
@@ -73,30 +72,20 @@ class LocalEncoder:
         """
         tokenize_in_the_calling_thread()
         manifest, limits = artifact.manifest, token_limits(settings, artifact)
-        self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
-        self._options = tokenizing(self._tokenizer, encoding)
+        self._reader = reader_of(artifact, settings, encoding)
         check_encoding(artifact, encoding)
         self._engine = engine or start_engine(settings, artifact)
         self._started = engine is None
         vectors = TextVectors.of(artifact)
-        self._plan: Plan = plan_of(manifest, vectors, encoding, self._tokenizer.separator_ids)
-        self._options = replace(self._options, max_tokens=self._plan.max_tokens)
+        self._plan: Plan = plan_of(manifest, vectors, encoding, self._reader.separator_ids)
         batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
-        if encoding.kind == "chunks" and isinstance(self._plan, PooledPlan):
-            alone = replace(self._options, windows=False)
-            self._plan = ChunksPlan.of(self._plan, self._tokenizer, alone, batch_tokens)
+        if isinstance(self._reader, TextReader):
+            self._plan = self._reader.planned(self._plan, encoding, batch_tokens)
         self._batch_tokens = min(batch_tokens, self._plan.batch_tokens)
         self._engine.warm_up(self._batch_tokens, limits.max_tokens)
         self._threads = ThreadPoolExecutor(self._engine.concurrency, "files", lower_priority)
-        self.window_characters = CHARACTERS_PER_TOKEN * WINDOW_BATCHES * self._batch_tokens
-        if encoding.kind in ("tokens", "multivector"):
-            most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
-            self.window_characters = min(self.window_characters, most)
+        self.window_characters = window_characters(manifest, encoding.kind, self._batch_tokens)
         self.warnings = NO_WARNINGS
-        if encoding.kind == "importance":  # each window takes a forward pass for every head
-            heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
-            least = CHARACTERS_PER_TOKEN * self._batch_tokens
-            self.window_characters = max(least, self.window_characters // heads)
         self.identity: dict[str, object] = {
             "fingerprint": fingerprint_of(artifact, self._engine.provider),
             "model": artifact.sha256,
@@ -107,19 +96,17 @@ class LocalEncoder:
         }
 
     def begin(self, texts: Sequence[str]) -> Pending:
-        """Tokenise in the calling thread, while earlier batches are computed."""
+        """Read texts in the calling thread, or pictures in others, while a window is computed."""
         places, tokenized = [], []
         refused: list[tuple[int, Outcome]] = []
-        for first in range(0, len(texts), SLICE_TEXTS):
-            outcomes = self._tokenize(texts[first : first + SLICE_TEXTS])
-            for place, outcome in enumerate(outcomes, first):
-                if isinstance(outcome, Refused):
-                    refused.append((place, outcome))
-                else:
-                    places.append(place)
-                    tokenized.append(outcome)
-        lacking = len(tokenized) if self._tokenizer.lacks_prompt(self._options) else 0
-        self.warnings += Warnings.of(tokenized, lacking)
+        for place, (given, read) in enumerate(zip(texts, self._reader.read(texts), strict=True)):
+            outcome = read if isinstance(read, Refused) else self._plan.prepare(given, read)
+            if isinstance(outcome, Refused):
+                refused.append((place, outcome))
+            else:
+                places.append(place)
+                tokenized.append(outcome)
+        self.warnings += Warnings.of(tokenized, self._reader.lacking(len(tokenized)))
         lengths = [len(text.input_ids) for text in tokenized]
         pending: Pending = []
         if tokenized:
@@ -135,6 +122,7 @@ class LocalEncoder:
 
     def close(self) -> None:
         """Drop waiting batches, and close the engine if it was started here."""
+        self._reader.close()
         self._threads.shutdown(cancel_futures=True)
         if self._started:
             self._engine.close()
@@ -147,15 +135,18 @@ class LocalEncoder:
         check_outputs(tasks, outputs, self._engine.hidden_size)
         return outputs
 
-    def _tokenize(self, texts: Sequence[str]) -> list[TokenizedText | Refused]:
-        try:
-            tokenized = self._tokenizer.tokenize(texts, self._options)
-        except (InputTooLong, Unprocessable) as error:
-            if len(texts) == 1:
-                return [Refused.of(error)]
-            return [outcome for text in texts for outcome in self._tokenize([text])]
-        pairs = zip(texts, tokenized, strict=True)
-        return [self._plan.prepare(given, text) for given, text in pairs]
+
+def window_characters(manifest: Manifest, kind: Kind, batch_tokens: int) -> int:
+    """Return the maximum characters of a window's texts, or of the paths of its pictures."""
+    if manifest.images:
+        return PICTURES_WINDOW_CHARACTERS
+    characters = CHARACTERS_PER_TOKEN * WINDOW_BATCHES * batch_tokens
+    if kind in ("tokens", "multivector"):
+        return min(characters, TOKENS_WINDOW_BYTES // manifest.config.hidden_size)
+    if kind == "importance":  # each window takes a forward pass for every head
+        heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
+        return max(CHARACTERS_PER_TOKEN * batch_tokens, characters // heads)
+    return characters
 
 
 def start_engine(settings: Settings, artifact: Artifact) -> Engine:
@@ -169,32 +160,6 @@ def start_engine(settings: Settings, artifact: Artifact) -> Engine:
     return engine_factories(settings, artifact, GoldenCheck(artifact), torch_hosts(settings))[
         settings.engine
     ]()
-
-
-def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
-    """Return the tokenisation options of the texts.
-
-    Raises:
-        UsageError: the model has no prompt of this name.
-
-    """
-    options = Options(
-        encoding.cuts,
-        encoding.truncation_direction,
-        encoding.prompt_name,
-        encoding.task,
-        naming="the text",
-        windows=encoding.overflow == "windows" or not encoding.late,
-    )
-    try:
-        tokenizer.tokenize([], options)
-    except Unprocessable as error:
-        text = str(error).replace("`task`", "--task").replace("task:", "--task:")
-        text = text.replace("`prompt_name`", "--prompt-name").replace(
-            "prompt_name", "--prompt-name"
-        )
-        raise UsageError(text) from None
-    return options
 
 
 def check_encoding(artifact: Artifact, encoding: Encoding) -> None:

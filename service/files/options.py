@@ -45,6 +45,8 @@ class Encoding:
     chunk_size: int = 256
     chunk_overlap: int | None = None
     late: bool = True
+    first_frame: bool = False
+    """Whether an animated picture stands for its first frame."""
 
     @property
     def cuts(self) -> bool:
@@ -90,16 +92,33 @@ class Encoding:
                 "encoded alone: leave them out"
             )
 
+    def check_for_pictures(self) -> None:
+        """Check that no option is for texts only.
+
+        Raises:
+            UsageError: an option, or the kind of output, is for texts.
+
+        """
+        if self.kind in ("chunks", "sparse", "multivector"):
+            raise UsageError(f"--outputs {self.kind} is for texts, and the inputs are pictures")
+        plain = Encoding()
+        names = ("truncate", "overflow", "prompt_name", "task")
+        if given := [name for name in names if getattr(self, name) != getattr(plain, name)]:
+            flag = given[0].replace("_", "-")
+            raise UsageError(f"--{flag} is for texts, and the inputs are pictures: leave it out")
+
 
 @dataclass(frozen=True)
 class FileOptions:
     """Options of a run over files."""
 
     inputs: tuple[str, ...]
-    """Paths, globs, and `-` for standard input."""
+    """Paths of files, globs, folders of pictures, and `-` for standard input."""
     out: Path
     column: str = "text"
     """Column of the texts."""
+    image_column: str | None = None
+    """Column of the paths of pictures, which are encoded in place of texts."""
     encoding: Encoding = Encoding()
     on_error: Literal["stop", "skip"] = "stop"
     restart: bool = False
@@ -133,4 +152,5 @@ class FileOptions:
     @property
     def identity(self) -> dict[str, object]:
         """Options that determine the output's content, beside the inputs and the model."""
-        return {"column": self.column, **asdict(self.encoding)}
+        columns = {"column": self.column, "image_column": self.image_column}
+        return {**columns, **asdict(self.encoding)}

@@ -40,6 +40,11 @@ TOO_LARGE = frozenset({413, 422})
 class RemoteEncoder:
     """Encoder by the model of a service."""
 
+    trial = "a text"
+    """Input that the options are tried on."""
+    request_size = REQUEST_CHARACTERS
+    """Maximum size of a request's inputs; see `sizes`."""
+
     def __init__(
         self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
     ) -> None:
@@ -60,7 +65,7 @@ class RemoteEncoder:
             info = connection.get("/info")
             # for a foreign graph the number of heads is unknown, and the service rejects the first
             self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
-            (tried,) = self._request(["a text"])
+            (tried,) = self._request([self.trial])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
         connection.warnings.clear()  # drop the warnings of the trial text
@@ -94,20 +99,35 @@ class RemoteEncoder:
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Send the texts in requests of similar length."""
-        lengths = [len(text) + 1 for text in texts]
         pending: Pending = []
-        for batch in batches_by_length(lengths, REQUEST_CHARACTERS) if texts else []:
+        for batch in batches_by_length(self.sizes(texts), self.request_size) if texts else []:
             for first in range(0, len(batch), self._most_texts):
                 places = batch[first : first + self._most_texts]
                 inputs = [texts[place] for place in places]
-                pending.append(self._threads.submit(self._outcomes, places, inputs))
+                pending.append(self._threads.submit(self.send, places, inputs))
         return pending
+
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        """Return the size of each input in a request: for texts their characters."""
+        return [len(text) + 1 for text in texts]
+
+    def inputs(self, texts: Sequence[str]) -> list[object]:
+        """Return the inputs of a request."""
+        return [*texts]
+
+    def send(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
+        """Return the outcomes of the texts of a request."""
+        return self.halved(places, texts)
+
+    def refused(self, error: RefusedRequest) -> Refused:
+        """Return the rejection of an input that was sent alone."""
+        return Refused.of(error)
 
     def close(self) -> None:
         """Drop waiting requests, and let sent requests finish."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _outcomes(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
+    def halved(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
         """Return the outcomes of texts; rejected requests are halved, down to the rejected text."""
         try:
             results = self._request(texts)
@@ -115,10 +135,10 @@ class RemoteEncoder:
             if error.status not in TOO_LARGE:
                 raise ServiceFailure(f"{self._connection.url}: {error.status}: {error}") from None
             if len(texts) == 1:
-                return [(places[0], Refused.of(error))]
+                return [(places[0], self.refused(error))]
             half = len(texts) // 2
-            first = self._outcomes(places[:half], texts[:half])
-            return first + self._outcomes(places[half:], texts[half:])
+            first = self.halved(places[:half], texts[:half])
+            return first + self.halved(places[half:], texts[half:])
         for arrays in results:
             shapes = _shapes_of(self._encoding.kind, arrays)
             if shapes != self._shapes:
@@ -147,7 +167,7 @@ class RemoteEncoder:
     def _tokenizing(self, texts: Sequence[str]) -> dict[str, object]:
         wanted = self._encoding
         body = {
-            "inputs": list(texts),
+            "inputs": self.inputs(texts),
             "truncate": wanted.cuts,
             "truncation_direction": wanted.truncation_direction,
             "prompt_name": wanted.prompt_name,

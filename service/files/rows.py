@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Row:
     number: int
     """Number of the line or record, from 1, without the header."""
     text: str | None
-    """Text of the row; None if the row is invalid."""
+    """Text of the row, or the path of its picture; None if the row is invalid."""
     problem: str = ""
     """Reason for which the row is invalid; or empty."""
     record: Any = None
@@ -35,6 +36,8 @@ class Source(ABC):
 
     unit = "row"
     """Unit that row numbers count, for messages."""
+    pictures = False
+    """Whether the rows name pictures, by paths from the file's folder."""
 
     def __init__(self, path: Path, name: str, column: str, reserved: frozenset[str]) -> None:
         """Describe a file, without reading it.
@@ -68,6 +71,21 @@ class Source(ABC):
     @abstractmethod
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return records as values by column name."""
+
+    def given(self, row: Row) -> str:
+        """Return what is encoded: the text of a valid row, or the path of its picture."""
+        text = row.text or ""
+        return str(self.path.parent / text) if self.pictures else text
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the content."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def state(self) -> tuple[int, int]:
+        """Return the size and the modification time."""
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns
 
     def check_json(self) -> None:  # noqa: B027 - only records of Parquet may not fit JSON
         """Check that JSON can hold every record.

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
 from service.files.arrays import write_npz, write_safetensors, write_vectors
@@ -23,6 +24,7 @@ from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_std
 from service.files.local import LocalEncoder
 from service.files.options import FileOptions, UsageError
 from service.files.parts import Skipped, create, read_parts, write_part
+from service.files.pictures import PictureFiles
 from service.files.progress import Progress
 from service.files.rows import InputFailure
 from service.files.windows import Window, windows
@@ -75,8 +77,11 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
         try:
             if STDIN in options.inputs:
                 spool_stdin(work.spool)
+            for source in sources:
+                if isinstance(source, PictureFiles) and source.left_out:
+                    say(f"{source.name}: {source.left_out} files are hidden or no pictures by name")
             surveyed = survey(options, sources)
-            with _encoder(options, settings, say, engine) as encoder:
+            with _encoder(options, surveyed.pictures, settings, say, engine) as encoder:
                 work.begin(_job(options, surveyed, encoder))
                 _encode(options, surveyed, encoder, work)
                 fingerprint = encoder.identity["fingerprint"]
@@ -89,21 +94,42 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
 
 @contextlib.contextmanager
 def _encoder(
-    options: FileOptions, settings: Settings, say: Say, engine: Engine | None
+    options: FileOptions, pictures: bool, settings: Settings, say: Say, engine: Engine | None
 ) -> Iterator[Encoder]:
-    """Yield the encoder of a run, and close it."""
+    """Yield the encoder of a run of texts or pictures, and close it."""
     with contextlib.ExitStack() as stack:
         if options.url:
             from service.files.connection import Connection
             from service.files.remote import RemoteEncoder
+            from service.files.remote_pictures import RemotePictures
 
             connection = Connection(options.url, options.api_key, say=say)
             stack.enter_context(contextlib.closing(connection))
-            encoder: Encoder = RemoteEncoder(connection, options.encoding, say)
+            kind = RemotePictures if pictures else RemoteEncoder
+            encoder: Encoder = kind(connection, options.encoding, say)
         else:
-            artifact = open_artifact(settings, say)
+            artifact = _tower(open_artifact(settings, say), pictures)
             encoder = LocalEncoder(artifact, settings, options.encoding, engine)
         yield stack.enter_context(contextlib.closing(encoder))
+
+
+def _tower(artifact: Artifact, pictures: bool) -> Artifact:
+    """Return the artifact that reads pictures, or texts: the model's own, or its vision tower.
+
+    Raises:
+        UsageError: the model does not read them.
+
+    """
+    if pictures and artifact.vision:
+        return artifact.vision
+    name = artifact.manifest.model
+    if pictures and not artifact.manifest.images:
+        raise UsageError(f"the inputs are pictures, and {name} reads texts: choose another model")
+    if artifact.manifest.images and not pictures:
+        raise UsageError(
+            f"{name} reads pictures: name files or folders of pictures, or pass --image-column"
+        )
+    return artifact
 
 
 def _job(options: FileOptions, surveyed: Survey, encoder: Encoder) -> dict[str, object]:
@@ -122,7 +148,11 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
                 _report(options, part.skipped(), progress.say)
         started: deque[StartedWindow] = deque()
         for window in windows(surveyed.places(), encoder.window_characters, done):
-            texts = [place.row.text for place in window.places if place.row.text is not None]
+            texts = [
+                place.source.given(place.row)
+                for place in window.places
+                if place.row.text is not None
+            ]
             started.append(StartedWindow(window, encoder.begin(texts)))
             if len(started) > AHEAD:
                 _finish(options, started.popleft(), work, progress)

@@ -39,6 +39,11 @@ def _given(array: Floats | None) -> Floats:
     return array
 
 
+def _states_task(text: TokenizedText, layers: tuple[int, ...]) -> TextTask:
+    """Return the task of a text's hidden states."""
+    return TextTask(text.input_ids, text.segment_ids, layers, pixels=text.pixels)
+
+
 @dataclass(frozen=True)
 class Plan(ABC):
     """Plan for one kind of output of a model."""
@@ -108,6 +113,7 @@ class PooledPlan(Plan):
                     text.segment_ids,
                     pooling=Pooling(self.layer, mode, text.first_pooled(sentence)),
                     ablated=ablated,
+                    pixels=text.pixels,
                 )
                 for text in texts
             ]
@@ -141,8 +147,7 @@ class TokensPlan(Plan):
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
         """Compute `[S]` token ids and `[S, H]` vectors for each text."""
-        layers = (self.layer,)
-        outputs = run([TextTask(text.input_ids, text.segment_ids, layers) for text in texts])
+        outputs = run([_states_task(text, (self.layer,)) for text in texts])
         return [
             (text.input_ids, output.hidden[0]) for text, output in zip(texts, outputs, strict=True)
         ]
@@ -191,7 +196,7 @@ class StatisticsPlan(Plan):
         if GraphMaps in declared(self.manifest):
             return [self._of_graph(text, run) for text in texts]
         wanted = tuple(range(layers))
-        states = run([TextTask(text.input_ids, text.segment_ids, wanted) for text in texts])
+        states = run([_states_task(text, wanted) for text in texts])
         arrays: list[TextArrays] = []
         for text, output in zip(texts, states, strict=True):
             ends = self._ends(text)

@@ -22,7 +22,7 @@ from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
 from service.scheduler.submission import Caller
 
-DECODING_BYTES = 13
+DECODING_BYTES = 16
 """Maximum bytes of memory per pixel while a picture is decoded; see `model.images.opening`."""
 STRIP_BYTES = 2**24
 """Maximum bytes of a strip of pixels that is resized; see `model.images.pixels`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from service.errors import EngineFailed
 from service.files.options import Encoding, FileOptions
 from service.files.run import run
 from service.settings import Settings
+from testing.pictures import animated
+from tests.service.pictures import picture, pictures_of
 
 TEXTS = [f"{number} is the number of people in house {number % 7}" for number in range(300)]
 """Texts that fill several windows at 16 tokens a batch."""
@@ -60,3 +63,26 @@ def rows(tmp_path: Path) -> Path:
     lines = [json.dumps({"id": i, "text": text, "tags": [i]}) for i, text in enumerate(TEXTS)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Write a folder of twelve pictures, a damaged one, an animated one, and other files."""
+    folder = tmp_path / "photos"
+    (folder / "more").mkdir(parents=True)
+    for number in range(12):
+        file = folder / ("more" if number % 2 else "") / f"{number:02}.PNG"
+        file.write_bytes(picture(number, width=30 + number))
+    (folder / "damaged.jpg").write_bytes(picture(kind="JPEG")[:300])
+    (folder / "moving.gif").write_bytes(animated("GIF"))
+    (folder / ".hidden.png").write_bytes(picture())
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+@pytest.fixture
+def encode_pictures(encode: Encode, artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> Encode:
+    """Return `encode` with a model of pictures."""
+    own = pictures_of(artifact)
+    monkeypatch.setattr("service.files.run.open_artifact", lambda *_: own)
+    return functools.partial(encode, engine=FewBatches(own))

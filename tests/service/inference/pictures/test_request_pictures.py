@@ -77,9 +77,9 @@ async def test_what_is_no_picture_is_refused(
 async def test_memory_is_reserved_by_the_pixels_before_a_picture_is_decoded(
     pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """600 pixels take 13 bytes each while decoded, and 4 while resized; tokens and patches stay."""
+    """600 pixels take 16 bytes each while decoded, and 4 while resized; tokens and patches stay."""
     kept = 1024 + 7 * 40 + 4 * 7 * 48
-    reservation = Reservation(ByteBudget(2 * 600 * 17 + 2 * kept))
+    reservation = Reservation(ByteBudget(2 * 600 * 20 + 2 * kept))
     caller = Caller("a", time.monotonic() + 60, reservation=reservation)
     await pictures.tokenize([Picture(picture())] * 2, PLAIN, caller)
     assert reservation.size == 2 * kept
