@@ -20,10 +20,11 @@ from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
 from service.api.wire.route import caller_of, model_of
+from service.api.wire.towers import Shares, in_order, together
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
 from service.inference.tokenization.tokenizer import Options
@@ -94,34 +95,50 @@ class PreparedEmbedding:
     inference: Inference
     texts: PreparedTexts
     options: EncodeOptions
+    towers: Shares = ()
+    """Text tower and vision tower of a request with inputs for both, with their indices."""
+    pictures: PreparedEmbedding | None = None
+    """Pictures beside the texts, for the vision tower."""
 
     @property
     def floats(self) -> int:
         """Total number of floats in all vectors."""
+        beside = self.pictures.floats if self.pictures else 0
         if self.options.tokens:
-            return self.timings.tokens * self.inference.config.hidden_size
-        return self.count * self.inference.vectors.kept(None, self.options.dimensions)
+            return self.texts.timings.tokens * self.inference.config.hidden_size + beside
+        own = self.count - (self.pictures.count if self.pictures else 0)
+        return own * self.inference.vectors.kept(None, self.options.dimensions) + beside
 
     @property
     def count(self) -> int:
-        """Number of items in the reply: spans of the only text, or texts."""
+        """Number of items in the reply: spans of the only text, or inputs."""
         spans = self.options.spans
-        return len(spans[0].ranges) if spans else len(self.texts.texts)
+        own = len(spans[0].ranges) if spans else len(self.texts.texts)
+        return own + (self.pictures.count if self.pictures else 0)
 
     @property
     def timings(self) -> Timings:
         """Timings of the request so far."""
-        return self.texts.timings
+        if self.pictures is None:
+            return self.texts.timings
+        return Timings.beside([self.texts.timings, self.pictures.timings])
+
+    async def encode(self) -> Sequence[TextEncoding]:
+        """Return the arrays of each own input; errors as for `vectors`."""
+        return await self.inference.encode(self.texts, self.options)
 
     async def vectors(self) -> list[Floats]:
-        """Compute the vectors: `[D]` for each text or span, or `[S, H]` for each text's tokens.
+        """Compute the vectors: `[D]` for each input or span, or `[S, H]` for each input's tokens.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
-        encodings = await self.inference.encode(self.texts, self.options)
+        if self.pictures is None:
+            encodings = await self.encode()
+        else:
+            encodings = in_order(self.towers, await together([self, self.pictures]))
         if self.options.spans:
             return [vector for text in encodings if text.spans is not None for vector in text.spans]
         arrays = [text.tokens if self.options.tokens else text.pooled for text in encodings]
@@ -197,15 +214,33 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
-    inputs = await loaded([*wanted.inputs], request)
-    inference = model_of(request).tower(inputs).inference
+    wanted = replace(wanted, inputs=await loaded([*wanted.inputs], request))
+    towers = model_of(request).shares(wanted.inputs)
+    if len(towers) == 1:
+        return await _prepare(request, wanted, towers[0][0].inference)
+    towers.sort(key=lambda share: share[0].inference.tower == "vision")
+    texts, pictures = [
+        await _prepare(request, _part(wanted, indices), tower.inference)
+        for tower, indices in towers
+    ]
+    return replace(texts, towers=towers, pictures=pictures)
+
+
+def _part(wanted: Embedding, indices: Sequence[int]) -> Embedding:
+    """Return the inputs of a request with these indices alone."""
+    inputs = [wanted.inputs[index] for index in indices]
+    return replace(wanted, inputs=inputs, options=replace(wanted.options, places=indices))
+
+
+async def _prepare(request: Request, wanted: Embedding, inference: Inference) -> PreparedEmbedding:
+    """Read inputs for one encoder; errors as for `prepare_embedding`."""
     size = inference.vectors.size()
     if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
         raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
     reading = wanted.options
-    if isinstance(inputs[0], Picture):
+    if isinstance(wanted.inputs[0], Picture):
         reading = without_prompts(reading)
-    texts = await inference.prepare(inputs, reading, caller_of(request), "encode")
+    texts = await inference.prepare(wanted.inputs, reading, caller_of(request), "encode")
     options = EncodeOptions(
         layer=inference.config.num_hidden_layers,
         tokens=wanted.tokens,

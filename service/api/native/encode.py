@@ -12,14 +12,7 @@ from starlette.responses import Response
 
 from service.api.native.encode_replies import encode_json, encode_safetensors
 from service.api.native.encode_request import EncodeRequest
-from service.api.native.encode_towers import (
-    Shares,
-    check_token_vectors,
-    common_layers,
-    in_order,
-    part,
-    together,
-)
+from service.api.native.encode_towers import check_token_vectors, common_layers, part
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.native.vector_outputs import within_limits
@@ -33,6 +26,7 @@ from service.api.wire.route import (
     service_of,
     wants_safetensors,
 )
+from service.api.wire.towers import Shares, in_order, together
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.layer_runs import working_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.settings import Settings
 from tests.service.harness import Client, serving
 from tests.service.pictures import picture, pictures_of
 from tests.service.several import fake_of
@@ -62,6 +65,36 @@ async def test_pictures(pictures: Client, path: str, body: dict[str, Any], count
         vectors = [item.get("embedding", item.get("data")) for item in reply["data"]]
         assert reply["usage"]["prompt_tokens"] == count * 7
     np.testing.assert_allclose(vectors, await encoded(pictures, count), atol=1e-6)
+
+
+TEXT = {"type": "text", "text": "two words"}
+MIXED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/embeddings", {"input": [{"image": TEXTS[0]}, "two words", {"image": TEXTS[1]}]}),
+    ("/v2/embed", {"inputs": [{"content": [part]} for part in (PARTS[0], TEXT, PARTS[1])]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), MIXED)
+async def test_texts_and_pictures_of_two_towers(
+    artifact: Artifact, path: str, body: dict[str, Any]
+) -> None:
+    vision = pictures_of(artifact, hidden_size=artifact.manifest.config.hidden_size)
+    app = create_app(Settings(engine="fake"), [dataclasses.replace(artifact, vision=vision)])
+    async with app.router.lifespan_context(app), Client(app) as client:
+        reply = (await client.post(path, json=body)).json()
+        inputs = [{"image": TEXTS[0]}, "two words", {"image": TEXTS[1]}]
+        wanted = {"inputs": inputs, "outputs": ["pooled"], "normalize": True}
+        expected = (await client.post("/encode", json=wanted)).json()
+        damaged = await client.post("/v1/embeddings", json={"input": ["a", {"image": "QQ=="}]})
+    if path == "/v2/embed":
+        assert reply["texts"] == ["two words"]
+        vectors = reply["embeddings"]["float"]
+    else:
+        vectors = [item["embedding"] for item in reply["data"]]
+        assert reply["usage"]["total_tokens"] == expected["usage"]["tokens"] == 7 + 4 + 7
+    pooled = [result["pooled"] for result in expected["results"]]
+    np.testing.assert_allclose(vectors, pooled, atol=1e-6)
+    assert damaged.json()["error"]["message"].startswith("input[1]: ")
 
 
 @pytest.mark.parametrize(
