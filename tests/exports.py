@@ -43,10 +43,10 @@ def share_work(folder: Path) -> None:
         example: tuple[Tensor, ...],
         signature: GraphSignature,
         *,
-        with_shapes: bool = False,
+        to_fuse: bool = False,
     ) -> onnx.ModelProto:
         if not isinstance(module, Weightless):
-            return to_onnx(module, example, signature, with_shapes=with_shapes)
+            return to_onnx(module, example, signature, to_fuse=to_fuse)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
             if not path.exists():

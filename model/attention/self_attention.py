@@ -34,7 +34,7 @@ from model.attention.weights import (
 )
 from model.config.encoder import EncoderConfig
 from model.norms import RMSNorm
-from model.packing import PackedBatch
+from model.packing import GridBatch, PackedBatch
 
 Shared = Mapping[str, Tensor]
 """Relative-position parameters that all layers share: `distance_bias` `[N, 2M − 1]` and
@@ -90,7 +90,7 @@ class SelfAttention(AttentionProjections):
                 self.position_key = nn.Linear(h, n * p)
             if "p2c" in layout.disentangled:
                 self.position_query = nn.Linear(h, n * p, bias=True)
-        self._layout = layout
+        self._layout, self._head_size = layout, p
         self._chunks = query_chunks(config)
         # not parameters, so that neither the default device nor the precision changes them
         self._frequencies = self._window = self._local = None
@@ -119,6 +119,8 @@ class SelfAttention(AttentionProjections):
             The output, like `hidden`.
 
         """
+        if isinstance(batch, GridBatch) and self._is_plain(relative):
+            return self._attend_fused(hidden, batch, head_mask)
         heads = self._heads(relative, batch)
         query, key = heads.projected(hidden, hidden)
         chosen = batch.adapter_features
@@ -130,6 +132,35 @@ class SelfAttention(AttentionProjections):
         packed = batch.pack(merge_heads(ablated(context, head_mask)))
         together = packed.reshape(*hidden.shape[:-1], packed.shape[-1])
         return mapped(self, "output", together, chosen)
+
+    def _is_plain(self, relative: Relative) -> bool:
+        """Return whether weights are a softmax of q·k / √p alone, with a mask of keys alone."""
+        rule, others = self.rule, {**relative, **self._own()}
+        is_other = rule.causal or rule.position_buckets is not None or bool(others)
+        return (rule.score, rule.normalizer) == ("scaled_dot_product", "softmax") and not is_other
+
+    def _attend_fused(self, hidden: Tensor, batch: GridBatch, head_mask: Tensor | None) -> Tensor:
+        """Attend as `attend`, by ONNX's operator, whose kernels on a GPU never store the weights.
+
+        https://onnx.ai/onnx/operators/onnx__Attention.html
+        """
+        chosen, (texts, length, _) = batch.adapter_features, hidden.shape
+        query, key, value = (
+            mapped(self, name, hidden, chosen) for name in ("query", "key", "value")
+        )
+        context, *_ = torch.onnx.ops.attention(
+            query,
+            key,
+            value,
+            batch.mask.expand(texts, 1, length, length),
+            q_num_heads=self.num_heads,
+            kv_num_heads=self.num_key_value_heads,
+            scale=self.rule.query_scale / self._head_size**0.5,
+        )  # [B, S, N · p]
+        if head_mask is not None:
+            by_head = context.reshape(texts, length, self.num_heads, self._head_size)
+            context = (by_head * head_mask[:, None, :, None]).flatten(2)
+        return mapped(self, "output", context, chosen)
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """Return the padded weights `[B, N, S, S]`; arguments as for `attend`."""

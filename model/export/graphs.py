@@ -210,7 +210,7 @@ def export_encoder(
     if dtype == "float16":
         half = copy.deepcopy(encoder).half()
         grid = GridStates(half, relative).eval()
-        return to_onnx(grid, example_of(signature), signature, with_shapes=True)
+        return to_onnx(grid, example_of(signature), signature, to_fuse=True)
     graph = HiddenStates(encoder, relative, three_axes=three_axes).eval()
     return to_onnx(graph, example_of(signature), signature)
 

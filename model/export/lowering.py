@@ -40,9 +40,13 @@ def lowered(program: ExportedProgram, registry: _registration.ONNXRegistry) -> E
 
 
 def _operators(graph: fx.Graph) -> Iterator[_registration.TorchOp]:
-    """Yield the operators that nodes call, except checks. In-place operators have no ONNX form."""
+    """Yield the operators that nodes call, except checks and ONNX's own.
+
+    In-place operators have no ONNX form.
+    """
     for node in graph.nodes:
-        if node.op == "call_function" and node.target not in _CHECKS:
+        of_onnx = getattr(node.target, "namespace", None) == "onnx"
+        if node.op == "call_function" and node.target not in _CHECKS and not of_onnx:
             yield node.target
 
 

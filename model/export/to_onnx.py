@@ -23,6 +23,8 @@ from model.export.shared_tensors import LEAST_BYTES, places_of, refer
 from model.export.torch_exporter import without_spare_work
 
 OPSET = 20
+ATTENTION_OPSET = 23
+"""Version of ONNX's operators that has `Attention`."""
 
 
 def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
@@ -59,12 +61,13 @@ def to_onnx(
     example: tuple[Tensor, ...],
     signature: GraphSignature,
     *,
-    with_shapes: bool = False,
+    to_fuse: bool = False,
 ) -> onnx.ModelProto:
     """Export a module under a signature, without metadata of this machine.
 
-    With shapes, the graph has the axes of every node's outputs. ONNX Runtime infers no axes after
-    a reshape to a computed shape, and fuses norms only where it knows all axes.
+    A graph to fuse may have `Attention`, and has the axes of every node's outputs. ONNX Runtime
+    infers no axes after a reshape to a computed shape, and fuses norms only where it knows all
+    axes.
     """
     dims = {
         axis: torch.export.Dim(axis)
@@ -81,7 +84,7 @@ def to_onnx(
             module,
             example,
             dynamo=True,
-            opset_version=OPSET,
+            opset_version=ATTENTION_OPSET if to_fuse else OPSET,
             input_names=[spec.name for spec in signature.inputs],
             output_names=[spec.name for spec in signature.outputs],
             dynamic_shapes=(dynamic,),
@@ -91,7 +94,7 @@ def to_onnx(
         raise ArtifactError("the exporter gave no graph")
     model = program.model_proto
     computed = {name for node in model.graph.node for name in node.output}
-    shapes = [value for value in model.graph.value_info if with_shapes and value.name in computed]
+    shapes = [value for value in model.graph.value_info if to_fuse and value.name in computed]
     without_metadata(model).graph.value_info.extend(
         onnx.ValueInfoProto(name=value.name, type=value.type) for value in shapes
     )

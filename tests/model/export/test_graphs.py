@@ -90,14 +90,15 @@ def test_three_axes_give_the_same_hidden_states(tiny_checkpoint: Path) -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_onnx_runtime_fuses_biases_activations_and_norms_of_a_grid(
-    tiny_checkpoint: Path, tmp_path: Path
+def test_attention_biases_activations_and_norms_of_a_grid_are_fused(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32, which the CPU computes: its fusions are CUDA's (`graph_transformer_utils.cc`)."""
     encoder = load_checkpoint(tiny_checkpoint)
     signature = encoder_signature(encoder.config, "float16")
     grid = GridStates(encoder, [{}, {}]).eval()
-    graph = to_onnx(grid, example_of(signature), signature, with_shapes=True)
+    monkeypatch.delattr("model.export.lowering._traced_again")
+    graph = to_onnx(grid, example_of(signature), signature, to_fuse=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
@@ -105,8 +106,8 @@ def test_onnx_runtime_fuses_biases_activations_and_norms_of_a_grid(
     nodes = onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph.node
     operators = Counter(node.op_type for node in nodes)
     assert operators["SkipLayerNormalization"] == 1 + 2 * 2  # the embeddings' norm, two a layer
-    assert operators["BiasGelu"] == 2
-    assert not {"Gemm", "LayerNormalization", "Gelu"} & set(operators)
+    assert operators["BiasGelu"] == operators["Attention"] == 2
+    assert not {"Gemm", "LayerNormalization", "Gelu", "Softmax", "Transpose"} & set(operators)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
