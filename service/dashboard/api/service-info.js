@@ -14,11 +14,12 @@
  * @property {number|null} decoder_layers
  * @property {number|null} decoder_heads
  * @property {Object<string, unknown>|null} [images] how pictures are prepared, of a model that reads them
- * @property {Object<string, unknown>|null} [towers] of a model that reads texts too
+ * @property {string[]|null} [towers] of a model that reads texts too
+ * @property {{layers: number, heads: number}|null} [vision] tower for pictures of such a model
  */
 
 /** Return whether the model reads pictures. @param {ServiceInfo|undefined} info */
-export const readsPictures = (info) => Boolean(info?.images ?? info?.towers);
+export const readsPictures = (info) => Boolean(info?.images);
 
 /** Return whether the model reads both texts and pictures. @param {ServiceInfo|undefined} info */
 export const readsBoth = (info) => Boolean(info?.towers);

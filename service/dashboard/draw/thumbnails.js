@@ -35,18 +35,20 @@ export function reduced({ rows, columns, weights }) {
  * @param {Picture[]} pictures
  * @param {number} across how many stand in a row
  * @param {boolean} linear
- * @param {(canvas: HTMLCanvasElement, small: Small|null, linear: boolean) => void} [paints]
+ * @param {(canvas: HTMLCanvasElement, small: Small|null, linear: boolean) => void} [paints] each on a scale of its own
  * @returns {import('./scene.js').Scene}
  */
 export function gallery(pictures, across, linear, paints = paintSmall) {
+  const isOnOneScale = paints === paintSmall;
   const [wide, high] = [THUMBNAIL_SIDE + 12, THUMBNAIL_SIDE + 38];
   const rows = Math.ceil(pictures.length / across);
   const keys = pictures.find(({ small }) => small)?.small?.keys ?? 1;
   return {
     width: across * wide,
-    height: rows * high + BAR.height,
+    height: rows * high + (isOnOneScale ? BAR.height : 0),
     draw: (surface, colours) => {
-      drawColourBar(surface, 0, rows * high + 8, BAR.width, { full: 1, linear, signed: false, keys });
+      if (isOnOneScale)
+        drawColourBar(surface, 0, rows * high + 8, BAR.width, { full: 1, linear, signed: false, keys });
       pictures.forEach(({ name, label, small }, i) => {
         const [x, y] = [(i % across) * wide, Math.floor(i / across) * high];
         const canvas = document.createElement('canvas');

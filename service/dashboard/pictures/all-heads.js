@@ -5,7 +5,7 @@ import { contextOf } from '../draw/canvas.js';
 import { CanvasSurface } from '../draw/canvas-and-svg.js';
 import { headsView, thumbnailsBy } from '../views/all-heads.js';
 import { html } from '../core/html.js';
-import { drawLayer } from './drawing.js';
+import { drawLayer, layerOf } from './drawing.js';
 import { pictureOf } from './files.js';
 import { HOW, lookControls, pictureMap, titleOf } from './maps.js';
 import { fromOf, nameOf, specialsOf, viewOf } from './tokens.js';
@@ -61,13 +61,16 @@ const painter = memo(
       const context = contextOf(canvas);
       context.drawImage(under, 0, 0);
       if (!small) return;
-      const layer = { values: small.values, full: 1, keys: small.keys, linear, signed: false };
+      const layer = layerOf(small.values, 1 / small.keys, linear);
       drawLayer(new CanvasSurface(context), layer, view, box, { opacity, smooth });
     };
   },
 );
 
-const thumbnails = thumbnailsBy((state, reading) => painter(reading, state.opacity, state.smooth));
+const thumbnails = thumbnailsBy(
+  (state, reading) => painter(reading, state.opacity, state.smooth),
+  () => html`<span class="says">Each head has its own scale.</span>`,
+);
 
 /**
  * @param {() => import('./maps.js').End} endOf returns the end that a click chooses

@@ -102,6 +102,7 @@ export function drawPicture(
   for (const box of around(place.crop, size))
     surface.rect(box.x, box.y, box.width, box.height, colours.ground, VEIL);
   if (layer) drawLayer(surface, layer, view, place.crop, { opacity, smooth });
+  surface.frame(place.crop.x, place.crop.y, place.crop.width, place.crop.height, colours.soft);
   if (pointed >= 0) drawMark(surface, place.patch(pointed), colours.ink, colours);
   if (to >= 0) drawMark(surface, place.patch(to), colours.mark, colours);
   if (from >= 0) drawMark(surface, place.patch(from), colours.line, colours);

@@ -64,6 +64,9 @@ export function layerFrom(state, { reading, weights }) {
   return layerOf(patchWeights(reading, weights, from), total / reading.size, state.linear);
 }
 
+/** @param {End} end @returns {End} */
+const otherEnd = (end) => (end === 'from' ? 'to' : 'from');
+
 /**
  * @param {Store} store
  * @param {Reading} reading
@@ -74,8 +77,7 @@ export function pictureMap(store, reading, { layer, label, end, tall = TALL }) {
   const drawn = drawnOf(store.state, reading, layer);
   const choose = (/** @type {CustomEvent<import('./picture-map.js').Choice>} */ { detail }) => {
     const { patch, byKey, other } = detail;
-    const chosen = other ? (end === 'from' ? 'to' : 'from') : end;
-    store.go({ [chosen]: patch + specials }, { replace: byKey });
+    store.go({ [other ? otherEnd(end) : end]: patch + specials }, { replace: byKey });
   };
   /** @type {PictureData} */
   const data = {
@@ -83,6 +85,7 @@ export function pictureMap(store, reading, { layer, label, end, tall = TALL }) {
     label,
     tall,
     moves: drawn[end],
+    shifts: drawn[otherEnd(end)],
     says: layer ? (patch) => fixed(layer.values[patch], DIGITS) : null,
   };
   return html`<picture-map .data=${data} @choose=${choose}></picture-map>`;

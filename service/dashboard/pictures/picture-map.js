@@ -12,9 +12,9 @@ import { patchName } from './tokens.js';
 
 /**
  * @typedef {{patch: number, byKey: boolean, other: boolean}} Choice
- * @typedef {import('./drawing.js').Drawn & {label: string, tall: number, moves: number, says: ((patch: number) =>
- *   string)|null}} PictureData `tall`: the most of its height in pixels; `moves`: patch from which the arrow keys
- *   move; `says` returns the numbers of a patch
+ * @typedef {import('./drawing.js').Drawn & {label: string, tall: number, moves: number, shifts: number, says: ((patch: number) =>
+ *   string)|null}} PictureData `tall`: the most of its height in pixels; `moves` and `shifts`: patches from which the
+ *   arrow keys move, without and with the Shift key; `says` returns the numbers of a patch
  */
 
 export class PictureMap extends HTMLElement {
@@ -68,8 +68,8 @@ export class PictureMap extends HTMLElement {
   }
 
   /** @param {KeyboardEvent} event @param {PictureData} data */
-  #key(event, { view, moves }) {
-    const patch = beside(view, moves, event.key);
+  #key(event, { view, moves, shifts }) {
+    const patch = beside(view, event.shiftKey && shifts >= 0 ? shifts : moves, event.key);
     if (patch === null) return;
     event.preventDefault();
     this.#choose(patch, true, event.shiftKey);

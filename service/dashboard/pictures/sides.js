@@ -82,6 +82,7 @@ function pictureSide(state, reply, shares, side, { selected, select, name }) {
     label: name,
     tall: ROOM,
     moves: drawn.from,
+    shifts: -1,
     says: values ? (/** @type {number} */ patch) => fixedOrNone(values[patch + specials]) : null,
   };
   const choose = (/** @type {CustomEvent<import('./picture-map.js').Choice>} */ { detail: { patch } }) => {

@@ -52,6 +52,12 @@ export class Modality {
     return (info ? readsPictures(info) : EXPECTED) && state.input === 'pictures';
   }
 
+  /** Layers and heads that are shown. @returns {{layers: number, heads: number}|undefined} */
+  get tower() {
+    const { info } = this.#store;
+    return (this.isOfPictures && info?.vision) || info;
+  }
+
   /** Page of pictures if it is shown. @returns {PicturePage|null} */
   get pictures() {
     return this.isOfPictures ? (this.page.answered?.reply ?? null) : null;

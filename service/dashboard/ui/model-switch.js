@@ -27,7 +27,9 @@ export function modelSwitch(store) {
   const name = MODEL ?? info?.model_id;
   const names = store.modelNames.answered?.reply ?? [];
   if (name === undefined || (!info && names.length === 0)) return nothing;
-  const facts = info ? html`<span class="wide"> · ${described(info)}</span>` : nothing;
+  const facts = info
+    ? html`<span class="wide"> · ${described({ ...info, ...store.modality.tower })}</span>`
+    : nothing;
   if (names.length < 2 && names.every((other) => other === name)) return html`<b>${name}</b>${facts}`;
   const ask = () =>
     store.modelStates.ask({ at: performance.now() }, (signal) =>

@@ -64,11 +64,11 @@ export function problem(store, error) {
 const isForLoading = (error) => error instanceof ApiError && error.title === NOT_LOADED;
 
 /** Return the heads that are switched off and that the model does not have. @param {import('./store.js').Store} store */
-function missingHeads({ info, state }) {
-  if (!info) return [];
+function missingHeads({ modality: { tower }, state }) {
+  if (!tower) return [];
   return state.off.filter((name) => {
     const [layer, head] = name.split('.').map(Number);
-    return layer >= info.layers || head >= info.heads;
+    return layer >= tower.layers || head >= tower.heads;
   });
 }
 
@@ -79,7 +79,7 @@ function missingHeads({ info, state }) {
  * @param {string[]} missing
  */
 function withoutHeads(store, missing) {
-  const { layers, heads } = /** @type {import('../api/service-info.js').ServiceInfo} */ (store.info);
+  const { layers, heads } = /** @type {{layers: number, heads: number}} */ (store.modality.tower);
   const names = missing.map((name) => name.replace('.', '·')).join(', ');
   const off = store.state.off.filter((name) => !missing.includes(name));
   return html`<div class="problem" role="alert"><b>The link switches off heads that this model does not have</b>

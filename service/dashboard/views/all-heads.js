@@ -64,8 +64,9 @@ export const headsView = {
  *
  * @param {(state: import('../core/state.js').State, reading: Reading) => Paint} paintOf returns the same function
  *   while thumbnails stay the same
+ * @param {typeof colourLegend} [legend]
  */
-export function thumbnailsBy(paintOf) {
+export function thumbnailsBy(paintOf, legend = colourLegend) {
   return {
     /** @param {Store} store @param {{reply: Reply}|null} shown */
     draw(store, shown) {
@@ -84,7 +85,7 @@ export function thumbnailsBy(paintOf) {
       const layers = Array.from({ length: reading.layers }, (_, layer) => layer);
       const byLayer = sort === 'position';
       const waits = sort === 'link' && isPending(store.link.answer);
-      return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${colourLegend(keys, store.state.linear)}
+      return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${legend(keys, store.state.linear)}
         <p class="says">${STATISTICS[sort]?.says ?? ''}</p></div>
       ${behaviours(reading, heads)}
       <div class=${`heads${byLayer ? ' by-layer' : ''}${waits ? ' stale' : ''}`} aria-busy=${String(waits)} .style=${`--heads: ${reading.heads}`} @keydown=${arrowKeys()}>
