@@ -13,8 +13,12 @@ from transformers import (
     AlbertModel,
     BertConfig,
     BertModel,
+    CLIPVisionConfig,
+    CLIPVisionModel,
     DebertaV2Config,
     DebertaV2Model,
+    Dinov2Config,
+    Dinov2Model,
     DistilBertConfig,
     DistilBertModel,
     ElectraConfig,
@@ -37,10 +41,12 @@ from transformers import (
 
 from model.checkpoint import load_checkpoint
 from model.decomposition.encoder import beginning, decomposed
+from model.encoder.layer_parts import parametrized
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved
+from tests.model.families.picture_parity import SIZES as PICTURES
 from tests.model.families.test_deberta_v2 import VERSION_3
 from tests.model.families.test_distilbert import TINY as DISTILBERT
 from tests.model.families.test_gemma3 import TINY as GEMMA3
@@ -82,6 +88,28 @@ def test_shares_sum_to_transformers_hidden_state(name: str, tmp_path: Path) -> N
     torch.testing.assert_close(found[:, 0], states[-1][0], atol=1e-5 * scale, rtol=0)
     torch.testing.assert_close(found[:, 1:].sum(dim=1), states[-1][0], atol=1e-5 * scale, rtol=0)
     assert found[:, 1:].norm(dim=-1).mean() > 0.05 * scale, "no share is of any size"
+
+
+@pytest.mark.parametrize("name", ["clip", "dinov2"])
+def test_shares_and_parts_of_pictures_sum_to_transformers(name: str, tmp_path: Path) -> None:
+    """CLIP's vision tower has no norm after its last layer."""
+    fields = PICTURES | {"image_size": 28, "patch_size": 14}
+    reference: Any = {
+        "clip": lambda: CLIPVisionModel(CLIPVisionConfig(**fields)),
+        "dinov2": lambda: Dinov2Model(Dinov2Config(**fields)),
+    }[name]()
+    encoder = load_checkpoint(saved(reference, tmp_path))
+    picture = torch.randn(1, 3, 28, 28, generator=torch.Generator().manual_seed(1))
+    none = torch.zeros(3, 5, 8)
+    with torch.no_grad():
+        theirs = reference(picture, output_hidden_states=True)
+        *states, _ = [state[0] for state in theirs.hidden_states]
+        last = theirs.last_hidden_state[0]
+        found = decomposed(encoder, states[0])
+        state = parametrized(encoder, 2).parts(states[2], torch.ones(3), none)[-1]
+    scale = last.abs().max().item()
+    for ours in (found[:, 0], found[:, 1:].sum(dim=1), state):
+        torch.testing.assert_close(ours, last, atol=1e-5 * scale, rtol=0)
 
 
 @pytest.mark.parametrize("score", ["additive", "cosine"])

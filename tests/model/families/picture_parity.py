@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ SIZES: dict[str, Any] = {
 PICTURES = 2
 
 
-def packed_pictures(patches: PatchLayout, pictures: torch.Tensor) -> Batch:
+def packed_pictures(
+    patches: PatchLayout, pictures: torch.Tensor, unseen: Sequence[Sequence[int]] = ()
+) -> Batch:
     """Return pictures `[B, C, h, w]` as a batch of special tokens and patches."""
     special = len(patches.special_tokens)
     ids = [*range(1, special + 1), *[0] * (patches.tokens - special)]
     blank = np.zeros((special, patches.features), np.float32)
     pixels = [np.concatenate((blank, patch_rows(own.numpy(), patches.size))) for own in pictures]
-    return pack([(ids, [0] * len(ids))] * len(pictures), pixels=pixels)
+    return pack([(ids, [0] * len(ids))] * len(pictures), unseen, pixels)
 
 
 def write_processor(folder: Path, size: tuple[int, int]) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import (
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
@@ -15,8 +16,10 @@ from transformers import (
 )
 
 from model.checkpoint import load_checkpoint
+from model.config.encoder import patches_of
+from model.packing import PackedBatch
 from tests.model.families.parity import saved
-from tests.model.families.picture_parity import SIZES, assert_equal_to
+from tests.model.families.picture_parity import SIZES, assert_equal_to, packed_pictures
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,24 @@ def test_deit_equals_transformers(
     patches = encoder.config.embeddings.patches
     assert patches
     assert patches.special_tokens == ("[CLS]", "[DIST]")
+
+
+def test_masked_patches_equal_transformers(tmp_path: Path) -> None:
+    """Patches that no token attends to keep their positions, as with `attention_mask` 0."""
+    model = ViTModel(ViTConfig(**SIZES | {"image_size": 48}))
+    encoder = load_checkpoint(saved(model, tmp_path))
+    pictures = 0.3 * torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(2, 10, dtype=torch.long)
+    mask[0, [1, 9]] = mask[1, 5] = 0
+    batch = packed_pictures(patches_of(encoder.config), pictures, [(1, 9), (5,)])
+    with torch.no_grad():
+        ours = encoder(PackedBatch.of(batch)).hidden_states[-1].reshape(2, 10, -1)
+        theirs = model(pictures, attention_mask=mask).last_hidden_state
+        unmasked = model(pictures).last_hidden_state
+    seen = mask.bool()
+    atol = 1e-5 * theirs.abs().max().item()
+    torch.testing.assert_close(ours[seen], theirs[seen], atol=atol, rtol=0)
+    assert (theirs - unmasked)[seen].abs().max() > 100 * atol
 
 
 def test_task_heads_and_mask_tokens_are_outside_the_encoder(tmp_path: Path) -> None:
