@@ -1,8 +1,7 @@
 """Opening of picture files by Pillow, as transformers' `load_image` opens them.
 
 The format is found in the content. The number of pixels is in the header, and is checked before
-anything is decoded. Decoding takes at most 16 bytes a pixel (WebP; 8 for other formats, or 10 with
-a palette). The functions may run in any thread.
+anything is decoded. The functions may run in any thread.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ from model.errors import ImageError
 
 MOST_PIXELS = 2**30 // 12
 """Highest limit on the pixels of a picture: Pillow warns of a decompression bomb above it."""
-MOST_SCANS = 100
+DECODING_BYTES = 16
+"""Maximum bytes of memory of a pixel while a picture is opened: WebP; others take 8, or 10 with a
+palette."""
+MOST_SCANS = 32
 """Maximum scans of a JPEG file. Progressive files have about 10; each costs a pass over all pixels
 and may take only a few bytes."""
 PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin)

@@ -77,6 +77,29 @@ def prepare(image: Image.Image, processing: ImageProcessing) -> PreparedImage:
     return PreparedImage(values, image.size, (left, top, right, bottom))
 
 
+def resizing_bytes(size: tuple[int, int], processing: ImageProcessing) -> int:
+    """Return the maximum bytes of memory that `prepare` takes beside the picture.
+
+    Args:
+        size: width and height of the picture.
+        processing: the steps.
+
+    Raises:
+        ImageError: as `prepare`.
+
+    """
+    across, down = _sides(size, processing)
+    (left, right), (top, bottom) = across.kept(), down.kept()
+    if across.resized * down.resized <= STRIP_PIXELS:
+        between = max(across.resized * down.pixels, across.pixels * down.resized)
+        pixels = between + 2 * across.resized * down.resized
+    else:
+        between = max((right - left) * down.pixels, across.pixels * (bottom - top))
+        pixels = 2 * (across.pixels * down.pixels + between + STRIP_PIXELS)
+    height, width = processing.size
+    return 4 * pixels + 16 * height * width
+
+
 def _sides(size: tuple[int, int], processing: ImageProcessing) -> tuple[_Side, _Side]:
     """Return both sides: across and down."""
     width, height = size

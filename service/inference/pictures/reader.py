@@ -5,13 +5,15 @@ Notation: S tokens of a picture, F features of a patch.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.errors import ImageError
-from model.images.opening import ImageLimits, open_image, read_size
+from model.images.opening import DECODING_BYTES, ImageLimits, open_image, read_size
 from model.images.patches import patch_rows
-from model.images.pixels import prepare
+from model.images.pixels import prepare, resizing_bytes
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import (
@@ -52,8 +54,8 @@ class PictureReader:
         """Number of a picture's tokens."""
         return self._patches.tokens
 
-    def pixels_of(self, picture: Picture, name: str) -> int:
-        """Return width × height of a picture, from the head of its file.
+    def size_of(self, picture: Picture, name: str) -> tuple[int, int]:
+        """Return width and height of a picture, from the head of its file.
 
         Args:
             picture: the picture.
@@ -64,10 +66,25 @@ class PictureReader:
 
         """
         try:
-            width, height = read_size(picture.data, self._limits(picture))
+            return read_size(picture.data, self._limits(picture))
         except ImageError as error:
             raise Unprocessable(f"{name}: {error}") from None
-        return width * height
+
+    def working_bytes(self, size: tuple[int, int], name: str) -> int:
+        """Return the maximum bytes of memory that reading a picture takes.
+
+        Args:
+            size: width and height of the picture.
+            name: name of the picture in error messages.
+
+        Raises:
+            Unprocessable: one side is too long for the other.
+
+        """
+        try:
+            return DECODING_BYTES * math.prod(size) + resizing_bytes(size, self.processing)
+        except ImageError as error:
+            raise Unprocessable(f"{name}: {error}") from None
 
     def read(self, picture: Picture, name: str) -> TokenizedText:
         """Return the tokens of a picture, with `[S, F]` pixels.

@@ -22,10 +22,6 @@ from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
 from service.scheduler.submission import Caller
 
-DECODING_BYTES = 16
-"""Maximum bytes of memory per pixel while a picture is decoded; see `model.images.opening`."""
-STRIP_BYTES = 2**24
-"""Maximum bytes of a strip of pixels that is resized; see `model.images.pixels`."""
 HEAD_BYTES = 2**16
 """Number of bytes that are searched in the time in which a head is read."""
 TARGET_WEIGHT = 2
@@ -79,7 +75,7 @@ class RequestPictures:
         picture, name = Picture(sample_file(SAMPLE_EDGE)), "the measured picture"
         self._reader.read(picture, name)  # the first call is slower
         began = time.monotonic()
-        pixels = self._reader.pixels_of(picture, name)
+        pixels = math.prod(self._reader.size_of(picture, name))
         between = time.monotonic()
         self._reader.read(picture, name)
         self._heads.expect("heads", HEAD_BYTES + len(picture.data), between - began)
@@ -119,22 +115,28 @@ class RequestPictures:
         del beside
         pictures, reservation = self._checked(inputs, options), caller.reservation
 
-        def heads(part: Sequence[Picture], first: int) -> list[int]:
-            return [self._reader.pixels_of(p, options.name(n)) for n, p in enumerate(part, first)]
+        def heads(part: Sequence[Picture], first: int) -> list[tuple[int, int]]:
+            """Return the pixels of each picture, and the bytes that reading it takes."""
+            names = [options.name(number) for number, _ in enumerate(part, first)]
+            sizes = [self._reader.size_of(*both) for both in zip(part, names, strict=True)]
+            working = map(self._reader.working_bytes, sizes, names)
+            return list(zip(map(math.prod, sizes), working, strict=True))
 
-        def read(part: Sequence[Picture], first: int) -> list[TokenizedText]:
+        def tokens(part: Sequence[Picture], first: int) -> list[TokenizedText]:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
 
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
-        pixels = await self._heads.run(TokenizerWork(caller, pictures, bytes_read, heads, "heads"))
+        read_heads = TokenizerWork(caller, pictures, bytes_read, heads, "heads")
+        read = await self._heads.run(read_heads)
+        pixels, needed = [count for count, _ in read], sorted(size for _, size in read)
         for picture, count in zip(pictures, pixels, strict=True):
             rate = count / len(picture.data)
             self._pixels_per_byte += WEIGHT * (rate - self._pixels_per_byte)
-        working = self._working_bytes(pixels)
+        working = sum(needed[-self._backlog.threads :])  # of the pictures that are read at once
         if reservation:
             reservation.grow(working + self._reader.nbytes * len(pictures))
         sizes = [count + self._target for count in pixels]
-        work = TokenizerWork(caller, pictures, sizes, read, "pictures")
+        work = TokenizerWork(caller, pictures, sizes, tokens, "pictures")
         texts = await self._backlog.run(work)
         if reservation:
             reservation.shrink(working)
@@ -156,11 +158,6 @@ class RequestPictures:
         """Fail all waiting requests, and wait for the running slices."""
         self._heads.close()
         self._backlog.close()
-
-    def _working_bytes(self, pixels: Sequence[int]) -> int:
-        """Return the maximum bytes of the pictures that are decoded at once."""
-        largest = sorted(pixels)[-self._backlog.threads :]
-        return sum(DECODING_BYTES * count + min(STRIP_BYTES, 4 * count) for count in largest)
 
     def _checked(self, inputs: Sequence[Input], options: Options) -> list[Picture]:
         """Return the pictures of a request.

@@ -17,7 +17,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from model.errors import ImageError
 from model.images.opening import ImageLimits, open_image
-from model.images.pixels import prepare
+from model.images.pixels import prepare, resizing_bytes
 from model.images.processing import ImageProcessing, read_processing
 from testing.pictures import grey_of_16_bits, kinds, pixels, saved
 
@@ -77,6 +77,14 @@ def test_the_crop_is_in_pixels_of_the_picture() -> None:
 def test_a_side_that_becomes_too_long_is_refused() -> None:
     with pytest.raises(ImageError, match="crop the picture"):
         prepare(Image.new("RGB", (10_000, 1)), ImageProcessing(shortest_edge=224, crop=(224, 224)))
+
+
+def test_bytes_of_resizing_are_bounded_by_strips() -> None:
+    """A photograph of 12 megapixels, and 10,000 × 3, which transformers resizes in 1.6 GB."""
+    processing = ImageProcessing(shortest_edge=224, crop=(224, 224))
+    photograph = 298 * 3000 + 2 * 298 * 224
+    assert resizing_bytes((4000, 3000), processing) == 4 * photograph + 16 * 224**2
+    assert resizing_bytes((10_000, 3), processing) < 160 * 2**20
 
 
 @pytest.mark.parametrize("resample", range(6))

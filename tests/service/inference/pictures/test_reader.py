@@ -52,8 +52,8 @@ def test_tokens_are_named_by_row_and_column(reader: PictureReader) -> None:
 
 def test_a_file_that_is_refused_is_named(reader: PictureReader) -> None:
     whole = picture()
-    assert reader.pixels_of(Picture(whole), "") == 600
+    assert reader.size_of(Picture(whole), "") == (30, 20)
     with pytest.raises(Unprocessable, match=r"inputs\[3\]: the PNG file is truncated or damaged"):
         reader.read(Picture(whole[:900]), "inputs[3]")
     with pytest.raises(Unprocessable, match=r"inputs\[3\]: the picture has more than 1000 pixels"):
-        reader.pixels_of(Picture(picture(width=51)), "inputs[3]")
+        reader.size_of(Picture(picture(width=51)), "inputs[3]")

@@ -77,9 +77,12 @@ async def test_what_is_no_picture_is_refused(
 async def test_memory_is_reserved_by_the_pixels_before_a_picture_is_decoded(
     pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """600 pixels take 16 bytes each while decoded, and 4 while resized; tokens and patches stay."""
+    """600 pixels take 16 bytes while decoded, 240 between the axes and 2 · 96 after them 4 bytes.
+
+    Each of the 96 has 16 bytes of values. Tokens and patches stay.
+    """
     kept = 1024 + 7 * 40 + 4 * 7 * 48
-    reservation = Reservation(ByteBudget(2 * 600 * 20 + 2 * kept))
+    reservation = Reservation(ByteBudget(2 * (16 * 600 + 4 * (240 + 2 * 96) + 16 * 96) + 2 * kept))
     caller = Caller("a", time.monotonic() + 60, reservation=reservation)
     await pictures.tokenize([Picture(picture())] * 2, PLAIN, caller)
     assert reservation.size == 2 * kept
@@ -87,6 +90,15 @@ async def test_memory_is_reserved_by_the_pixels_before_a_picture_is_decoded(
     monkeypatch.setattr(PictureReader, "read", lambda *_: pytest.fail("it was decoded"))
     with pytest.raises(RequestTooLarge):
         await pictures.tokenize([Picture(picture(width=60))] * 2, PLAIN, caller)
+
+
+async def test_sides_are_checked_before_a_picture_is_decoded(
+    pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.images.pixels.MOST_SIDE", 11)
+    monkeypatch.setattr(PictureReader, "read", lambda *_: pytest.fail("it was decoded"))
+    with pytest.raises(Unprocessable, match=r"inputs\[0\]: one side of the picture is too many"):
+        await pictures.tokenize([Picture(picture())], PLAIN, ANYBODY)
 
 
 async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictures) -> None:
