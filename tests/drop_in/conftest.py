@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -14,18 +15,22 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.engines.contract import Engine
 from service.engines.onnx import OnnxEngine
 from tests.service.api.tei.tasks import RANKS, ScoringEngine
 from tests.service.harness import listening
-from tests.service.several import variant
+from tests.service.pictures import picture, pictures_of
+from tests.service.several import fake_of, variant
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parents[1] / ".venv-clients" / "bin" / "python"
 KEY = "a-key"
-EMBEDDER, RANKER = "team/embedder", "team/ranker"
+EMBEDDER, RANKER, PICTURES = "team/embedder", "team/ranker", "team/pictures"
 TEXTS = ["The animal didn't cross the street.", "töö tired 🙂", "a", "b " * 40]
 QUERY = "what is tired"
 LONG = "word " * 1000
+FILES = [base64.b64encode(picture(seed)).decode() for seed in (1, 2)]
+"""Files of pictures in base64."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Served:
             "texts": TEXTS,
             "query": QUERY,
             "long": LONG,
+            "pictures": PICTURES,
+            "files": FILES,
         }
         inherited = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
         environment = {**inherited, **QUIET, "CO_API_URL": self.url}
@@ -87,10 +94,12 @@ QUIET = {
 
 @pytest.fixture(scope="session")
 def served(exported: Callable[..., Artifact], small_checkpoint: Path) -> Iterator[Served]:
-    """Serve the small model on ONNX Runtime, and a ranker whose scores follow from token ids."""
+    """Serve the small model on ONNX Runtime, a ranker by token ids, and a model of pictures."""
     artifact = exported(small_checkpoint, "small")
     size = artifact.manifest.config.hidden_size
     models = [variant(artifact, EMBEDDER, size), variant(artifact, RANKER, size, RANKS)]
-    engines = [OnnxEngine(artifact, "cpu", threads=1), ScoringEngine(models[1].manifest.config)]
+    models.append(pictures_of(artifact, PICTURES))
+    engines: list[Engine] = [OnnxEngine(artifact, "cpu", threads=1)]
+    engines += [ScoringEngine(models[1].manifest.config), fake_of(models[2])]
     with listening(models, engines, api_keys=KEY) as (_, port):
         yield Served(f"http://127.0.0.1:{port}")

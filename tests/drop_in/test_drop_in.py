@@ -17,7 +17,16 @@ import numpy as np
 import pytest
 
 from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
-from tests.drop_in.conftest import EMBEDDER, PYTHON, QUERY, RANKER, TEXTS, Served
+from tests.drop_in.conftest import (
+    EMBEDDER,
+    FILES,
+    PICTURES,
+    PYTHON,
+    QUERY,
+    RANKER,
+    TEXTS,
+    Served,
+)
 
 TOO_LONG = "1002 tokens"
 OURS = Path(sys.executable)
@@ -94,6 +103,12 @@ def test_a_client_gets_our_vectors_and_its_own_errors(client: Client, served: Se
         scores = [one["score"] for one in sorted(ranked, key=lambda one: one["index"])]
         for own in found["scores"]:
             np.testing.assert_allclose(own, scores, atol=1e-6)
+    if "pictures" in found:
+        images = [{"image": file} for file in FILES]
+        asked = {"model": PICTURES, "inputs": images, "outputs": ["pooled"], "normalize": True}
+        expected = np.array([own["pooled"] for own in served.ask("/encode", **asked)["results"]])
+        for vectors in found["pictures"]:
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
     if client.error:
         assert found["error"]["type"] == client.error, found["error"]
         assert TOO_LONG in found["error"]["text"]
@@ -139,4 +154,4 @@ def test_txtai_finds_each_text_by_itself(served: Served) -> None:
 
 
 def test_openais_client_lists_the_models(served: Served) -> None:
-    assert served.run("openai_client", OURS)["models"] == [EMBEDDER, RANKER]
+    assert served.run("openai_client", OURS)["models"] == [EMBEDDER, RANKER, PICTURES]

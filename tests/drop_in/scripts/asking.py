@@ -16,6 +16,11 @@ TEXTS: list[str] = _ASKED["texts"]
 QUERY: str = _ASKED["query"]
 LONG: str = _ASKED["long"]
 """Text that is longer than the model's maximum."""
+PICTURES: str = _ASKED["pictures"]
+"""Name of a model of pictures."""
+FILES: list[str] = _ASKED["files"]
+"""Files of pictures in base64."""
+URLS = [f"data:image/png;base64,{file}" for file in FILES]
 
 
 def failure(call: Callable[[], Any]) -> dict[str, Any]:

@@ -1,9 +1,25 @@
-"""infinity-client: embeddings and ranking."""
+"""infinity-client: embeddings of texts and pictures, and ranking."""
 
-from asking import KEY, LONG, MODEL, QUERY, RANKER, TEXTS, URL, failure, tell
+from asking import (
+    KEY,
+    LONG,
+    MODEL,
+    PICTURES,
+    QUERY,
+    RANKER,
+    TEXTS,
+    URL,
+    URLS,
+    failure,
+    tell,
+)
 from infinity_client import AuthenticatedClient
 from infinity_client.api.default import embeddings, rerank
-from infinity_client.models import OpenAIEmbeddingInputText, RerankInput
+from infinity_client.models import (
+    OpenAIEmbeddingInputImage,
+    OpenAIEmbeddingInputText,
+    RerankInput,
+)
 
 
 def embed(texts: list[str], key: str = KEY) -> list[list[float]]:
@@ -13,12 +29,17 @@ def embed(texts: list[str], key: str = KEY) -> list[list[float]]:
 
 
 with AuthenticatedClient(URL, KEY, raise_on_unexpected_status=True) as client:
+    images = embeddings.sync(
+        client=client, body=OpenAIEmbeddingInputImage(input_=URLS, model=PICTURES)
+    )
+with AuthenticatedClient(URL, KEY, raise_on_unexpected_status=True) as client:
     body = RerankInput(query=QUERY, documents=TEXTS, model=RANKER)
     ranked = rerank.sync(client=client, body=body)
 scores = {one.index: one.relevance_score for one in ranked.results}
 tell(
     vectors=embed(TEXTS),
     scores=[[scores[index] for index in range(len(TEXTS))]],
+    pictures=[[one.embedding for one in images.data]],
     error=failure(lambda: embed([LONG])),
     refused=failure(lambda: embed(["a"], "wrong")),
 )
