@@ -16,7 +16,7 @@ from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.config.encoder import EncoderConfig
 from model.numerics.attention_pooling import AttentionPooling
-from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool
+from model.numerics.pooling import PoolingModes, l2_normalize, modes_of, pool, pooled_parts
 from model.numerics.quantization import ranges_of
 from model.numerics.vector_modules import Floats, VectorModule, tensor_name
 
@@ -184,6 +184,15 @@ class TextVectors:
         if pooling != "attention" or self._attention is None:
             return pool(hidden, pooling, first_token, left_out)
         return self._attention(np.delete(hidden, [*range(first_token), *left_out], axis=0))
+
+    def pooled_parts(self, parts: Floats, pooling: PoolingModes, first_token: int = 0) -> Floats:
+        """Return the shares of input tokens in a pooled vector, `[S, P, H]` → `[P, H]`.
+
+        As `model.numerics.pooling.pooled_parts`, and also for pooling by attention.
+        """
+        if pooling != "attention" or self._attention is None:
+            return pooled_parts(parts, pooling, first_token)
+        return self._attention.parts(parts[first_token:])
 
     def unit(self, hidden: Floats) -> Floats:
         """Return the unit vector of a text's hidden state `[S, H]`, by the checkpoint's pooling."""

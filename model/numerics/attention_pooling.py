@@ -93,3 +93,32 @@ class AttentionPooling:
         inner = self._function(own["mlp.fc1.weight"] @ inner + own["mlp.fc1.bias"])
         pooled: Vector = vector + own["mlp.fc2.weight"] @ inner + own["mlp.fc2.bias"]
         return pooled.astype(np.float32)
+
+    def parts(self, parts: Floats) -> Floats:
+        """Return the shares of input tokens in the vector, with what is not linear frozen.
+
+        Attention weights, the deviation of the norm and the slopes f(x) / x of the activation are
+        those of the states, and biases are divided equally among the shares.
+
+        Args:
+            parts: `[S, P, H]`, the state of every token, then the share of each input token in it.
+
+        Returns:
+            `[P, H]`: the vector, then its shares.
+
+        """
+        own, biases = self._own, np.full((parts.shape[1], 1), 1 / (parts.shape[1] - 1), np.float32)
+        biases[0] = 1
+        means = np.einsum("ns,sph->nph", self.weights(parts[:, 0]), parts)
+        heads = np.einsum("nqh,nph->pnq", self._values, means).reshape(len(biases), -1)
+        heads += biases * self._value_bias
+        vectors = heads @ own["attention.out_proj.weight"].T
+        vectors += biases * own["attention.out_proj.bias"]
+        centred = vectors - vectors.mean(axis=1, keepdims=True)
+        normed = centred / np.sqrt(np.square(centred[0]).mean() + self._eps)
+        inner = normed * own["layernorm.weight"] + biases * own["layernorm.bias"]
+        inner = inner @ own["mlp.fc1.weight"].T + biases * own["mlp.fc1.bias"]
+        outputs = self._function(inner[0])
+        slopes = np.divide(outputs, inner[0], out=np.zeros_like(outputs), where=inner[0] != 0)
+        pooled: Floats = vectors + (inner * slopes) @ own["mlp.fc2.weight"].T
+        return (pooled + biases * own["mlp.fc2.bias"]).astype(np.float32)

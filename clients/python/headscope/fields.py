@@ -130,6 +130,9 @@ class PredictFields(TruncationFields, total=False):
 
     raw_scores: bool
     aggregation: Literal["none", "simple", "first", "average", "max"] | None
+    labels: Sequence[str] | None
+    template: str | None
+    top_k: int | None
 
 
 class ScoreWeights(TypedDict, total=False):

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import InfinityReply, InfinityRequest, Texts, envelope
-from service.api.tei.predict import PREDICTION_BYTES, predictions
+from service.api.tei.predict_fields import PREDICTION_BYTES, predictions
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
-from service.inference.tasks.task_heads import required_task, task_scores
+from service.inference.tasks.task_heads import probabilities, required_task, task_scores
 from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])
@@ -67,7 +67,7 @@ async def classify(body: ClassifyRequest, request: Request) -> Response:
         logits = await task_scores(prepared, task)
 
         def content() -> object:
-            data = [predictions(row, task.labels, raw=False) for row in logits]
+            data = [predictions(row, task.labels, probabilities(row)) for row in logits]
             return envelope("classify", model.name, prepared.timings) | {"data": data}
 
         return await reply.json(content, prepared.timings)

@@ -1,4 +1,4 @@
-"""`POST /predict`: labels of texts or of their spans, in text-embeddings-inference's format.
+"""`POST /predict`: labels of texts, pictures or spans, in text-embeddings-inference's format.
 
 Notation: S tokens of one text, C labels.
 """
@@ -6,115 +6,31 @@ Notation: S tokens of one text, C labels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
 
-import numpy as np
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, PlainValidator
-from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.numerics.task_head import TaskConfig, TaskKind
+from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import check_given
 from service.api.tei.errors import ERRORS
-from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
-from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.tei.predict_fields import (
+    PREDICTION_BYTES,
+    Predictions,
+    PredictRequest,
+    predictions,
+)
+from service.api.tei.spans import labelled, single_texts, span_bytes
+from service.api.tei.texts import add_compute_headers
+from service.api.tei.zero_shot import by_labels
+from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
-from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
-from service.inference.tasks.task_heads import probabilities, required_task, task_scores
-from service.inference.tokenization.inputs import Input
+from service.inference.tasks.spans import Grouping, TokenLabels, spans
+from service.inference.tasks.task_heads import probabilities, task_scores
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
-PREDICTION_BYTES = 40
-"""Predicted bytes of a label's score in JSON, without the label."""
-_KINDS: tuple[TaskKind, ...] = ("sequence_classification", "token_classification")
-_CLASSIFIER = "a classifier (…ForSequenceClassification or …ForTokenClassification)"
-_FORMS = "a text, a pair of texts, or a list of such lists is needed: [[text], [text, text], …]"
-
-
-class PredictInputs(NamedTuple):
-    """Texts and pairs, and whether the request sent a batch."""
-
-    texts: list[Input]
-    batch: bool
-
-
-def _inputs(value: object) -> PredictInputs:
-    """Parse a text, `[text]` or `[text, text]` as one input, and a list of lists as a batch."""
-    if isinstance(value, str):
-        return PredictInputs([value], batch=False)
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("inputs", _FORMS)
-    if isinstance(value[0], str):
-        return PredictInputs([_sequence(value)], batch=False)
-    return PredictInputs([_sequence(item) for item in value], batch=True)
-
-
-def _sequence(value: object) -> Input:
-    match value:
-        case [str(text)]:
-            return text
-        case [str(first), str(second)]:
-            return first, second
-    raise PydanticCustomError("inputs", _FORMS)
-
-
-_SEQUENCE = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}
-
-
-class PredictRequest(TeiRequest):
-    """Request body of `POST /predict`."""
-
-    inputs: Annotated[
-        PredictInputs,
-        PlainValidator(_inputs),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string"},
-                    _SEQUENCE,
-                    {"type": "array", "items": _SEQUENCE, "minItems": 1},
-                ],
-                "title": "Inputs",
-                "examples": ["What is Deep Learning?"],
-            }
-        ),
-    ] = Field(description="A text, a pair, or a batch of both.")
-    raw_scores: bool = Field(
-        False,
-        description="Logits without softmax or sigmoid; for tokens only with aggregation none.",
-    )
-    aggregation: Aggregation | None = Field(
-        None,
-        description="For token classifiers: none labels each token; simple, the default, merges "
-        "adjacent tokens with the same label; first, average and max label words by their first "
-        "token, by the mean of their tokens or by their highest-scoring token.",
-    )
-
-    def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head.
-
-        Raises:
-            NoTaskHead: the model is not a classifier.
-
-        """
-        return required_task(inference.manifest, _KINDS, _CLASSIFIER)
-
-
-class Prediction(BaseModel):
-    """Label and its score."""
-
-    score: float
-    label: str
-
-
-Predictions = list[Prediction] | list[LabelledSpan]
 
 
 @router.post(
@@ -123,15 +39,23 @@ Predictions = list[Prediction] | list[LabelledSpan]
     responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
 )
 async def predict(body: PredictRequest, request: Request) -> Response:
-    """Classify each text, the largest score first: softmax of several labels, sigmoid of one.
+    """Classify each input, the largest score first: softmax of several labels, sigmoid of one.
 
-    A token classifier returns the labelled spans of each text, in order.
+    A token classifier returns the labelled spans of each text, in order. With `labels`, a model
+    with two towers scores each picture by them: softmax with CLIP, sigmoid with SigLIP.
     """
-    inference = model_of(request).inference
-    task = body.check_model(inference)
-    answer = _of_tokens if task.kind == "token_classification" else _of_texts
-    response = await answer(body, request, inference, task)
-    return add_compute_headers(response, request, body.inputs.texts)
+    inputs = body.inputs._replace(texts=await loaded(body.inputs.texts, request))
+    body = body.model_copy(update={"inputs": inputs})
+    if body.labels is not None or model_of(request).vision is not None:
+        response = await by_labels(body, request)
+    else:
+        if body.template is not None:
+            raise Unprocessable("template is for `labels`: add them, or leave it out")
+        inference = model_of(request).inference
+        task = body.check_model(inference)
+        answer = _of_tokens if task.kind == "token_classification" else _of_texts
+        response = await answer(body, request, inference, task)
+    return add_compute_headers(response, request, inputs.texts)
 
 
 async def _of_texts(
@@ -147,7 +71,11 @@ async def _of_texts(
         logits = await task_scores(prepared, task)
 
         def content() -> object:
-            results = [predictions(row, task.labels, raw=body.raw_scores) for row in logits]
+            results = [
+                predictions(row, task.labels, row if body.raw_scores else probabilities(row))
+                for row in logits
+            ]
+            results = [result[: body.top_k] for result in results]
             return results if body.inputs.batch else results[0]
 
         return await reply.json(content, prepared.timings)
@@ -156,6 +84,8 @@ async def _of_texts(
 async def _of_tokens(
     body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
 ) -> Response:
+    if body.top_k is not None:
+        raise Unprocessable("top_k applies to labels of whole texts; this model labels tokens")
     aggregation = body.aggregation or "simple"
     if body.raw_scores and aggregation != "none":
         raise Unprocessable('raw_scores apply to single tokens: send "aggregation": "none"')
@@ -174,10 +104,3 @@ async def _of_tokens(
         content = await asyncio.to_thread(label_spans)
         answer = content if body.inputs.batch else content[0]
         return await reply.json(lambda: answer, prepared.timings)
-
-
-def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, object]]:
-    """Return each label with its score, the largest first; ties keep the order of the labels."""
-    scores = logits if raw else probabilities(logits)
-    order = np.argsort(-logits, kind="stable")
-    return [{"score": scores[label], "label": labels[label]} for label in order]

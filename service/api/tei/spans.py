@@ -13,7 +13,7 @@ from model.numerics.task_head import TaskConfig
 from service.api.wire.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
 from service.inference.tasks.spans import Span
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import TokenizedText
 
 SPAN_BYTES = 96
@@ -36,14 +36,15 @@ def single_texts(inputs: Sequence[Input]) -> list[str]:
     """Return the inputs as single texts.
 
     Raises:
-        Unprocessable: an input is a pair.
+        Unprocessable: an input is a pair or a picture.
 
     """
     texts = []
     for index, text in enumerate(inputs):
         if not isinstance(text, str):
+            kind = "picture" if isinstance(text, Picture) else "pair"
             raise Unprocessable(
-                f"inputs[{index}] is a pair; this model labels the tokens of single texts"
+                f"inputs[{index}] is a {kind}; this model labels the tokens of single texts"
             )
         texts.append(text)
     return texts

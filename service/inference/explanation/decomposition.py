@@ -13,14 +13,14 @@ import asyncio
 import bisect
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from model.artifact.decomposition import DecompositionStep
 from model.config.encoder import EncoderConfig
-from model.numerics.pooling import modes_of, pooled_parts
+from model.numerics.pooling import PoolingModes, modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
@@ -113,6 +113,8 @@ class TextDecomposition:
     part_cost: float
     """See `decomposition_tokens`."""
     caller: Caller = ANYBODY
+    pooled_parts: Callable[[Floats, PoolingModes, int], Floats] = pooled_parts
+    """Function from parts of states, pooling and first pooled token to shares."""
     _parts: Floats = field(init=False)
     """`[S, P, H]`: the parts of the hidden states that enter the next layer."""
     _values: Floats = field(init=False)
@@ -130,7 +132,7 @@ class TextDecomposition:
         for layer in range(self.pooling.layer):
             await self._through(layer)
         pooled = await asyncio.to_thread(
-            pooled_parts, self._parts, self.pooling.mode, self.pooling.first_token
+            self.pooled_parts, self._parts, self.pooling.mode, self.pooling.first_token
         )
         return DecomposedText(pooled[0], pooled[1:])
 

@@ -100,6 +100,7 @@ class Tower:
             prepared.timings,
             self.part_cost,
             prepared.caller,
+            self.inference.vectors.pooled_parts,
         ).result()
         return self.of_vector(decomposed.pooled, decomposed.shares)
 

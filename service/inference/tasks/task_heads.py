@@ -78,11 +78,18 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
 
 def probabilities(logits: Floats) -> Floats:
     """Convert logits `[C]` to probabilities: softmax of several labels, sigmoid of one."""
+    return sigmoid(logits) if len(logits) == 1 else softmax(logits)
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Return the probability of each label, whatever the others are."""
     wide = logits.astype(np.float64)
-    if len(wide) == 1:
-        small = np.exp(-np.abs(wide))
-        shares = np.where(wide < 0, small, 1.0) / (1 + small)
-    else:
-        above = np.exp(wide - wide.max())
-        shares = above / above.sum()
-    return shares.astype(np.float32)
+    small = np.exp(-np.abs(wide))
+    return (np.where(wide < 0, small, 1.0) / (1 + small)).astype(np.float32)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return probabilities of labels of which exactly one applies."""
+    wide = logits.astype(np.float64)
+    above = np.exp(wide - wide.max())
+    return (above / above.sum()).astype(np.float32)

@@ -17,6 +17,7 @@ from model.numerics.attention_pooling import (
     pooling_shapes,
 )
 from model.numerics.pooling import pool, pooled_parts
+from tests.tower_oracle import frozen, jacobian
 
 SIZES = {
     "hidden_size": 12,
@@ -50,6 +51,36 @@ def test_it_equals_transformers(activation: str) -> None:
     found = pooling(hidden[0].numpy())
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
     np.testing.assert_allclose(pooling.weights(hidden[0].numpy()), weights[0, :, 0], atol=1e-6)
+
+
+def test_shares_are_those_of_transformers_module_with_its_non_linear_parts_frozen() -> None:
+    """Of tokens that have states of their own; with biases they sum to the vector."""
+    torch.manual_seed(3)
+    head = SiglipMultiheadAttentionPoolingHead(SiglipVisionConfig(**SIZES)).double()
+    hidden = torch.randn(1, 5, 12, dtype=torch.float64)
+    parts = np.zeros((5, 6, 12), np.float32)
+    parts[:, 0] = hidden[0].numpy()
+    parts[range(5), range(1, 6)] = hidden[0].numpy()
+    config = config_of("gelu_pytorch_tanh")
+    for scale in (0.0, 1.0):
+        with torch.no_grad():
+            for name, parameter in head.named_parameters():
+                of_bias = name.endswith("bias")
+                parameter.copy_(torch.randn_like(parameter) * (scale if of_bias else 1.0))
+        tensors = {
+            PREFIX + name: tensor.numpy().astype(np.float32)
+            for name, tensor in head.state_dict().items()
+        }
+        found = AttentionPooling(config, tensors).parts(parts)
+        expected = head(hidden)[0].detach().numpy()
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(found[0], expected, atol=1e-5 * largest)
+        np.testing.assert_allclose(found[1:].sum(axis=0), expected, atol=1e-5 * largest)
+        if not scale:
+            with frozen():
+                gradients = jacobian(lambda states: head(states)[0], hidden)
+            shares = torch.einsum("dsh,sh->sd", gradients, hidden[0]).numpy()
+            np.testing.assert_allclose(found[1:], shares, atol=1e-5 * largest)
 
 
 def test_functions_without_its_parameters_refuse_it() -> None:

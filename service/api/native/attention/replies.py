@@ -15,8 +15,11 @@ class LargestWeights(BaseModel):
     values: list[list[list[list[float]]]]
 
 
-Norms = list[list[list[list[float]]]] | None
-Maps = list[list[list[list[float]]]] | LargestWeights | None
+Rows = list[list[list[list[float]]]]
+Enlarged = list[list[list[list[list[float]]]]]
+"""Maps over pixels: `[layers][heads][queries][height][width]`."""
+Norms = Rows | Enlarged | None
+Maps = Rows | Enlarged | LargestWeights | None
 Statistics = dict[str, list[list[float]]] | None
 
 
@@ -62,7 +65,11 @@ class TargetResult(BaseModel):
 class AttentionResult(TextResult, TargetResult):
     """Attention of a text; fields that are not requested are absent."""
 
-    attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
+    attention: Maps = Field(
+        None,
+        description="`[layers][heads][S][S]`, over keys; with `enlarge` "
+        "`[layers][heads][queries][height][width]`.",
+    )
     stats: Statistics = Field(None, description="`[layers][heads]` by name, means over queries.")
     queries: Chosen = Field(None, description="Requested rows of the maps.")
     keys: Chosen = Field(None, description="Requested columns of the maps.")
