@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from transformers import AutoModel
 
-from benchmarks.harness.bench import PRECISIONS, Bench, Model
-from benchmarks.harness.encoding import Encoding
+from benchmarks.harness.bench import Bench, Model
+from benchmarks.harness.encoding import Encoding, Segments
 from benchmarks.harness.figures import Figure
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
-from model.export.verify import Segments, grid
+from model.export.verify import grid
 from model.export.verify_encoder import runtime_tensors
 from model.numerics.batch import pack
 from model.numerics.comparison import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
     """
     wrong = []
-    pairs: list[tuple[Model, Precision]] = [(bench.model, one) for one in PRECISIONS]
+    pairs: list[tuple[Model, Precision]] = [(bench.model, one) for one in bench.sizes.precisions]
     for model, precision in [*pairs, (bench.base, "fp16")]:
         encoding = bench.encoding(model, precision)
         tolerances = tolerances_of(precision, model.config.num_hidden_layers)

@@ -1,7 +1,7 @@
 """Correctness, speed and distance from the hardware limits on a GPU, in one command.
 
 Run: python -m benchmarks.gpu [--only STEP …] [--model FOLDER] [--json FILE] [--workload FILE.jsonl]
-     [--device cuda|cpu] [--quick] [--keep FOLDER]
+     [--device cuda|cpu] [--short | --quick] [--keep FOLDER]
 
 Eight steps in this order, each of which can run alone:
 
@@ -49,7 +49,7 @@ from benchmarks import (
 from benchmarks.harness.bench import Bench, Options
 from benchmarks.harness.figures import Figure
 from benchmarks.harness.report import Report
-from benchmarks.harness.sizes import FULL, QUICK
+from benchmarks.harness.sizes import FULL, QUICK, SHORT
 from model.sources.locate import DEFAULT_MODEL
 
 STEPS: dict[str, Callable[[Bench], Iterator[Figure]]] = {
@@ -75,7 +75,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS), metavar="STEP")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="a checkpoint's folder")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, for a dry run")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--short", action="store_true", help="fewer sizes, to compare versions")
+    sizes.add_argument("--quick", action="store_true", help="tiny sizes, for a dry run")
     parser.add_argument("--workload", type=Path, help="lines {text}; synthetic texts otherwise")
     parser.add_argument("--json", type=Path, help="where to write every figure")
     parser.add_argument("--keep", type=Path, help="a folder that keeps exports for the next run")
@@ -95,10 +97,10 @@ def folder_of(keep: Path | None) -> Iterator[Path]:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     logging.disable_progress_bar()
-    about = {"device": options.device, "quick": options.quick, "model": options.model}
+    about = {name: getattr(options, name) for name in ("device", "short", "quick", "model")}
     report = Report(options.json, {**about, **environment.about()})
     with folder_of(options.keep) as folder:
-        sizes = QUICK if options.quick else FULL
+        sizes = QUICK if options.quick else SHORT if options.short else FULL
         bench = Bench(Options(options.model, options.device, sizes, folder, options.workload))
         for name, step in STEPS.items():
             if name not in options.only:

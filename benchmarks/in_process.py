@@ -65,7 +65,8 @@ def measure_model(bench: Bench, model: Model) -> Iterator[Figure]:
     ceiling, encoding = bench.products["fp16"], bench.encoding(model, "fp16")
     peers = {SDPA: peer(bench, model, compiled=False)}
     try:
-        peers[COMPILED] = compiled_peer(bench, model)
+        if bench.sizes.compiled:
+            peers[COMPILED] = compiled_peer(bench, model)
     except Exception as error:  # the compiler's errors share no base class
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         yield not_measured(f"{model.name}, {COMPILED}", reason)

@@ -90,7 +90,8 @@ class Bench:
         if folder.exists():
             return load_artifact(folder)
         print(f"  exporting {model.name} in {precision}", flush=True)
-        return export(model.checkpoint, folder, model.name, precision).artifact
+        device = self.options.device
+        return export(model.checkpoint, folder, model.name, precision, device=device).artifact
 
     def encoding(self, model: Model, precision: Precision) -> Encoding:
         """Return a model on the device, loaded on first use."""

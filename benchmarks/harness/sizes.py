@@ -1,8 +1,10 @@
-"""Sizes of a run: full, or small enough for a test on a CPU."""
+"""Sizes of a run: full, short, or small enough for a test on a CPU."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from model.config.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Sizes:
     """Number of batches after which device memory must not grow."""
     memory_tokens: int
     """Maximum tokens of a batch in the memory step."""
+    precisions: tuple[Precision, ...] = ("fp32", "fp16")
+    """Precisions of the named model in the correctness step."""
+    compiled: bool = True
+    """Whether sentence-transformers is also compiled, which takes half a minute a model."""
 
 
 FULL = Sizes(
@@ -63,6 +69,24 @@ FULL = Sizes(
     settled_batches=1_000,
     memory_tokens=16_384,
 )
+SHORT = replace(
+    FULL,
+    batch_rounds=3,
+    text_rounds=2,
+    shuffles=1,
+    matrices=(8192,),
+    shape=(4, 12, 768, 3072),
+    lengths=(128,),
+    mixed_texts=4_000,
+    batch_tokens=(16384, 65536),
+    threads=(4,),
+    request_texts=(1, 256),
+    workers=(1, 8),
+    load_seconds=1.0,
+    precisions=("fp16",),
+    compiled=False,
+)
+"""Sizes that compare two versions in about two minutes; no goal counts."""
 QUICK = Sizes(
     batch_rounds=2,
     text_rounds=1,
