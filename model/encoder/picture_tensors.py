@@ -93,6 +93,7 @@ def _positions(patches: PatchLayout, table: Tensor, source: str, *, antialias: b
     """Return the position table `[S, H]` of special tokens and patches, zeros without a position.
 
     A table for another grid is interpolated as in transformers: bicubic, without aligned corners.
+    In float64, so that processors agree on the result.
 
     Args:
         patches: layout of the pictures.
@@ -115,10 +116,10 @@ def _positions(patches: PatchLayout, table: Tensor, source: str, *, antialias: b
                 f"{source}: its position table is of {rows} × {columns} patches, and only square "
                 "tables are interpolated: export it with --image-size as its image_size"
             )
-        picture = grid.reshape(1, rows, columns, -1).permute(0, 3, 1, 2)
+        picture = grid.double().reshape(1, rows, columns, -1).permute(0, 3, 1, 2)
         size = (patches.rows, patches.columns)
         resized = functional.interpolate(
             picture, size=size, mode="bicubic", align_corners=False, antialias=antialias
         )
-        grid = resized.permute(0, 2, 3, 1).flatten(0, 2)
+        grid = resized.float().permute(0, 2, 3, 1).flatten(0, 2)
     return torch.cat((first, first.new_zeros(specials - own, table.shape[1]), grid))
