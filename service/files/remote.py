@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from safetensors import SafetensorError
@@ -62,7 +62,7 @@ class RemoteEncoder:
         """
         self._connection, self._encoding = connection, encoding
         try:
-            info = connection.get("/info")
+            info = self.encoder_info(connection.get("/info"))
             # for a foreign graph the number of heads is unknown, and the service rejects the first
             self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
             (tried,) = self._request([self.trial])
@@ -106,6 +106,10 @@ class RemoteEncoder:
                 inputs = [texts[place] for place in places]
                 pending.append(self._threads.submit(self.send, places, inputs))
         return pending
+
+    def encoder_info(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the properties of the encoder that reads the inputs."""
+        return info
 
     def sizes(self, texts: Sequence[str]) -> list[int]:
         """Return the size of each input in a request: for texts their characters."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.files.encoder import Outcome, Refused
 from service.files.options import Encoding
@@ -52,6 +52,10 @@ class RemotePictures(RemoteEncoder):
         self._first_frame = encoding.first_frame
         super().__init__(connection, encoding, say)
         self.window_characters = WINDOW_CHARACTERS
+
+    def encoder_info(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the properties of a vision tower where there is one, else of the encoder."""
+        return info | (info.get("vision") or {})
 
     def sizes(self, texts: Sequence[str]) -> list[int]:
         """Return the bytes of each file; 1 for a file that does not exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -12,15 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers import ViTImageProcessorPil
+from transformers import BitImageProcessorPil, Dinov2WithRegistersModel, ViTImageProcessorPil
 
 from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.files.inputs import find_sources
-from service.files.options import FileOptions, UsageError
+from service.files.options import Encoding, FileOptions, UsageError
 from service.files.pictures import read_picture
+from service.files.run import run
+from service.settings import Settings
 from tests.service.files.conftest import Encode, FewBatches
 from tests.service.pictures import pictures_of
 
@@ -167,3 +170,37 @@ def test_files_that_cannot_be_read(photos: Path) -> None:
         refused = read_picture(str(photos / path), most)
         assert not isinstance(refused, bytes)
         assert problem in refused.problem
+
+
+def test_vectors_are_those_of_transformers(
+    picture_artifact: Artifact, picture_checkpoint: Path, photos: Path, tmp_path: Path
+) -> None:
+    """The whole command, with a model of two registers and 2 × 3 patches."""
+    out, inputs = tmp_path / "out.npy", (str(photos / "more"),)
+    options = FileOptions(inputs, out, encoding=Encoding(pooling="cls", normalize=False))
+    assert run(options, Settings(artifact=picture_artifact.folder, device="cpu"), print) == 0
+    model = Dinov2WithRegistersModel.from_pretrained(picture_checkpoint).eval()
+    processor = BitImageProcessorPil.from_pretrained(picture_checkpoint)
+    files = [b64encode(path.read_bytes()).decode() for path in sorted(photos.glob("more/*"))]
+    with torch.no_grad():
+        last = model(**processor(images=files, return_tensors="pt")).last_hidden_state
+    np.testing.assert_allclose(np.load(out), last[:, 0].numpy(), atol=1e-5)
+
+
+def test_a_model_with_two_towers_encodes_each_by_its_own(
+    encode: Encode,
+    artifact: Artifact,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vision = pictures_of(artifact)
+    both = dataclasses.replace(artifact, vision=vision)
+    monkeypatch.setattr("service.files.run.open_artifact", lambda *_: both)
+    assert encode(photos / "notes.txt", tmp_path / "texts.npy") == 0
+    own = FewBatches(vision)
+    wanted = {"pooling": "mean", "normalize": False}
+    assert encode(photos / "more", tmp_path / "pictures.npy", engine=own, **wanted) == 0
+    assert np.load(tmp_path / "texts.npy").shape == (1, 128)
+    vectors = expected(artifact, [str(path) for path in sorted(photos.glob("more/*"))])
+    np.testing.assert_allclose(np.load(tmp_path / "pictures.npy"), vectors, atol=1e-6)

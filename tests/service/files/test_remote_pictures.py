@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,27 @@ from service.engines.fake import FakeEngine
 from tests.service.files.conftest import Encode
 from tests.service.harness import listening
 from tests.service.pictures import pictures_of
+
+
+def test_heads_of_a_vision_tower_are_its_own(
+    encode_pictures: Encode,
+    artifact: Artifact,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text tower beside it has half as many heads."""
+    vision = pictures_of(artifact)
+    heads = vision.manifest.config.model_copy(update={"num_attention_heads": 4})
+    vision = dataclasses.replace(
+        vision, manifest=vision.manifest.model_copy(update={"config": heads})
+    )
+    both = dataclasses.replace(artifact, vision=vision)
+    monkeypatch.setenv("HEADSCOPE_ENGINE", "fake")  # of the vision tower
+    with listening(both, FakeEngine(artifact.manifest.config)) as (_, port):
+        url, more = f"http://127.0.0.1:{port}", photos / "more"
+        assert encode_pictures(more, tmp_path / "there.npy", url=url, kind="importance") == 0
+    assert np.load(tmp_path / "there.npy").shape == (6, 2, 4)
 
 
 @pytest.mark.parametrize("kind", ["pooled", "tokens", "stats"])
