@@ -211,7 +211,8 @@ class Inference:
                 size = self.config.hidden_size
                 outputs = await encode_windows(prepared, options, poolings, size)
             else:
-                outputs = await LayerRuns(prepared, self.config, options, poolings).encode()
+                runs = LayerRuns(prepared, self.config, options, poolings, self.vectors.pool)
+                outputs = await runs.encode()
             outputs = await finished(outputs, options, self.vectors)
             return await quantized(outputs, options.quantization)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
@@ -219,7 +220,7 @@ class Inference:
         spans: Sequence[TextSpans | None] = options.spans or [None] * len(poolings)
         tasks = tasks_of(prepared, options, poolings)
         reduce = [
-            Reduction(options, pooling, vectors, own, task.input_ids)
+            Reduction(options, pooling, vectors, own, task.input_ids, self.vectors.pool)
             for pooling, own, task in zip(poolings, spans, tasks, strict=True)
         ]
         own_tokens = sum(len(text.input_ids) for text in prepared.texts)

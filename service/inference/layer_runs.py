@@ -20,6 +20,7 @@ import numpy as np
 
 from model.artifact.layer_parts import LayerStep, PartName
 from model.config.encoder import EncoderConfig
+from model.numerics.pooling import Pool, pool
 from service.engines.contract import Floats, LayerTask, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference.attention.stream import LAYER_BYTES
@@ -83,6 +84,8 @@ class LayerRuns:
     options: EncodeOptions
     poolings: Sequence[Pooling] = ()
     """Pooling of each text; its layer is ignored."""
+    pool: Pool = pool
+    """Pooling of states; the artifact's own."""
     _patches: dict[int, list[HeadPatch]] = field(init=False)
     """Index of a patched text → its patches."""
     _states: dict[Place, Floats] = field(init=False, default_factory=dict)
@@ -287,5 +290,5 @@ class LayerRuns:
             for name in options.parts
         }
         spans = options.spans[text] if options.spans else None
-        encoding = encoding_of(states, options, self.poolings[text], spans)
+        encoding = encoding_of(states, options, self.poolings[text], spans, own_pool=self.pool)
         return dataclasses.replace(encoding, parts=parts)

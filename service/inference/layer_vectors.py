@@ -12,7 +12,7 @@ import numpy as np
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from model.numerics.pooling import modes_of, pool
+from model.numerics.pooling import Pool, modes_of, pool
 from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.text_spans import TextSpans, span_vectors
@@ -32,11 +32,13 @@ class Reduction:
     """Spans of the text; None without spans."""
     input_ids: Ids | None = None
     """Token ids that the encoder reads; needed for vectors of the task head alone."""
+    pool: Pool = pool
+    """Pooling of states; the artifact's own."""
 
     def __call__(self, output: Output) -> TextEncoding:
         """Return the requested states and pooled vectors."""
         asked = self.options, self.pooling, self.spans
-        encoding = encoding_of(output.hidden, *asked, pooled=output.pooled)
+        encoding = encoding_of(output.hidden, *asked, pooled=output.pooled, own_pool=self.pool)
         if (head := self.options.head) and self.input_ids is not None:
             scores = requested(output.scores)
             encoding = dataclasses.replace(
@@ -54,6 +56,7 @@ def encoding_of(
     spans: TextSpans | None,
     *,
     pooled: Floats | None = None,
+    own_pool: Pool = pool,
 ) -> TextEncoding:
     """Return a text's arrays, with raw pooled vectors, from its hidden states.
 
@@ -63,6 +66,7 @@ def encoding_of(
         pooling: pooling of the text.
         spans: spans of the text; None without spans.
         pooled: the engine's pooled vector; None if the states are pooled here.
+        own_pool: pooling of states; the artifact's own.
 
     """
     tokens = None
@@ -70,7 +74,7 @@ def encoding_of(
     if options.tokens:
         tokens = joined(states, options)
     if options.pooled and pooled is None:
-        pooled = joined([pool(state, mode, first) for state in states], options)
+        pooled = joined([own_pool(state, mode, first, ()) for state in states], options)
     if spans is None:
         return TextEncoding(tokens, pooled)
     shape = len(spans.ranges), states[0].shape[1] * len(modes_of(mode))
