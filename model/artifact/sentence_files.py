@@ -61,6 +61,9 @@ _TOWER_VALUES: Mapping[str, Any] = {
     },
 }
 """Values for CLIP and SigLIP, whose vectors are the results of their projections."""
+_CALLS = "processing_kwargs"
+"""Key of arguments of transformers' processor. Padding affects no text here but SigLIP's, which are
+always padded to the full length."""
 _LOADING_KEYS = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
 _TOKENIZER_KEYS = {"tokenizer_args", "processor_kwargs"}
 _WITHOUT_EFFECT = {
@@ -149,11 +152,12 @@ def read_transformer(
     path = paths[0] if paths else folder / _TRANSFORMER_FILES[0]
     content = read_object(path)
     known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES, *also}
+    known |= {_CALLS} if tower else set()
     refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
     for key, value in (_TOWER_VALUES if tower else _TRANSFORMER_VALUES).items():
         if content.get(key, value) != value and not any_task:
             raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
-    limits = [content.get("max_seq_length")]
+    limits = [content.get("max_seq_length"), _longest(path, content) if tower else None]
     for key in sorted((_LOADING_KEYS | _TOKENIZER_KEYS) & content.keys()):
         arguments = content[key] or {}
         if not isinstance(arguments, dict):
@@ -162,6 +166,22 @@ def read_transformer(
         refuse_unknown(path, arguments, _WITHOUT_EFFECT | limit, f"{key}.")
         limits.append(arguments.get("model_max_length") if limit else None)
     return [limit for limit in limits if limit is not None], content.get("do_lower_case", False)
+
+
+def _longest(path: Path, content: Fields) -> Any:
+    """Return the maximum tokens of a text in `processing_kwargs`; None without a maximum.
+
+    Raises:
+        ConfigError: it has settings other than the padding and truncation of texts.
+
+    """
+    calls = content.get(_CALLS) or {}
+    own = calls.get("text", {}) if isinstance(calls, dict) else None
+    if not isinstance(own, dict):
+        raise ConfigError(f"{path}: {_CALLS} is not a JSON object of objects")
+    refuse_unknown(path, calls, {"text"}, f"{_CALLS}.")
+    refuse_unknown(path, own, {"padding", "max_length", "truncation"}, f"{_CALLS}.text.")
+    return own.get("max_length")
 
 
 def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:

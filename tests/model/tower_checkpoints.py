@@ -112,10 +112,14 @@ def write_clip_tokenizer(folder: Path) -> None:
 
 
 def write_siglip_tokenizer(folder: Path) -> None:
-    """Write a SentencePiece model with the ids of SigLIP's: padding, end and unknown token."""
+    """Write a SentencePiece model with the ids of SigLIP's: padding, end and unknown token.
+
+    As in published checkpoints, there is no attention mask, so that padding is attended.
+    """
     path = folder / "spiece.model"
     path.write_bytes(piece_model(pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
-    SiglipTokenizer(str(path)).save_pretrained(folder)
+    tokenizer = SiglipTokenizer(str(path), model_input_names=["input_ids"])
+    tokenizer.save_pretrained(folder)
 
 
 def _characters() -> list[str]:

@@ -49,5 +49,19 @@ def test_other_modules_are_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_arguments_of_the_processor_limit_texts(tmp_path: Path) -> None:
+    write_modules(tmp_path, "Transformer")
+    path = tmp_path / "sentence_bert_config.json"
+    own = {"module_output_name": "sentence_embedding"}
+    edit_json(path, **own, processing_kwargs={"text": {"padding": "max_length", "max_length": 7}})
+    assert read(tmp_path).max_length == 7
+    edit_json(path, processing_kwargs={"image": {"do_resize": False}})
+    with pytest.raises(ConfigError, match=r"processing_kwargs\.image is not supported"):
+        read(tmp_path)
+    edit_json(path, processing_kwargs={"text": {"stride": 3}})
+    with pytest.raises(ConfigError, match=r"processing_kwargs\.text\.stride is not supported"):
+        read(tmp_path)
+
+
 def test_other_encoders_are_no_towers(tmp_path: Path) -> None:
     assert tower_vectors(tmp_path, {"model_type": "bert"}) is None
