@@ -7,7 +7,7 @@ import { headsView, thumbnailsBy } from '../views/all-heads.js';
 import { html } from '../core/html.js';
 import { drawLayer, layerOf } from './drawing.js';
 import { pictureOf } from './files.js';
-import { HOW, lookControls, pictureMap, titleOf } from './maps.js';
+import { HOW, lookControls, pictureMap, saysFrom, titleOf } from './maps.js';
 import { fromOf, nameOf, specialsOf, viewOf } from './tokens.js';
 
 /**
@@ -101,7 +101,7 @@ export const headsOfPicture = (endOf) => ({
         <div>${thumbnails.draw(store, shown)}</div></div>`;
   },
 
-  says: thumbnails.says,
+  says: (shown, _, state) => `${thumbnails.says(shown)} ${saysFrom(state, shown.reply.reading)}`,
   ready: thumbnails.ready,
   file(store, shown) {
     const { json, ...file } = thumbnails.file(store, shown);

@@ -120,14 +120,16 @@ export function drawLayer(surface, layer, { grid: [rows, columns] }, box, { opac
   surface.picture(image, whole(image), box.x, box.y, box.width, box.height, { smooth, alpha: opacity });
 }
 
-/** Return the four boxes around a box. @param {Box} inner @param {number[]} size */
-const around = ({ x, y, width, height }, [wide, high]) =>
-  [
-    { x: 0, y: 0, width: wide, height: y },
-    { x: 0, y: y + height, width: wide, height: high - y - height },
-    { x: 0, y, width: x, height },
-    { x: x + width, y, width: wide - x - width, height },
-  ].filter((box) => box.width > 0.5 && box.height > 0.5);
+/** Return the four boxes around a box, at whole pixels, so that no seam is seen. @param {Box} inner @param {number[]} size */
+function around({ x, y, width, height }, [wide, high]) {
+  const [left, top, right, bottom] = [x, y, x + width, y + height].map(Math.round);
+  return [
+    { x: 0, y: 0, width: wide, height: top },
+    { x: 0, y: bottom, width: wide, height: high - bottom },
+    { x: 0, y: top, width: left, height: bottom - top },
+    { x: right, y: top, width: wide - right, height: bottom - top },
+  ].filter((box) => box.width > 0 && box.height > 0);
+}
 
 /** Frame a patch so that it is seen on any picture. @param {import('../draw/canvas-and-svg.js').Surface} surface @param {Box} box @param {string} colour @param {import('../draw/colours.js').Theme} colours */
 function drawMark(surface, { x, y, width, height }, colour, { ground }) {

@@ -172,6 +172,12 @@ export const pictureBody = (store, reply, how, side) =>
       <p class="says">${HOW}</p></div>
     <div>${side}${strongest(store, reply)}</div></div>`;
 
+/** Return what screen readers announce of the tokens that are chosen. @param {State} state @param {Reading} reading */
+export function saysFrom(state, reading) {
+  const to = toOf(state, reading);
+  return `From ${nameOf(reading, fromOf(state, reading))}${to === null ? '' : ` to ${nameOf(reading, to)}`}.`;
+}
+
 /** Return what files call the picture. @param {State} state @param {Reading} reading */
 export const titleOf = (state, reading) =>
   `${pictureOf(reading.texts[0]).label}, from ${nameOf(reading, fromOf(state, reading))}`;

@@ -5,7 +5,7 @@ import { measureSwitch, scaleSwitch } from '../ui/controls.js';
 import { definition } from '../ui/definition.js';
 import { headPadOf } from '../ui/head-pad.js';
 import { facts, NORMS, titled } from '../views/one-head.js';
-import { lookControls, pictureBody, rowFile } from './maps.js';
+import { lookControls, pictureBody, rowFile, saysFrom } from './maps.js';
 
 /**
  * @typedef {import('../api/reading.js').Reading} Reading
@@ -38,7 +38,7 @@ export const headOfPicture = (endOf) => ({
       ${shown ? facts(shown.reply.reading, layer, head) : nothing}`;
   },
 
-  says: ({ asked }) => `${titled(asked)} shown.`,
+  says: ({ asked, reply }, _, state) => `${titled(asked)} shown. ${saysFrom(state, reply.reading)}`,
 
   file({ state }, { asked, reply }) {
     const { layer, head, measure } = asked;

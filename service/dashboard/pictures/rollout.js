@@ -3,7 +3,7 @@
 import { html, nothing } from '../core/html.js';
 import { measureSwitch, scaleSwitch } from '../ui/controls.js';
 import { NAMES, rolloutView, SAYS } from '../views/rollout.js';
-import { lookControls, pictureBody, rowFile } from './maps.js';
+import { lookControls, pictureBody, rowFile, saysFrom } from './maps.js';
 
 /**
  * @param {() => import('./maps.js').End} endOf returns the end that a click chooses
@@ -19,6 +19,9 @@ export const rolloutOfPicture = (endOf) => ({
       <div class="controls">${measureSwitch(store)}${lookControls(store)}${scaleSwitch(store)}</div>
       ${shown ? pictureBody(store, shown.reply, { label: NAMES[measure], end: endOf() }, nothing) : nothing}`;
   },
+
+  says: (shown, parts, state) =>
+    `${rolloutView.says(shown, parts, state)} ${saysFrom(state, shown.reply.reading)}`,
 
   file: ({ state }, { asked, reply }) => ({
     name: NAMES[asked.measure].toLowerCase(),

@@ -22,7 +22,7 @@ from model.artifact.manifest import Artifact
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import looking
 from tests.journeys.dashboard.between import Files, told, view
-from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of, said
+from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of
 from tests.journeys.dashboard.test_accessibility import SHOWN, everywhere
 
 pytestmark = pytest.mark.e2e
@@ -140,6 +140,7 @@ def test_a_patch_is_chosen_by_click_keys_and_button(
     expect(page).to_have_url(re.compile(rf"from={looking.token(1, 2)}\b"))
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
+    told(page, "Layer 0 head 1 shown. From row 2, column 3.")
     expect(page).to_have_url(re.compile(rf"from={looking.token(2, 3)}\b"))
     page.keyboard.press("Shift+Home")
     page.keyboard.press("Shift+ArrowUp")
@@ -161,14 +162,14 @@ def test_a_patch_is_chosen_by_click_keys_and_button(
 
 def test_all_heads_rollout_and_ablation(pictures: Visitor, weights: NDArray[np.float32]) -> None:
     page = opened(pictures, sort="link", **{"from": looking.token(0, 0), "to": looking.token(0, 1)})
-    said(page, "8 heads drawn.")
+    told(page, "8 heads drawn. From row 0, column 0 to row 0, column 1.")
     thumbnails = view(page).get_by_role("button", name=re.compile("^Layer")).all_inner_texts()
     link = weights[:, :, looking.token(0, 0), looking.token(0, 1)].ravel()
     assert [text.split()[0] for text in thumbnails][:2] == [
         f"{i // 4}·{i % 4}" for i in np.argsort(-link)[:2]
     ]
     page.get_by_role("tab", name="Rollout").click()
-    said(page, "Rollout shown.")
+    told(page, "Rollout shown.")
     mixed = weights.mean(1) + np.eye(weights.shape[-1])
     mixed /= mixed.sum(-1, keepdims=True)
     rows = {name: float(weight) for name, weight in rows_of(page, ".strongest")}
@@ -245,9 +246,12 @@ def test_smooth_maps_are_interpolated_as_torch_does(
 
 
 def test_axe_finds_nothing(pictures: Visitor) -> None:
-    """Of pictures in any view, at two widths, light, dark and forced, nor by touch."""
+    """Of pictures in any view, at two widths, light, dark and forced, after a tap on a patch."""
     page = opened(pictures, touch=True, **HEAD | {"to": 4})
-    told(page, "Layer 0 head 1 shown.")
+    canvas = view(page).get_by_role("img").first
+    x, y = patch_at(canvas, 2.5, 1.5)
+    canvas.tap(position={"x": x, "y": y})
+    told(page, "Layer 0 head 1 shown. From row 2, column 1 to row 0, column 3.")
     found = set()
     for tab in ("One head", "All heads", "Rollout", "Ablation", "Why alike?"):
         page.get_by_role("tab", name=tab).tap()
