@@ -83,7 +83,7 @@ export const whyOfPicture = (other) => ({
   draw(store, shown, parts) {
     const { error } = store;
     return html`<h2 id="view-title" tabindex="-1">Why alike?</h2>${input(store, other)}
-      ${error instanceof OtherTextError ? pictureProblem(store, error.reason) : nothing}
+      ${error instanceof OtherTextError ? pictureProblem(store, error.reason, isOfText(store) ? 'the text' : 'the second picture') : nothing}
       ${shown ? explained(store, shown.reply, parts, other) : nothing}`;
   },
 

@@ -232,6 +232,18 @@ def test_two_pictures_are_explained(pictures: Visitor) -> None:
     expect(view(page).get_by_text("Picture 2, with row 1, column 2")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ("inputs[0]: the picture has more than 9 pixels", "the picture has more than 9 pixels"),
+        ("inputs[0] has more than 9 bytes", "the picture has more than 9 bytes"),
+        ("inputs[0][1] has 99 tokens", "the second picture has 99 tokens"),
+    ],
+)
+def test_errors_name_the_picture(call: Any, detail: str, said: str) -> None:
+    assert call("pictures/problems", "inWords", detail, "the second picture") == said
+
+
 @pytest.mark.parametrize(("rows", "columns", "factor"), [(4, 6, 5), (1, 3, 4)])
 def test_smooth_maps_are_interpolated_as_torch_does(
     call: Any, rows: int, columns: int, factor: int
