@@ -1,5 +1,6 @@
 /** Card of the picture: opens files, chooses the two ends of a link, and ranks the heads by it. */
 
+import { OtherTextError } from '../api/errors.js';
 import { isPending } from '../core/answers.js';
 import { bdi, html, nothing } from '../core/html.js';
 import { chosen } from '../ui/open-file.js';
@@ -31,7 +32,7 @@ export function chooser(store, choice) {
     <div class="picture-input">${fields(choice)}
       ${reading ? facts(store, reading) : nothing}</div>
     ${choice.error ? html`<p class="problem" role="alert">${choice.error}</p>` : nothing}
-    ${error ? pictureProblem(store, error) : nothing}
+    ${error && !(error instanceof OtherTextError) ? pictureProblem(store, error) : nothing}
     ${reading && store.state.view !== 'why' ? finder(store, reading, choice) : nothing}
   </section>`;
 }

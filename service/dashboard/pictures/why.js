@@ -11,6 +11,7 @@ import { worded } from '../ui/problems.js';
 import { textField } from '../ui/text-field.js';
 import { OtherTextError } from '../api/errors.js';
 import { agreement, blockOf } from './explained.js';
+import { lookControls } from './maps.js';
 import { pictureProblem } from './problems.js';
 import { nameOfSide, sceneOf, sideJson, sideOf } from './sides.js';
 
@@ -174,6 +175,7 @@ function explained(store, reply, parts, other) {
         @click=${() => store.go({ why: name })}>${METHODS[name].name}</button>`,
     )}</div>
     <p class="says">${METHODS[method].says}</p>
+    <div class="controls">${lookControls(store)}</div>
     ${shares?.pairs ? html`<p class="says">${PAIRED}</p>` : nothing}
     ${shares ? nothing : html`<p>${waitOf(reply, parts, method)}</p>`}
     <div class="picture-sides">${[0, 1].map((side) => sideOf(store, reply, shares, side, { selected, select }))}</div>
