@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from model.artifact.manifest import DECODER_WEIGHTS, GOLDEN, WEIGHTS, Artifact
@@ -10,6 +12,7 @@ from service.artifacts.repository import Source
 from service.settings import Settings
 from tests.service.harness import serving
 from tests.service.logged import Log
+from tests.service.pictures import pictures_of
 from tests.service.several import fake_of, variant
 
 MEBIBYTE = 2**20
@@ -44,6 +47,15 @@ def test_a_decoder_is_counted(bart_artifact: Artifact) -> None:
     )
     files = bart_artifact.manifest.files
     assert found.weights > sum(files[name].bytes for name in (WEIGHTS, DECODER_WEIGHTS))
+
+
+def test_a_vision_tower_is_counted_with_the_tokens_of_a_picture(artifact: Artifact) -> None:
+    settings = Settings(threads=1, max_length=16, max_batch_tokens=5)
+    vision = pictures_of(artifact, hidden_size=artifact.manifest.config.hidden_size)
+    text, alone = footprint(artifact, settings), footprint(vision, settings)
+    both = footprint(dataclasses.replace(artifact, vision=vision), settings)
+    assert (both.weights, both.batches) == (2 * text.weights, text.batches + alone.batches)
+    assert alone.batches == 7 * 4 * (6 * 128 + 2 * 512 + 2 * 2 * 7)
 
 
 def test_a_line_a_model_and_one_of_all() -> None:

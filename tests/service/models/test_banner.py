@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from service.models.banner import address_line, banner
 from service.models.build import build_state
 from service.settings import Settings
 from service.system.distribution import version
+from tests.service.pictures import pictures_of
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,17 @@ def test_version_models_and_keys(asked: dict[str, Any], says: str, artifact: Art
     name = next(iter(state.models)).name
     assert model == f"{name}: fp32 by fake (none), at most 512 tokens a text"
     assert keys == says
+
+
+def test_a_model_with_two_towers_has_two_lines(artifact: Artifact) -> None:
+    both = dataclasses.replace(artifact, vision=pictures_of(artifact))
+    settings = Settings(engine="fake")
+    state = build_state(settings, [both])
+    name = next(iter(state.models)).name
+    assert [*banner(settings, state.models)][1:3] == [
+        f"{name}: fp32 by fake (none), at most 512 tokens a text",
+        f"{name}:vision: fp32 by fake (none), pictures at 12 × 8 pixels, 7 tokens",
+    ]
 
 
 def test_addresses() -> None:
