@@ -18,7 +18,7 @@ import numpy as np
 from service.engines.contract import Floats
 from service.errors import ServiceError
 from service.inference.encoding import EncodeOptions
-from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.inputs import Input, size_of
 from service.inference.tokenization.tokenizer import Options
 from service.models.served import ServedModel
 from service.scheduler.submission import Caller
@@ -27,6 +27,8 @@ CLIENT = "shadow"
 """Name of the client for which texts are computed again."""
 TEXT_SECONDS = 30.0
 """Deadline of the two computations of a text."""
+MOST_SIZE = 2**20
+"""Maximum characters of a text, and bytes of a picture's file, that wait for their comparison."""
 WAITING_TEXTS = 64
 """Maximum number of sampled texts that wait for their comparison; further ones are skipped."""
 
@@ -65,7 +67,9 @@ class Shadow:
         self._waiting: asyncio.Queue[tuple[Input, Options]] = asyncio.Queue(WAITING_TEXTS)
 
     def sample(self, given: Input, options: Options, caller: Caller) -> None:
-        """Consider the first text of a request, unless the comparison itself computes it."""
+        """Consider the first text or picture of a request, but none of the comparison's own."""
+        if size_of(given) > MOST_SIZE:
+            return
         if caller.client != CLIENT and random.random() < self._share:  # noqa: S311 - no secret
             with contextlib.suppress(asyncio.QueueFull):
                 self._waiting.put_nowait((given, options))
