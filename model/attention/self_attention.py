@@ -159,7 +159,7 @@ class SelfAttention(AttentionProjections):
         )  # [B, S, N · p]
         if head_mask is not None:
             by_head = context.reshape(texts, length, self.num_heads, self._head_size)
-            context = (by_head * head_mask[:, None, :, None]).flatten(2)
+            context = (by_head * head_mask[:, None, :, None]).reshape(context.shape)
         return mapped(self, "output", context, chosen)
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
