@@ -57,6 +57,12 @@ class PatchLayout(_Part):
         """Number of a picture's tokens."""
         return len(self.special_tokens) + self.rows * self.columns
 
+    @property
+    def token_ids(self) -> list[int]:
+        """Token ids `[S]` of each picture."""
+        special = len(self.special_tokens)
+        return [*range(1, special + 1), *[0] * (self.tokens - special)]
+
 
 class EmbeddingLayout(_Part):
     """Layout of the embeddings that make up the first hidden state."""

@@ -29,9 +29,7 @@ class PictureScenes:
     def __init__(self, patches: PatchLayout, processing: ImageProcessing) -> None:
         self._patches, self._processing = patches, processing
         self._shape = patches.rows * patches.size, patches.columns * patches.size, patches.channels
-        special = len(patches.special_tokens)
-        self.input_ids = [*range(1, special + 1), *[0] * (patches.tokens - special)]
-        """Token ids `[S]` of each picture."""
+        self.input_ids = patches.token_ids
 
     def calibration(self, count: int = CALIBRATION) -> Iterator[Floats]:
         """Yield scenes."""

@@ -170,6 +170,7 @@ command = Command(
         click.Option(
             ["--image-size"],
             type=ImageSize(),
+            metavar="HEIGHTxWIDTH",
             help="Size to which pictures are resized, in place of the checkpoint's; its positions "
             "are interpolated.",
         ),

@@ -17,6 +17,7 @@ import numpy as np
 
 from model.artifact.manifest import TOKENIZER, Artifact, Manifest
 from model.artifact.vectors import TextVectors
+from model.config.encoder import patches_of
 from model.config.precision import USES
 from model.numerics.bounds import bounds_line
 from model.numerics.similarity import spearman
@@ -49,28 +50,29 @@ class Standing:
 
 
 class Embedder:
-    """Embedder of texts as unit vectors, by an artifact's prompt and pooling; cuts long texts."""
+    """Embedder of texts as unit vectors, by an artifact's prompt and pooling; cuts long texts.
+
+    For an encoder of pictures, it embeds the pixels of pictures' tokens.
+    """
 
     def __init__(self, artifact: Artifact, engine: Engine) -> None:
         manifest = artifact.manifest
         limits = Limits(manifest.sentence.max_length, MOST_CHARACTERS)
-        self._sentence = manifest.sentence
-        self._layer = manifest.config.num_hidden_layers
-        self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+        self._sentence, self._config = manifest.sentence, manifest.config
+        self._tokenizer = None
+        if manifest.images is None:
+            self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
         self._vectors = TextVectors.of(artifact)
         self._engine = engine
 
-    def __call__(self, texts: Sequence[str]) -> Floats:
-        """Embed n texts as `[n, D]`, with the engine's number of concurrent batches."""
-        sentence = self._sentence
-        tasks = [
-            TextTask(
-                text.input_ids,
-                text.segment_ids,
-                pooling=Pooling(self._layer, sentence.pooling, text.first_pooled(sentence)),
-            )
-            for text in self._tokenizer.tokenize(texts, Options(truncate=True))
-        ]
+    def __call__(self, inputs: Sequence[str | Floats]) -> Floats:
+        """Embed n inputs as `[n, D]`, with the engine's number of concurrent batches.
+
+        Args:
+            inputs: texts, or `[S, F]` pixels of each picture's tokens.
+
+        """
+        tasks = self._tasks(inputs)
         vectors = np.empty((len(tasks), self._vectors.kept()), np.float32)
 
         def run(batch: list[int]) -> None:
@@ -83,14 +85,37 @@ class Embedder:
             list(threads.map(run, batches_by_length(lengths, self._engine.batch_tokens)))
         return vectors
 
+    def _tasks(self, inputs: Sequence[str | Floats]) -> list[TextTask]:
+        """Return the task of each input."""
+        sentence, layer = self._sentence, self._config.num_hidden_layers
+        if self._tokenizer is None:
+            ids = np.array(patches_of(self._config).token_ids, np.int64)
+            pooling = Pooling(layer, sentence.pooling)
+            return [
+                TextTask(ids, np.zeros_like(ids), pooling=pooling, pixels=pixels)
+                for pixels in inputs
+                if not isinstance(pixels, str)
+            ]
+        texts = [text for text in inputs if isinstance(text, str)]
+        return [
+            TextTask(
+                text.input_ids,
+                text.segment_ids,
+                pooling=Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
+            )
+            for text in self._tokenizer.tokenize(texts, Options(truncate=True))
+        ]
+
 
 def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
     """Embed both sentences of every pair, and correlate their cosines with the scores.
 
     Raises:
-        ValueError: a line is not two sentences and a number, or there are fewer than two lines.
+        ValueError: a line is not two sentences and a number, there are fewer than two lines, or the
+            artifact encodes pictures.
 
     """
+    check_reads_texts(artifact)
     rows = read_pairs(pairs)
     embed = Embedder(artifact, engine)
     started = time.perf_counter()
@@ -113,12 +138,28 @@ def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[
         ModelError: an artifact cannot be loaded, or the device does not exist.
 
     """
+    for artifact in artifacts:
+        check_reads_texts(artifact)
     rows = read_pairs(pairs)
     texts = sentences(rows)
     embedders = [Embedder(artifact, OnnxEngine(artifact, device)) for artifact in artifacts]
     ranked = [ranking(embed(texts), rows) for embed in embedders]
     rates = in_turn(texts, embedders)
     return [Standing(correlation, rate) for correlation, rate in zip(ranked, rates, strict=True)]
+
+
+def check_reads_texts(artifact: Artifact) -> None:
+    """Raise an error for an artifact that cannot be scored on pairs of sentences.
+
+    Raises:
+        ValueError: it encodes pictures.
+
+    """
+    if artifact.manifest.images is not None:
+        raise ValueError(
+            f"{artifact.manifest.model} encodes pictures, and pairs are sentences: score a model "
+            "of texts"
+        )
 
 
 def standings(artifacts: Sequence[Artifact], compared: Sequence[Standing]) -> list[str]:

@@ -12,15 +12,18 @@ from pathlib import Path
 
 from model.artifact.manifest import Artifact
 from model.artifact.verification import VerificationRecord
+from model.config.encoder import patches_of
 from model.config.precision import USES, Precision
 from model.errors import ArtifactError, ModelError
 from model.numerics.bounds import LARGEST_LOSS
 from service.artifacts.opening import Progress
 from service.artifacts.precision import precision_note
+from service.engines.contract import Floats
 from service.engines.onnx import CUDA, OnnxEngine
 from service.measuring.evaluation import (
     Embedder,
     aligned,
+    check_reads_texts,
     ranking,
     read_pairs,
     sentences,
@@ -89,6 +92,8 @@ def measure(
     """
     rows = read_pairs(pairs) if pairs else []
     base = export("fp32", None)
+    if rows:
+        check_reads_texts(base)
     engine = _engine(base, settings)
     artifacts, embedders = [base], [Embedder(base, engine)]
     for precision in candidates(engine.provider, progress):
@@ -102,7 +107,7 @@ def measure(
         else:
             artifacts.append(artifact)
     progress(f"timing {', '.join(artifact.manifest.precision for artifact in artifacts)}")
-    rates = in_turn(typical_texts(), embedders)
+    rates = in_turn(typical_inputs(base), embedders)
     ranked = [ranking(embed(sentences(rows)), rows) if rows else None for embed in embedders]
     measured = [
         Candidate(artifact, rate, spearman, (ranked[0] or 0.0) - (spearman or 0.0))
@@ -200,10 +205,14 @@ def _quality(record: VerificationRecord) -> list[str]:
     return [f"{getattr(record.similarity, name):.4f}" for name in _QUALITY]
 
 
-def typical_texts() -> list[str]:
-    """Return the texts that calibrate int8."""
+def typical_inputs(artifact: Artifact) -> Sequence[str | Floats]:
+    """Return the texts that calibrate int8, or the pixels `[S, F]` of the pictures that do."""
     from model.export.calibration import TEXTS  # noqa: PLC0415 - imports torch
+    from model.export.picture_samples import PictureScenes  # noqa: PLC0415
 
+    manifest = artifact.manifest
+    if manifest.images is not None:
+        return [*PictureScenes(patches_of(manifest.config), manifest.images).calibration()]
     return TEXTS.read_text(encoding="utf-8").splitlines()
 
 

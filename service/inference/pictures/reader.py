@@ -43,7 +43,7 @@ class PictureReader:
         special, count = len(patches.special_tokens), patches.rows * patches.columns
         places = np.ndindex(patches.rows, patches.columns)
         self._tokens = [*patches.special_tokens, *(f"{row},{column}" for row, column in places)]
-        self._ids = np.array([*range(1, special + 1), *[0] * count], np.int64)
+        self._ids = np.array(patches.token_ids, np.int64)
         self._special = [1] * special + [0] * count
         size = 4 * patches.tokens * patches.features
         self.nbytes = TEXT_BYTES + TOKEN_BYTES * patches.tokens + size

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from transformers import Dinov2WithRegistersModel
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
+from model.config.encoder import patches_of
 from model.numerics.bounds import bounds_line
 from service.artifacts.opening import find_checkpoint, open_artifact
 from service.cli import main
@@ -29,6 +32,7 @@ from service.measuring.evaluation import (
 )
 from service.measuring.timing import Rate
 from service.settings import Settings
+from tests.model.families.picture_parity import packed_pictures
 
 PAIRS = """\
 A plane is taking off.,An air plane is taking off.,5.0
@@ -44,6 +48,22 @@ def pairs(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.csv"
     path.write_text(PAIRS, encoding="utf-8")
     return path
+
+
+def test_pictures_are_embedded_as_transformers_does(
+    picture_artifact: Artifact, picture_checkpoint: Path, pairs: Path
+) -> None:
+    model = Dinov2WithRegistersModel.from_pretrained(picture_checkpoint).eval()
+    pictures = torch.randn(3, 3, 28, 42, generator=torch.Generator().manual_seed(0))
+    batch = packed_pictures(patches_of(picture_artifact.manifest.config), pictures)
+    assert batch.pixels is not None
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(model(pictures).pooler_output)
+    engine = OnnxEngine(picture_artifact, "cpu", threads=1)
+    found = Embedder(picture_artifact, engine)(np.split(batch.pixels, 3))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="pictures encodes pictures, and pairs are sentences"):
+        score(picture_artifact, engine, pairs)
 
 
 @pytest.mark.slow

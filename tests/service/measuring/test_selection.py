@@ -15,6 +15,7 @@ from model.artifact.manifest import Artifact
 from model.artifact.verification import Verdict
 from model.config.precision import Precision
 from model.errors import ArtifactError, ModelError
+from model.export.calibration import TEXTS
 from model.numerics.bounds import SIMILARITY_AT_LEAST
 from model.numerics.similarity import Similarity
 from service.measuring.selection import (
@@ -24,7 +25,7 @@ from service.measuring.selection import (
     choose,
     measure,
     table,
-    typical_texts,
+    typical_inputs,
 )
 from service.measuring.timing import Rate
 from service.settings import Settings
@@ -171,6 +172,12 @@ def test_half_precision_is_for_a_gpu_alone() -> None:
 # ── measuring ──────────────────────────────────────────────────────────────────────────────
 
 
+def test_pictures_are_timed_on_pictures(picture_artifact: Artifact) -> None:
+    pictures = typical_inputs(picture_artifact)
+    assert len(pictures) == 32
+    assert {np.shape(pixels) for pixels in pictures} == {(9, 588)}
+
+
 class StubEmbedder:
     """Embedder of two features that depend on the text's length and the precision."""
 
@@ -188,7 +195,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"fp32": Rate(50, 1.0), "bf16": Rate(75, 1.5), "int8": Rate(100, 2.0)}
 
     def in_turn(texts: Sequence[str], ways: Sequence[StubEmbedder]) -> list[Rate]:
-        assert list(texts) == typical_texts()
+        assert list(texts) == TEXTS.read_text(encoding="utf-8").splitlines()
         return [rates[way.precision] for way in ways]
 
     monkeypatch.setattr(
