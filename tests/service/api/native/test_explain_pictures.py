@@ -193,3 +193,26 @@ async def test_shares_are_the_default_and_second_order(
 async def test_what_is_refused(client: httpx.AsyncClient, body: dict[str, Any], says: str) -> None:
     reply = await client.post("/explain", json={"inputs": [[TEXT, PICTURES[0]]]} | body)
     assert_problem(reply, 422, says)
+
+
+async def test_shares_of_two_means_are_exact(
+    exported: Callable[..., Artifact], picture_checkpoint: Path
+) -> None:
+    """Of two pictures by one encoder, whose special tokens are pooled too."""
+    model = AutoModel.from_pretrained(picture_checkpoint).eval()
+    processor = AutoImageProcessor.from_pretrained(picture_checkpoint, backend="pil")
+    with torch.no_grad():
+        x, y = (
+            model(**processor(Image.open(BytesIO(file)), return_tensors="pt")).last_hidden_state[0]
+            for file in FILES
+        )
+    norms = len(x) * len(y) * x.mean(dim=0).norm() * y.mean(dim=0).norm()
+    async with serving(exported(picture_checkpoint, "pictures")) as client:
+        body = {"include": ["pairs", "occlusion", "heads"], "pooling": "mean", "block": 2}
+        (found,) = await asked(client, inputs=[PICTURES], **body)
+        np.testing.assert_allclose(found["pairs"], x @ y.T / norms, atol=1e-5)
+        assert found["completeness_error"] < 1e-5
+        assert [len(side) for side in found["occlusion"]] == [2, 2]
+        assert np.shape(found["heads"]) == (2, 3)
+        reply = await client.post("/explain", json={"inputs": [PICTURES]})
+        assert_problem(reply, 422, "pairs are shares of means over tokens, and this is pooling cls")

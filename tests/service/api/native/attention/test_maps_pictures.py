@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.numpy import load
-from transformers import AutoImageProcessor, Dinov2WithRegistersModel
+from transformers import AutoImageProcessor, CLIPModel, Dinov2WithRegistersModel
 
 from model.artifact.manifest import Artifact
 from service.api.native.attention.replies import AttentionReply
@@ -130,3 +130,34 @@ async def test_too_many_pixels_are_refused_beforehand(client: httpx.AsyncClient)
     reply = await client.post("/attention", json=body)
     problem = assert_problem(reply, 413, "ask for fewer pictures, queries, layers or heads")
     assert not problem["retryable"]
+
+
+async def test_a_tower_is_chosen_by_the_inputs(
+    exported: Callable[..., Artifact], clip_checkpoint: Path
+) -> None:
+    model = CLIPModel.from_pretrained(clip_checkpoint, attn_implementation="eager").eval()
+    processor = AutoImageProcessor.from_pretrained(clip_checkpoint, backend="pil")
+    pixels = processor(Image.open(BytesIO(FILE)), return_tensors="pt")["pixel_values"]
+    with torch.no_grad():
+        found = model.vision_model(pixels, output_attentions=True).attentions
+    async with serving(exported(clip_checkpoint, "clip")) as client:
+        seen = await asked(client, tower="vision")
+        np.testing.assert_allclose(seen["attention"], torch.stack(found)[:, 0], atol=1e-5)
+        assert (seen["tower"], seen["tokens"][:2]) == ("vision", ["[CLS]", "0,0"])
+        text = await asked(client, inputs="two cats", tower="text", heads=[2])
+        assert text["tower"] == "text"
+        for body, says in (
+            ({"tower": "text"}, "tower: the inputs are for the vision tower; leave `tower` out"),
+            ({"inputs": [INPUT, "two cats"]}, "send texts and pictures in requests of their own"),
+            ({"heads": [2]}, "heads: 2 is not in -2 … 1"),
+            (
+                {"inputs": "two cats", "queries": [[0, 0]]},
+                "queries: names and [row, column] are for pictures",
+            ),
+            (
+                {"inputs": "two cats", "queries": [0], "enlarge": "nearest"},
+                "enlarge is for pictures, and these inputs are texts",
+            ),
+        ):
+            reply = await client.post("/attention", json={"inputs": INPUT} | body)
+            assert_problem(reply, 422, says)
