@@ -22,6 +22,7 @@ from service.api.tei.predict_fields import (
 from service.api.tei.spans import labelled, single_texts, span_bytes
 from service.api.tei.texts import add_compute_headers
 from service.api.tei.zero_shot import by_labels
+from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
@@ -37,6 +38,7 @@ router = APIRouter(route_class=JsonRoute, tags=["tasks"])
     "/predict",
     response_model=None,
     responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
+    openapi_extra=OPENAPI,
 )
 async def predict(body: PredictRequest, request: Request) -> Response:
     """Classify each input, the largest score first: softmax of several labels, sigmoid of one.

@@ -82,6 +82,7 @@ _SEQUENCE = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxIt
 class PredictRequest(TeiRequest):
     """Request body of `POST /predict`."""
 
+    takes_files = True
     inputs: Annotated[
         PredictInputs,
         PlainValidator(_inputs),

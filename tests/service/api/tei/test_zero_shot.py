@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from io import BytesIO
 from pathlib import Path
@@ -73,6 +74,17 @@ async def test_scores_are_transformers(
             np.testing.assert_allclose(
                 [label["score"] for label in found], np.sort(row)[::-1], atol=1e-4
             )
+
+
+async def test_a_form_is_a_batch(client: httpx.AsyncClient) -> None:
+    files: list[Any] = [("inputs", (f"{n}.png", file)) for n, file in enumerate(FILES)]
+    files.append(("labels", (None, json.dumps(LABELS))))
+    form = await client.post("/predict", files=files)
+    batch = await client.post("/predict", json=BODY)
+    assert form.status_code == 200
+    for own, expected in zip(form.json(), batch.json(), strict=True):
+        scores = {label["label"]: label["score"] for label in expected}
+        assert {label["label"]: label["score"] for label in own} == pytest.approx(scores, abs=1e-5)
 
 
 async def test_one_picture_and_its_best_label(client: httpx.AsyncClient) -> None:
