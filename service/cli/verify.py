@@ -28,6 +28,8 @@ def run(artifact: Path, device: Device) -> int:
     loaded = load_artifact(artifact)
     passed = True
     for tower in loaded.towers:
+        if len(loaded.towers) > 1:
+            click.echo(f"{tower.manifest.config.model_type}:")
         result = verify(tower, device)
         click.echo(report(result))
         kept = all(result.verdict(use).passed for use in passed_uses(tower.manifest))

@@ -8,6 +8,8 @@ import torch
 from transformers import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.families.registry import parse_config
 from model.numerics.attention_pooling import (
@@ -81,6 +83,24 @@ def test_shares_are_those_of_transformers_module_with_its_non_linear_parts_froze
                 gradients = jacobian(lambda states: head(states)[0], hidden)
             shares = torch.einsum("dsh,sh->sd", gradients, hidden[0]).numpy()
             np.testing.assert_allclose(found[1:], shares, atol=1e-5 * largest)
+
+
+def test_tokens_that_are_left_out_are_masked_as_keys() -> None:
+    torch.manual_seed(3)
+    head = SiglipMultiheadAttentionPoolingHead(SiglipVisionConfig(**SIZES)).eval()
+    tensors = {PREFIX + name: tensor.numpy() for name, tensor in head.state_dict().items()}
+    config, hidden = config_of("gelu_pytorch_tanh"), torch.randn(1, 7, 12)
+    mask = torch.zeros(1, 7, dtype=torch.bool)
+    mask[0, [0, 3]] = True
+    with torch.no_grad():
+        attended, _ = head.attention(head.probe, hidden, hidden, key_padding_mask=mask)
+        expected = (attended + head.mlp(head.layernorm(attended)))[0, 0].numpy()
+    sentence = SentenceConfig(pooling="attention", max_length=7)
+    vectors = TextVectors.with_tensors(sentence, config, tensors)
+    found = vectors.pool(hidden[0].numpy(), "attention", 1, (3,))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert not vectors.additive()
+    assert vectors.additive("mean")
 
 
 def test_functions_without_its_parameters_refuse_it() -> None:

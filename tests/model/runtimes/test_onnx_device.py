@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional
 
 from model.artifact.manifest import GRAPHS, Artifact
+from model.artifact.vectors import TextVectors
 from model.errors import DeviceLostError
+from model.export.samples import samples_of
 from model.numerics.batch import PADDING, Batch
 from model.numerics.comparison import TOLERANCES, difference
 from model.numerics.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
@@ -160,6 +162,20 @@ def sentence_transformers_says(hidden: np.ndarray, asked: TextPooling) -> np.nda
     features = {"token_embeddings": tokens, "attention_mask": mask}
     features["prompt_length"] = asked.first_token
     return theirs(features)["sentence_embedding"][0].numpy()
+
+
+def test_pooling_by_attention_runs_on_the_host(
+    siglip_checkpoint: Path, exported: Callable[..., Artifact]
+) -> None:
+    vision = exported(siglip_checkpoint, "siglip").vision
+    assert vision is not None
+    runtime, batch = Device(vision).runtime, next(samples_of(vision).similarity())
+    pool = runtime.pool = TextVectors.of(vision).pool
+    states, vectors = runtime.encode(
+        batch, [(1, 2)], [TextPooling(0, 2, "mean"), TextPooling(1, 2, "attention")]
+    )
+    assert vectors[0].shape == vectors[1].shape
+    np.testing.assert_allclose(vectors[1], pool(states[0], "attention", 0, ()), atol=1e-6)
 
 
 @pytest.mark.parametrize("layer", [0, 2])
