@@ -104,13 +104,14 @@ def export(
     check_device(runtime_of(precision), device)
     with as_folders(checkpoint) as parts:
         first = parts.get("text") or parts.get("vision") or checkpoint
+        dual = read_dual(checkpoint) if "text" in parts else None
 
         def build(folder: Path) -> None:
             _build(first, folder, model, precision, progress)
-            if "text" in parts:
+            if dual is not None:
                 add_vision(
                     folder,
-                    read_dual(checkpoint),
+                    dual,
                     lambda own: _build(parts["vision"], own, model, precision, progress),
                     lambda artifact: _verify(artifact, device, progress),
                 )

@@ -12,20 +12,23 @@ import pytest
 import torch
 from transformers import AutoTokenizer, CLIPModel, SiglipModel
 
-from model.artifact.manifest import MANIFEST, VISION, Artifact, load_artifact
+from model.artifact.manifest import MANIFEST, TOKENIZER, VISION, Artifact, load_artifact
+from model.artifact.tokenizer import read_tokenizer
 from model.artifact.vectors import TextVectors
 from model.config.encoder import patches_of
 from model.errors import ArtifactError, CheckpointError
 from model.export.exporter import export
 from model.export.serving import serving_copy
+from model.export.text_tokens import fill_up
 from model.images.patches import patch_rows
 from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.registry import load_runtime
+from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_weights
-from tests.model.export.test_text_tokens import TEXTS, vectors_of
 from tests.model.tower_checkpoints import clip, save_towers
 
+TEXTS = ["a photo", "The cat, a photo.", "x"]
 MODELS = {"clip": CLIPModel, "siglip": SiglipModel}
 
 
@@ -36,6 +39,19 @@ def towers(
     """Return a checkpoint and its artifact."""
     checkpoint = request.getfixturevalue(f"{request.param}_checkpoint")
     return checkpoint, exported(checkpoint, request.param)
+
+
+def text_vectors(artifact: Artifact) -> list[np.ndarray]:
+    """Return the artifact's vectors of `TEXTS`, by its runtime."""
+    manifest = artifact.manifest
+    tokenizer = read_tokenizer(artifact.path(TOKENIZER))
+    fill_up(tokenizer, manifest.sentence)
+    encoded = [model_ids(tokenizer, tokenizer.encode(text)) for text in TEXTS]
+    last = manifest.config.num_hidden_layers
+    poolings = [TextPooling(n, last, manifest.sentence.pooling) for n in range(len(TEXTS))]
+    batch = pack([(ids, [0] * len(ids)) for ids in encoded])
+    _, pooled = load_runtime(artifact).encode(batch, [], poolings)
+    return TextVectors.of(artifact).finish(pooled)
 
 
 def picture_vectors(artifact: Artifact, pictures: torch.Tensor) -> list[np.ndarray]:
@@ -74,7 +90,7 @@ def test_vectors_and_logits_equal_transformers(towers: tuple[Path, Artifact]) ->
         expected = model(input_ids=ids, pixel_values=pictures)
         texts = model.get_text_features(input_ids=ids).pooler_output
         images = model.get_image_features(pixel_values=pictures).pooler_output
-    found_texts, found_images = vectors_of(artifact, TEXTS), picture_vectors(vision, pictures)
+    found_texts, found_images = text_vectors(artifact), picture_vectors(vision, pictures)
     assert_near(found_texts, texts, 1e-5)
     assert_near(found_images, images, 1e-5)
     units = [np.stack([v / np.linalg.norm(v) for v in own]) for own in (found_images, found_texts)]
