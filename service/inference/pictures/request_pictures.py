@@ -28,7 +28,7 @@ TARGET_WEIGHT = 2
 """Time of a pixel of the encoder's picture, which is normalised, in pixels of a file that are
 decoded and resized. For 224 × 224 it was 1.3 ms, where a pixel of a JPEG file takes 14 ns."""
 SAMPLE_EDGE = 512
-"""Width and height of the picture that is measured before any request."""
+"""Maximum width and height of the picture that is measured before any request."""
 OF_PICTURES = Nature(
     "pictures",
     "the preprocessing of pictures",
@@ -71,8 +71,9 @@ class RequestPictures:
         self._pixels_per_byte = 4.0
 
     def measure(self) -> None:
-        """Measure the time of a JPEG file, before any request."""
-        picture, name = Picture(sample_file(SAMPLE_EDGE)), "the measured picture"
+        """Measure the time of a JPEG file within the limits, before any request."""
+        edge = min(SAMPLE_EDGE, math.isqrt(self._most_pixels))
+        picture, name = Picture(sample_file(edge)), "the measured picture"
         self._reader.read(picture, name)  # the first call is slower
         began = time.monotonic()
         pixels = math.prod(self._reader.size_of(picture, name))

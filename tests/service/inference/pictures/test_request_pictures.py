@@ -57,6 +57,12 @@ async def test_demand_counts_every_token(pictures: RequestPictures) -> None:
     assert 0 < demand.tokenizing_seconds < 1
 
 
+async def test_the_measured_picture_is_within_the_limit(artifact: Artifact) -> None:
+    small = RequestPictures(pictures_of(artifact).manifest, 10**6, 99, max_inputs=1)
+    small.measure()
+    small.close()
+
+
 @pytest.mark.parametrize(
     ("inputs", "options", "why"),
     [
