@@ -14,7 +14,13 @@ from headscope.errors import (
     Unauthorized,
     Unavailable,
 )
-from headscope.explanation import Explanation, OccludedSpan, TokenMatch, WordPair
+from headscope.explanation import (
+    Explanation,
+    OccludedBlock,
+    OccludedSpan,
+    TokenMatch,
+    WordPair,
+)
 from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
@@ -48,6 +54,7 @@ __all__ = [
     "Link",
     "NoConnection",
     "NotFound",
+    "OccludedBlock",
     "OccludedSpan",
     "Overloaded",
     "Rank",

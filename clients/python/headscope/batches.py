@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headscope.pictures import Picture
 from headscope.service_results import Info
 
 if TYPE_CHECKING:
@@ -44,10 +43,12 @@ def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
     )
     start, total = 0, [0] * len(bounds)
     for i in range(len(call.inputs)):
-        texts, entry = call.texts(i), call.inputs[i]
-        picture = entry.characters if isinstance(entry, Picture) else 0
-        tokens = info.picture_tokens if picture else tokens_of(texts, info)
-        size = (1, sum(map(len, texts)), picture, tokens, call.weigh(tokens, info))
+        texts, pictures = call.texts(i), call.pictures(i)
+        tokens = info.picture_tokens * len(pictures)
+        if texts or not pictures:
+            tokens += tokens_of(texts, info)
+        of_pictures = sum(picture.characters for picture in pictures)
+        size = (1, sum(map(len, texts)), of_pictures, tokens, call.weigh(tokens, info))
         total = [a + b for a, b in zip(total, size, strict=True)]
         if i > start and any(a > bound for a, bound in zip(total, bounds, strict=True)):
             yield range(start, i)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from headscope.inputs import Item
+from headscope.inputs import Item, PairItem
 from headscope.pictures import Picture
 from headscope.service_results import Info
 from headscope.wire import JSON
@@ -25,7 +25,7 @@ class Call(Generic[P, T_co]):
     """Call whose inputs are divided among requests; a reply is parsed to a `P`, all to a `T_co`."""
 
     path: str
-    inputs: Sequence[Item]
+    inputs: Sequence[Item | PairItem]
     """Inputs; empty for a GET."""
     body: Mapping[str, object] | None
     """Body without the inputs; None for a GET."""
@@ -55,7 +55,7 @@ class Call(Generic[P, T_co]):
     def written(self, part: range) -> dict[str, object]:
         """Return the inputs of a request as fields of the body."""
         rows = slice(part.start, part.stop)
-        own = [item.element if isinstance(item, Picture) else item for item in self.inputs[rows]]
+        own = [_element(item) for item in self.inputs[rows]]
         fields: dict[str, object] = {self.name: own}
         return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
@@ -72,17 +72,30 @@ class Call(Generic[P, T_co]):
 
     def texts(self, index: int) -> list[str]:
         """Return all texts that the service computes an input with; none of a picture."""
-        entry = self.inputs[index]
-        target = self.targets[index : index + 1]
-        if isinstance(entry, Picture):
-            return []
-        return [self.shared, *([entry] if isinstance(entry, str) else entry), *target]
+        sides = _sides(self.inputs[index])
+        texts = [side for side in sides if isinstance(side, str)]
+        return [self.shared, *texts, *self.targets[index : index + 1]] if texts else []
+
+    def pictures(self, index: int) -> list[Picture]:
+        """Return the pictures of an input."""
+        return [side for side in _sides(self.inputs[index]) if isinstance(side, Picture)]
 
     @property
     def model(self) -> str | None:
         """Name of the model that the call is for; None for the default."""
         model = (self.body or {}).get("model")
         return None if model is None else str(model)
+
+
+def _sides(item: Item | PairItem) -> PairItem:
+    return [item] if isinstance(item, str | Picture) else item
+
+
+def _element(item: Item | PairItem) -> object:
+    """Return an input as JSON."""
+    if isinstance(item, Picture):
+        return item.element
+    return item if isinstance(item, str) else [_element(side) for side in item]
 
 
 CallFor = Call[Any, T_co]

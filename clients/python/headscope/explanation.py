@@ -1,4 +1,4 @@
-"""Explanations of the similarity of two texts: the call of `POST /explain`, and its result.
+"""Explanations of the similarity of two texts or pictures: `POST /explain`, and its result.
 
 Notation: S_a and S_b tokens of two texts, W_a and W_b words.
 """
@@ -19,7 +19,7 @@ from headscope.display import Shown, short
 from headscope.errors import HeadscopeError, Refused
 from headscope.explanation_view import explanation_frame, explanation_html, token_values
 from headscope.fields import TextFields
-from headscope.inputs import Text, texts_of
+from headscope.inputs import PairItem, Side, sides_of
 from headscope.joining import chained
 from headscope.reading import check_count
 from headscope.results import TokenizedText
@@ -53,6 +53,20 @@ class OccludedSpan:
     end: int
     tokens: tuple[int, ...]
     """Indices of the span's tokens."""
+
+
+@dataclass(frozen=True)
+class OccludedBlock:
+    """Patches of a picture that are occluded as a whole."""
+
+    rows: tuple[int, int]
+    """First row, and the row after the last."""
+    columns: tuple[int, int]
+    tokens: tuple[int, ...]
+    """Indices of the patches' tokens."""
+
+
+Spans = tuple[OccludedSpan | OccludedBlock, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,8 +116,8 @@ class Explanation(Shown):
     heads: NDArray[np.float32] | None = None
     """`[layers, heads]`, loss of similarity with that head ablated in both texts; NaN where it was
     not computed."""
-    spans: tuple[tuple[OccludedSpan, ...], tuple[OccludedSpan, ...]] | None = None
-    """Spans of `occlusion`; None if they are single tokens."""
+    spans: tuple[Spans, Spans] | None = None
+    """Spans of `occlusion`; None if they are the single tokens of two texts."""
     partial: bool = False
     """Whether the deadline passed before occlusion, decomposition and heads were complete."""
     computed: dict[str, int] | None = None
@@ -163,19 +177,25 @@ class Explanation(Shown):
 
 @overload
 def explain(
-    inputs: Sequence[Sequence[str]], *, on_error: Raises = "raise", **fields: Unpack[ExplainFields]
+    inputs: Sequence[Sequence[Side]],
+    *,
+    on_error: Raises = "raise",
+    **fields: Unpack[ExplainFields],
 ) -> CallFor[list[Explanation]]: ...
 @overload
 def explain(
-    inputs: Sequence[Sequence[str]], *, on_error: Returns, **fields: Unpack[ExplainFields]
+    inputs: Sequence[Sequence[Side]], *, on_error: Returns, **fields: Unpack[ExplainFields]
 ) -> CallFor[list[Explanation | Refused]]: ...
 def explain(
-    inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[ExplainFields]
+    inputs: Sequence[Sequence[Side]],
+    *,
+    on_error: OnError = "raise",
+    **fields: Unpack[ExplainFields],
 ) -> CallFor[object]:
-    """Return why the texts of each pair are similar: shares of tokens, and losses without each.
+    """Return why the sides of each pair are similar: shares of tokens, and losses without each.
 
     Args:
-        inputs: a list of pairs of texts.
+        inputs: a list of pairs of texts or pictures.
         on_error: "return" to get the error of a refused input in the input's place.
         fields: further fields of `POST /explain`.
 
@@ -183,12 +203,11 @@ def explain(
         One explanation per pair, in order.
 
     Raises:
+        OSError: a picture's file cannot be read.
         TypeError: an input is not a pair.
 
     """
-    pairs = texts_of(inputs)
-    if pairs and isinstance(pairs[0], str):
-        raise TypeError("inputs[0] is a text: a list of pairs is needed")
+    pairs = sides_of(inputs)
     included = fields.get("include") or ("pairs",)
     matrices = sum(name in included for name in ("pairs", "decomposition"))
 
@@ -207,31 +226,33 @@ def explain(
     )
 
 
-def read_explanations(content: bytes, pairs: Sequence[Text]) -> list[Explanation]:
+def read_explanations(content: bytes, pairs: Sequence[PairItem]) -> list[Explanation]:
     """Parse the JSON reply of /explain: one explanation per pair."""
     reply = json.loads(content)
     check_count(reply["results"], pairs)
     return [
-        _explanation(result, reply["model"], reply["backend"], tuple(pair))
+        _explanation(result, reply["model"], reply["backend"], pair)
         for result, pair in zip(reply["results"], pairs, strict=True)
     ]
 
 
-def _explanation(
-    result: dict[str, Any], model: str, backend: str, pair: tuple[str, ...]
-) -> Explanation:
+def _explanation(result: dict[str, Any], model: str, backend: str, pair: PairItem) -> Explanation:
     first, second = (
         TokenizedText(
             model=model,
             backend=backend,
-            texts=(text,),
+            texts=(side if isinstance(side, str) else side.name,),
             tokens=fields["tokens"],
             token_ids=fields["token_ids"],
             segment_ids=[0] * len(fields["tokens"]),
             offsets=[(start, end) for start, end in fields["offsets"]],
             truncated=fields["truncated"],
+            grid=_numbers(fields.get("grid")),
+            size=_numbers(fields.get("size")),
+            crop=_numbers(fields.get("crop")),
+            tower=fields.get("tower"),
         )
-        for text, fields in zip(pair, result["texts"], strict=True)
+        for side, fields in zip(pair, result["texts"], strict=True)
     )
     occlusion, matches, heads = (result.get(name) for name in ("occlusion", "matches", "heads"))
     spans = result.get("spans")
@@ -254,8 +275,17 @@ def _explanation(
     )
 
 
-def _spans(spans: Any) -> tuple[OccludedSpan, ...]:
-    return tuple(OccludedSpan(s["start"], s["end"], tuple(s["tokens"])) for s in spans)
+def _numbers(values: Any) -> Any:
+    return None if values is None else tuple(values)
+
+
+def _spans(spans: Any) -> Spans:
+    return tuple(
+        OccludedBlock(tuple(s["rows"]), tuple(s["columns"]), tuple(s["tokens"]))
+        if "rows" in s
+        else OccludedSpan(s["start"], s["end"], tuple(s["tokens"]))
+        for s in spans
+    )
 
 
 def _floats(values: Any) -> NDArray[np.float32]:

@@ -14,6 +14,9 @@ from headscope.pictures import Picture, PictureLike, is_picture, read_picture
 Text = str | Sequence[str]
 """Text, or pair of texts."""
 Item = Text | Picture
+Side = str | PictureLike
+"""Text or picture of a pair whose sides are encoded apart."""
+PairItem = Sequence[str | Picture]
 Given = Text | PictureLike
 """Input of a call that takes pictures."""
 Inputs = Given | Sequence[Given]
@@ -94,6 +97,23 @@ def only_pairs(pairs: Sequence[Sequence[str]]) -> list[list[str]]:
         if isinstance(pair, str):
             raise TypeError(f"inputs[{i}] is not a pair of texts")
     return [list(pair) for pair in checked]
+
+
+def sides_of(pairs: Sequence[Sequence[Side]]) -> list[PairItem]:
+    """Return a list of pairs of texts or pictures.
+
+    Raises:
+        OSError: a picture's file cannot be read.
+        TypeError: an input is not a pair of texts or pictures.
+
+    """
+    checked: list[PairItem] = []
+    for i, pair in enumerate(pairs):
+        sides = () if isinstance(pair, str) or is_picture(pair) else tuple(pair)
+        if len(sides) != 2 or not all(isinstance(s, str) or is_picture(s) for s in sides):
+            raise TypeError(f"inputs[{i}] is not a pair of texts or pictures")
+        checked.append([read_picture(side) if is_picture(side) else str(side) for side in sides])
+    return checked
 
 
 def only_texts(texts: Sequence[str]) -> list[str]:

@@ -57,8 +57,11 @@ class TokenizedText(Shown):
 
     @cached_property
     def words(self) -> list[Word]:
-        """Words with their tokens, including special tokens."""
-        return words_of(self.tokens, self.offsets, self.segment_ids, self.texts)
+        """Words with their tokens, including special tokens; patches of a picture."""
+        if self.grid is None:
+            return words_of(self.tokens, self.offsets, self.segment_ids, self.texts)
+        special = len(self.tokens) - self.grid[0] * self.grid[1]
+        return [Word(token, [i], 0, i < special) for i, token in enumerate(self.tokens)]
 
     def _facts(self) -> list[str]:
         cut = ["truncated"] if self.truncated else []

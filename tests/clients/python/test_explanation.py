@@ -95,13 +95,51 @@ def test_values_that_were_not_computed_are_nan():
 
 
 def test_pairs_alone_are_asked_for():
-    with pytest.raises(TypeError, match="a list of pairs is needed"):
+    with pytest.raises(TypeError, match=r"inputs\[0\] is not a pair of texts or pictures"):
         explanation.explain(["a text"])
     call = explanation.explain([(ONE, OTHER)], include=["occlusion"])
     assert (call.path, call.body) == ("/explain", {"include": ["occlusion"]})
     info = read_info(json.dumps(INFO | {"layers": 6, "heads": 12}).encode())
     more = explanation.explain([(ONE, OTHER)], include=["occlusion", "heads"])
     assert more.weigh(100, info) >= call.weigh(100, info) + 72 * 10
+
+
+def test_a_text_and_a_picture():
+    """A class token and 1 × 2 patches; the share of a word and a patch."""
+    found = result(
+        decomposition=[[0.0, 0.1, 0.2]] * 6,
+        occlusion=[[0.5], [0.25, 0.125]],
+        spans=[
+            [{"start": 4, "end": 13, "tokens": [2, 3, 4]}],
+            [{"rows": [0, 1], "columns": [n, n + 1], "tokens": [n + 1]} for n in (0, 1)],
+        ],
+    )
+    found["texts"][0]["tower"] = "text"
+    found["texts"][1] = {
+        "tokens": ["[CLS]", "0,0", "0,1"],
+        "token_ids": [1, 0, 0],
+        "offsets": [(0, 0)] * 3,
+        "truncated": False,
+        "grid": [1, 2],
+        "size": [20, 10],
+        "crop": [0.0, 0.0, 20.0, 10.0],
+        "tower": "vision",
+    }
+    call = explanation.explain([(ONE, b"a file")])
+    assert call.written(range(1)) == {"inputs": [[ONE, {"image": "YSBmaWxl"}]]}
+    assert (call.texts(0), [one.data for one in call.pictures(0)]) == (["", ONE], [b"a file"])
+    (read,) = explanation.read_explanations(content(found), call.inputs)
+    text, picture = read.texts
+    assert (text.tower, picture.tower, picture.grid, picture.size) == (
+        *("text", "vision"),
+        *((1, 2), (20, 10)),
+    )
+    assert picture.texts == ("a picture of 6 bytes",)
+    assert read.spans[1][1] == explanation.OccludedBlock((0, 1), (1, 2), (2,))
+    (best,) = read.top_pairs(1, "decomposition")
+    assert (best.one.text, best.other.text) == ("cats", "0,1")
+    assert best.share == pytest.approx(0.4)
+    assert "0,1" in read._repr_html_()
 
 
 @pytest.mark.anyio
