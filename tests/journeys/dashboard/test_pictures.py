@@ -17,13 +17,16 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
+from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 from model.artifact.manifest import Artifact
+from testing.pictures import pixels, saved
 from tests.journeys.conftest import running
 from tests.journeys.dashboard import looking
 from tests.journeys.dashboard.between import Files, told, view
 from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of
 from tests.journeys.dashboard.test_accessibility import SHOWN, everywhere
+from tests.tower_oracle import Side
 
 pytestmark = pytest.mark.e2e
 FILE = {"name": "grey.jpg", "mimeType": "image/jpeg", "buffer": looking.grey()}
@@ -47,12 +50,14 @@ def visitors(
     exported: Callable[..., Artifact],
     folder: Path,
     weights: NDArray[np.float32],
+    clip_checkpoint: Path,
 ) -> Iterator[Visitor]:
-    """Yield a visitor of a service of the model."""
+    """Yield a visitor of a service of the model, and of a tiny CLIP."""
     assert weights.shape[-1] == 1 + looking.ROWS * looking.COLUMNS
-    artifact = exported(folder, "looking")
+    artifacts = [exported(folder, "looking"), exported(clip_checkpoint, "clip")]
+    flags = [flag for one in artifacts for flag in ("--artifact", str(one.folder))]
     with (
-        running("--artifact", str(artifact.folder)) as url,
+        running(*flags) as url,
         browser.new_context(**VIEWER) as context,
     ):
         yield Visitor(context, url)
@@ -67,11 +72,13 @@ def pictures(visitors: Visitor) -> Iterator[Visitor]:
     visitors.complaints.clear()
 
 
-def opened(pictures: Visitor, *, touch: bool = False, **state: Any) -> Page:
+def opened(
+    pictures: Visitor, *, touch: bool = False, query: str = "", file: Any = FILE, **state: Any
+) -> Page:
     """Open the page, and choose the picture."""
     options = {"has_touch": True} if touch else {}
-    page = pictures.open(pictures.state(**state), **options)
-    page.get_by_label("Choose a picture").set_input_files(FILE)
+    page = pictures.open(query + pictures.state(**state), **options)
+    page.get_by_label("Choose a picture").set_input_files(file)
     return page
 
 
@@ -230,6 +237,53 @@ def test_two_pictures_are_explained(pictures: Visitor) -> None:
     expect(view(page).locator("picture-map")).to_have_count(2)
     choose(page, 1, 2)
     expect(view(page).get_by_text("Picture 2, with row 1, column 2")).to_be_visible()
+
+
+def losses(folder: Path, file: bytes, text: str, words: list[str]) -> tuple[Any, Any]:
+    """Return what the cosine loses without each patch `[2, 2]`, and without each word."""
+    model = CLIPModel.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64)
+    processor = CLIPImageProcessorPil.from_pretrained(folder)
+    values = processor(Image.open(io.BytesIO(file)), return_tensors="pt")["pixel_values"].double()
+    ids = CLIPTokenizer.from_pretrained(folder)(text, return_tensors="pt")["input_ids"]
+    seen, read = Side(model, {"pixel_values": values}), Side(model, {"input_ids": ids})
+
+    def cosine(patches: list[int], letters: list[int]) -> float:
+        with torch.no_grad():
+            vectors = seen.vector(without=patches), read.vector(without=letters)
+        return float(torch.cosine_similarity(*vectors, dim=0))
+
+    whole, start, of_words = cosine([], []), 1, []
+    for word in words:
+        of_words.append(whole - cosine([], [*range(start, start + len(word))]))
+        start += len(word)
+    return np.array(
+        [[whole - cosine([1 + 2 * r + c], []) for c in (0, 1)] for r in (0, 1)]
+    ), of_words
+
+
+def test_a_picture_and_a_text_are_explained(pictures: Visitor, clip_checkpoint: Path) -> None:
+    """Losses without words and patches are transformers'; the other tower has the page of texts."""
+    pictures.expected = ("status of 422",)
+    file = saved(Image.fromarray(pixels(60, 60)), "PNG")
+    words = ["red", "cat"]
+    given = {"name": "noise.png", "mimeType": "image/png", "buffer": file}
+    page = opened(pictures, query="?model=clip", file=given, view="why", c="red cat")
+    told(page, "explained.")
+    patches, of_words = losses(clip_checkpoint, file, "red cat", words)
+    numbers = page.get_by_role("list", name="Text, word by word").locator(".number")
+    assert numbers.all_inner_texts() == [f"{loss:.3f}" for loss in of_words]
+    canvas = view(page).get_by_role("img").first
+    canvas.scroll_into_view_if_needed()
+    width = canvas.evaluate("(it) => it.clientWidth")
+    for row, column in ((0, 0), (0, 1), (1, 0)):
+        place = {"x": (column + 0.5) * width / 2, "y": (row + 0.5) * width / 2}
+        canvas.hover(position=place)
+        expect(view(page).locator("picture-map .readout")).to_have_text(
+            f"Row {row}, column {column}: {patches[row, column]:.4f}"
+        )
+    page.get_by_role("button", name="Texts").click()
+    expect(page.get_by_label("Text", exact=True)).to_be_visible()
+    assert "input=texts" in page.url
 
 
 @pytest.mark.parametrize(
