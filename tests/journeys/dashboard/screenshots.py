@@ -1,7 +1,8 @@
 """Screenshots of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots [FOLDER]`.
 
 With the folder that `python -m examples.spelled_dates.train` wrote, those of cross-attention and of
-two models too.
+two models too. With the folder of a DINOv2-small only that of a picture, which is a photograph by
+the United States Navy, in the public domain, that matplotlib ships.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
 from PIL import Image
 from playwright.sync_api import Page, expect
 
@@ -83,6 +85,9 @@ OF_THE_EXAMPLE = {
 """Sentence that the trained example has not seen, whose target has another order."""
 
 
+OF_A_PICTURE = ("dark", WIDE, {"view": "head", "layer": 8, "head": 4, "from": 56, "to": 59})
+
+
 def take(page: Page, path: Path) -> None:
     """Save a screenshot of the page, in a palette of 256 colours."""
     expect(page.locator("#status")).to_have_text(
@@ -96,9 +101,25 @@ def take(page: Page, path: Path) -> None:
     image.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+def take_picture(folder: str) -> None:
+    """Take the screenshot of a picture, in a model for pictures."""
+    scheme, size, state = OF_A_PICTURE
+    photograph = Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"
+    with launched() as browser, running("--model", folder) as url:
+        context = browser.new_context(color_scheme=scheme, viewport=size)
+        visitor = Visitor(context, url)
+        page = visitor.open(visitor.state(**state))
+        page.get_by_label("Choose a picture").set_input_files(photograph)
+        take(page, FOLDER / "picture.png")
+        visitor.check()
+
+
 def main() -> None:
     """Take all screenshots."""
     FOLDER.mkdir(exist_ok=True)
+    if any((Path(folder) / "preprocessor_config.json").exists() for folder in sys.argv[1:]):
+        take_picture(sys.argv[1])
+        return
     with launched() as browser, running("--max-length", "512") as url:
         for name, (scheme, size, state) in PICTURES.items():
             context = browser.new_context(color_scheme=scheme, viewport=size)
