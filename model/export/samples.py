@@ -36,6 +36,8 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 """Unusual texts."""
 GOLDEN_TOKENS = 32
 """Maximum tokens of a golden picture, the first ones: its maps are part of the artifact."""
+UNUSUAL_TOKENS = 256
+"""Maximum tokens of an unusual picture: the maps of all of them are in memory together."""
 _BATCH = 4
 """Number of pictures of a batch."""
 
@@ -146,7 +148,8 @@ class PictureSamples(Samples):
 
     def unusual(self, longest: int) -> list[Sample]:
         """Return pictures of one colour, and of the finest patterns."""
-        return [self._part(pixels, longest) for pixels in self._scenes.unusual()]
+        most = min(longest, UNUSUAL_TOKENS)
+        return [self._part(pixels, most) for pixels in self._scenes.unusual()]
 
     def random(self, length: int, generator: np.random.Generator) -> Sample:
         """Return the first tokens of a picture of random pixels."""

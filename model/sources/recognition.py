@@ -24,6 +24,7 @@ from model.artifact.weight_files import (
 )
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
+from model.families.pictures import PICTURE_TYPES
 from model.families.registry import (
     FAMILIES,
     parse_config,
@@ -148,7 +149,13 @@ def _check_graph(graph: ForeignGraph | None) -> bool:
     config = read_json(graph.config)
     if not isinstance(config, dict):
         raise ConfigError(f"{graph.config} does not hold a JSON object")
-    kind_of_model = None if str(config.get("model_type")) in FAMILIES else kind_of(config)
+    model_type = str(config.get("model_type"))
+    if model_type in PICTURE_TYPES:
+        raise ConfigError(
+            f"{graph.path} is of an encoder of pictures, whose ONNX exports are not served: name "
+            "the checkpoint that it was made from"
+        )
+    kind_of_model = None if model_type in FAMILIES else kind_of(config)
     if kind_of_model:
         raise ConfigError(
             f"{graph.path} is of {kind_of_model}: its model_type is {config.get('model_type')!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.artifact.manifest import Artifact
+from model.config.encoder import patches_of
 from model.export.samples import PictureSamples, TextSamples, pack_samples, samples_of
 
 
@@ -30,3 +31,14 @@ def test_pictures_are_packed_with_their_pixels(picture_artifact: Artifact) -> No
     assert batch.pixels is not None
     assert batch.pixels[3:5].std() > 0.9
     assert not batch.pixels[5:].any()
+
+
+def test_unusual_pictures_fit_into_memory_together(picture_artifact: Artifact) -> None:
+    config = picture_artifact.manifest.config
+    patches = patches_of(config).model_copy(update={"rows": 30, "columns": 40})
+    embeddings = config.embeddings.model_copy(update={"patches": patches})
+    large = config.model_copy(update={"embeddings": embeddings})
+    assert picture_artifact.manifest.images is not None
+    samples = PictureSamples(large, picture_artifact.manifest.images)
+    assert {len(sample.input_ids) for sample in samples.unusual(682)} == {256}
+    assert {len(sample.input_ids) for sample in samples.unusual(40)} == {40}

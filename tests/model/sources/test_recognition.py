@@ -318,6 +318,13 @@ def test_a_foreign_graph_of_another_kind(folder: Path, kind: Any) -> None:
     assert message == f"onnx/model.onnx is of {what}: its model_type is {model_type}"
 
 
+def test_a_foreign_graph_of_pictures(folder: Path) -> None:
+    foreign(folder)
+    edit_json(folder / "config.json", model_type="vit")
+    message = refusal(folder, ConfigError)
+    assert "is of an encoder of pictures, whose ONNX exports are not served: name the" in message
+
+
 def test_a_foreign_graph_that_was_not_pulled(folder: Path) -> None:
     foreign(folder, POINTER)
     assert "onnx/model.onnx is a Git LFS pointer" in refusal(folder, CheckpointError)
