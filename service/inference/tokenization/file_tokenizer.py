@@ -8,7 +8,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.access import reading
@@ -49,9 +49,13 @@ class FileTokenizer:
         """Return the model's input ids of a text."""
         return model_ids(self.whole, encoding)
 
-    def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
-        """Return for each id of `[S]` whether it belongs to the unknown token."""
-        return np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
+    def is_unknown(self, ids: Ids, special: ArrayLike) -> NDArray[np.bool_]:
+        """Return for each id of `[S]` whether it is the unknown token, and no special one.
+
+        CLIP's unknown token is the one that ends each text, too.
+        """
+        unknown = np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
+        return unknown & ~np.asarray(special, bool) if unknown.any() else unknown
 
     def cutter(self, direction: Direction, max_tokens: int) -> Cutter:
         """Return the tokenizer that truncates texts to a number of tokens, special ones included.
@@ -88,8 +92,6 @@ class FileTokenizer:
                 prompt_tokens = prompt.tokens
             special = [1] * prompt_tokens + special[prompt_tokens:]
         input_ids = np.array(ids, np.int64)
-        unknown = self.is_unknown(input_ids)
-        unknown[:prompt_tokens] = False
         segments, adapter = encoding.type_ids, prompt.adapter or 0
         if prompt.adapter is not None or not any(segments):
             segment_ids = np.full(len(ids), adapter)
@@ -104,7 +106,7 @@ class FileTokenizer:
             truncated=excerpt.truncated,
             prompt_tokens=prompt_tokens,
             special_tokens_mask=bytes(special),
-            unknown=unknown,
+            unknown=self.is_unknown(input_ids, special),
         )
 
 

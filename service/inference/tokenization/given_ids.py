@@ -92,6 +92,7 @@ class IdReader:
         ids = [*opening, *own, *closing]
         input_ids = np.array(ids, np.int64)
         names = [self._tokenizer.whole.id_to_token(token) or "" for token in ids]
+        special = [*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]
         segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
         return TokenizedText(
             tokens=self._tokenizer.names.share(names),
@@ -100,8 +101,8 @@ class IdReader:
             places=np.zeros((len(ids), 2), np.int32),
             truncated=truncated,
             prompt_tokens=0,
-            special_tokens_mask=bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]),
-            unknown=self._tokenizer.is_unknown(input_ids),
+            special_tokens_mask=bytes(special),
+            unknown=self._tokenizer.is_unknown(input_ids, special),
         )
 
     def _without_special(self, name: str, given: list[int]) -> list[int]:

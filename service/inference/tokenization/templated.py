@@ -50,5 +50,5 @@ def in_template(
         truncated=False,
         prompt_tokens=0,
         special_tokens_mask=special.tobytes(),
-        unknown=tokenizer.is_unknown(input_ids) & ~special,
+        unknown=tokenizer.is_unknown(input_ids, special),
     )

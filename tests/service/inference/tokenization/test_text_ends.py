@@ -9,6 +9,7 @@ from service.errors import InputTooLong
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 from tests.model.checkpoints import VOCABULARY, write_tokenizer
+from tests.model.tower_checkpoints import write_clip_tokenizer
 
 PAD, SEP, A, B = (VOCABULARY.index(token) for token in ("[PAD]", "[SEP]", "a", "b"))
 CLS = VOCABULARY.index("[CLS]")
@@ -53,3 +54,11 @@ def test_a_text_is_cut_after_its_first_end_token(path: Path) -> None:
     assert (cut.truncated, cut.tokens, len(cut.places)) == (True, ["[CLS]", "a", "[SEP]"], 3)
     assert whole.input_ids.tolist() == [CLS, A, B, SEP]
     assert not whole.truncated
+
+
+def test_an_end_token_that_is_the_unknown_one_too_gives_no_warning(tmp_path: Path) -> None:
+    write_clip_tokenizer(tmp_path)
+    own = TextTokenizer(tmp_path / "tokenizer.json", SentenceConfig(max_length=20), Limits(20, 99))
+    (text,) = own.tokenize(["a cat"], Options())
+    assert text.input_ids[-1] in own._source.unknown_ids
+    assert not text.unknown.any()
