@@ -113,7 +113,8 @@ async def read_files(
         else:
             parts = await asyncio.to_thread(_parts, body, headers[b"content-type"])
     fields = {name: await _json(value, name, reservation) for name, value in parts.fields.items()}
-    if (whole := fields.pop(WHOLE, None)) is not None:
+    if WHOLE in fields:
+        whole = fields.pop(WHOLE)
         if fields or not isinstance(whole, dict):
             raise Unprocessable("request is an object with all fields but the files: send it alone")
         fields = whole

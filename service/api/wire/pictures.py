@@ -190,10 +190,12 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
         Overloaded: there is not enough memory.
 
     """
-    first = next((n for n, given in enumerate(inputs) if isinstance(given, Picture)), None)
-    if first is None:
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            _require_pictures(given, index, model_of(request))
+            break
+    else:
         return inputs
-    _require_pictures(inputs[first], first, model_of(request))
     settings = service_of(request).settings
     if len(inputs) > settings.max_client_batch_size:
         raise Unprocessable(

@@ -82,6 +82,7 @@ PART = ("inputs", ("a", PNG))
         ([PART, ("pooling", (None, "cls"))], InvalidRequest, "pooling: the value is not JSON"),
         ([("inputs", (None, "a"))], InvalidRequest, "inputs: the value is not JSON; a text needs"),
         ([PART, json_part("request", [])], Unprocessable, "request is an object"),
+        ([PART, json_part("request", None)], Unprocessable, "request is an object"),
         ([json_part("request", {}), json_part("layer", 1)], Unprocessable, "send it alone"),
         ([PART, json_part("request", {"inputs": "a"})], Unprocessable, "inputs are given twice"),
         ([PART, json_part("first_frame", 1)], Unprocessable, "first_frame: true or false"),
