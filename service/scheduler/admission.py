@@ -63,6 +63,8 @@ class Demand:
     admitted: bool = False
     """Whether the request was admitted when its place was held. Only its deadline is checked again,
     at the pace of the batches since then."""
+    exact: bool = False
+    """Whether `tokens` is exact although the inputs are not read yet, as of pictures."""
 
     @property
     def ahead(self) -> int:
@@ -201,7 +203,7 @@ def _check_room(
         ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
         ("texts", demand.texts, free_texts, limits.max_queue_texts),
     )
-    exact = demand.tokenizing_seconds is None
+    exact = demand.exact or demand.tokenizing_seconds is None
     for unit, size, _, limit in bounds:
         if 2 * size > limit and exact:
             raise Unprocessable(

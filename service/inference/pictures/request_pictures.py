@@ -97,7 +97,8 @@ class RequestPictures:
         pixels = min(self._pixels_per_byte * bytes_read, self._most_pixels * len(pictures))
         size = round(pixels) + self._target * len(pictures)
         seconds = self._backlog.seconds(caller.client, size, "pictures")
-        return Demand(caller, len(pictures), self._reader.tokens * len(pictures), seconds)
+        tokens = self._reader.tokens * len(pictures)
+        return Demand(caller, len(pictures), tokens, seconds, exact=True)
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0

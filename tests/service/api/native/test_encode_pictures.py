@@ -84,6 +84,19 @@ async def test_what_is_for_texts_is_refused(
     assert why in reply.text
 
 
+async def test_pictures_are_admitted_by_their_tokens_before_they_are_decoded(
+    pictures: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request takes at most half of the queue: 7 pictures of 7 tokens, of 98 tokens."""
+    async with serving(pictures, fake_of(pictures), max_queue_tokens=98) as client:
+        fits = await client.post("/encode", json={"inputs": [element(FILES[0])] * 7})
+        monkeypatch.setattr(PictureReader, "size_of", lambda *_: pytest.fail("it was opened"))
+        refused = await client.post("/encode", json={"inputs": [element(FILES[0])] * 8})
+    assert fits.status_code == 200
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
+    assert "56 tokens" in refused.json()["detail"]
+
+
 async def test_a_model_of_pictures_has_no_vocabulary(client: Client) -> None:
     reply = await client.get("/vocabulary?index=1")
     assert reply.status_code == 422
