@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
 from service.errors import Unprocessable
@@ -180,3 +181,22 @@ async def test_a_name_is_resolved_once_for_each_request(
     with pytest.raises(Unprocessable, match="an address that is not public"):
         await fetch(f"{url}/moved", "image_url", hosts, LIMITS)
     assert len(host.requests) == 2
+
+
+async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[httpx.Request] = []
+
+    async def send(client: httpx.AsyncClient, request: httpx.Request, **_: Any) -> httpx.Response:
+        sent.append(request)
+        kind = {"content-type": "image/png"}
+        return httpx.Response(200, headers=kind, stream=httpx.ByteStream(FILE))
+
+    names(monkeypatch, a_example_org=["93.184.215.14"])
+    monkeypatch.setattr(httpx.AsyncClient, "send", send)
+    url, hosts = "https://a.example.org/a.png?b=c#d", ImageHosts("a.example.org")
+    assert await fetch(url, "image_url", hosts, LIMITS) == FILE
+    (request,) = sent
+    assert str(request.url) == "https://93.184.215.14/a.png?b=c"
+    assert request.extensions["sni_hostname"] == request.headers["host"] == "a.example.org"
