@@ -210,5 +210,9 @@ def _port(target: httpx.URL) -> int:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Return the certificates of the system, which include a company's own authority."""
-    return ssl.create_default_context()
+    """Return certifi's certificates and the system's, which include a company's own authority."""
+    import httpx  # noqa: PLC0415
+
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context
