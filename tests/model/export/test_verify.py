@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from model.artifact.manifest import Artifact, Manifest, load_artifact, record_file, write_manifest
 from model.errors import CheckpointError
+from model.export.samples import Sample
 from model.export.verify import Verification, report, verify
 from model.numerics.comparison import Difference, Key
 
@@ -116,7 +117,7 @@ def test_any_changed_weight_of_the_graph_fails(
     keys' bias is exempt: it adds the same number to all scores of a query, which softmax cancels.
     A single text that reaches every weight replaces the whole grid.
     """
-    text = list(range(20, 60)), [0, 1] * 20
+    text = Sample(list(range(20, 60)), [0, 1] * 20)
     monkeypatch.setattr("model.export.verify.grid", lambda _: [[text]])
     weights = dict(graph_weights(artifact_copy))
     assert len(weights) >= 5 + 2 * 16
