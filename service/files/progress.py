@@ -15,20 +15,29 @@ LINE_SECONDS = 10.0
 class Progress:
     """Progress in rows, with their rate and the remaining time."""
 
-    def __init__(self, total: int, done: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        unit: str = "texts",
+    ) -> None:
         """Start the display.
 
         Args:
             total: number of rows of all inputs.
             done: number of rows completed by an earlier run.
             clock: function that returns seconds.
+            unit: what a row is, in the plural.
 
         """
+        self._unit = unit
         self._total, self._done, self._begun = total, done, done
         self._clock = clock
         self._started = self._reported = clock()
         self._bar = (
-            tqdm(total=total, initial=done, unit=" texts", file=sys.stderr, dynamic_ncols=True)
+            tqdm(total=total, initial=done, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
             if sys.stderr.isatty()
             else None
         )
@@ -61,6 +70,6 @@ class Progress:
         rate = (self._done - self._begun) / max(seconds, 1e-9)
         left = (self._total - self._done) / max(rate, 1e-9)
         return (
-            f"{self._done:,} of {self._total:,} texts, {rate:,.0f} texts/s, "
+            f"{self._done:,} of {self._total:,} {self._unit}, {rate:,.0f} {self._unit}/s, "
             f"{tqdm.format_interval(left)} left"
         )

@@ -142,7 +142,9 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
     """Compute the windows that are not done."""
     parts = list(read_parts(work.folder))
     done = {part.start: part.end for part in parts}
-    with Progress(surveyed.rows, sum(part.end - part.start for part in parts)) as progress:
+    unit = "pictures" if surveyed.pictures else "texts"
+    before = sum(part.end - part.start for part in parts)
+    with Progress(surveyed.rows, before, unit=unit) as progress:
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)

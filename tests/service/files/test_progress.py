@@ -31,9 +31,10 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Progress(10, 4) as progress:
+    with Progress(10, 4, unit="pictures") as progress:
         progress.say("skipped a line")
         progress.advance(6)
     shown = terminal.getvalue()
     assert "10/10" in shown
+    assert " pictures/s" in shown
     assert "headscope: skipped a line\n" in shown
