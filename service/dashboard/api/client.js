@@ -1,6 +1,7 @@
 /** Requests to the routes of the service. Addresses are relative, so that a path prefix works. */
 
 import { ApiError, isAbort } from './errors.js';
+import { inputOf, isPicture } from '../core/held-pictures.js';
 import { parse } from '../core/safetensors.js';
 
 const LISTS = [
@@ -153,7 +154,7 @@ export async function explain(body, signal) {
 }
 
 /**
- * Call `POST /predict` with one text or pair.
+ * Call `POST /predict` with one text, pair or picture.
  *
  * @param {string[]} texts
  * @param {boolean} truncate
@@ -161,7 +162,9 @@ export async function explain(body, signal) {
  * @returns {Promise<{label: string, score: number}[]>} labels, the largest score first
  */
 export const predict = async (texts, truncate, signal) =>
-  (await json('predict', { inputs: [texts], truncate }, signal))[0];
+  (
+    await json('predict', { inputs: isPicture(texts[0]) ? texts.map(inputOf) : [texts], truncate }, signal)
+  )[0];
 
 /**
  * Call `POST /align` with one pair.

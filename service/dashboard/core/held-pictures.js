@@ -27,6 +27,9 @@ export const releasePicture = (name) => held.delete(name);
  */
 export const inputOf = (text) => (held.has(text) ? { image: held.get(text), first_frame: true } : text);
 
+/** Whether a text is the name of a picture. @param {string} text */
+export const isPicture = (text) => held.has(text);
+
 /**
  * Return the geometry of the first picture of a reply, or null of a text: rows and columns of patches; width and
  * height; left, top, right and bottom of the part that the model sees, in pixels.

@@ -3,6 +3,7 @@
 import { OtherTextError } from '../api/errors.js';
 import { isPending } from '../core/answers.js';
 import { bdi, html, nothing } from '../core/html.js';
+import { score } from '../ui/composer.js';
 import { chosen } from '../ui/open-file.js';
 import { ranking } from '../ui/link-finder.js';
 import { fromOf, nameOf, specialsOf, toOf, viewOf } from './tokens.js';
@@ -30,7 +31,7 @@ export function chooser(store, choice) {
   const error = store.problem;
   return html`<section class=${`composer card picture-card${choice.picture ? '' : ' empty'}`} aria-label="Picture">
     <div class="picture-input">${fields(choice)}
-      ${reading ? facts(store, reading) : nothing}</div>
+      ${reading ? html`${facts(store, reading)}${score(store)}` : nothing}</div>
     ${choice.error ? html`<p class="problem" role="alert">${choice.error}</p>` : nothing}
     ${error && !(error instanceof OtherTextError) ? pictureProblem(store, error) : nothing}
     ${reading && store.state.view !== 'why' ? finder(store, reading, choice) : nothing}

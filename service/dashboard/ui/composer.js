@@ -78,7 +78,7 @@ const facts = ({ size, truncated, milliseconds }) =>
   html`${size} tokens${truncated ? html`<b>, cut</b>` : nothing}<span class="wide"> · ${milliseconds} ms</span>`;
 
 /** Score of a pair by a cross-encoder, or the most likely label by a classifier. @param {Store} store */
-function score({ score: { answer }, state, info }) {
+export function score({ score: { answer }, state, info }) {
   const shown = shownOf(answer);
   if (!shown) return nothing;
   const [{ label, score: value }] = shown.reply;

@@ -266,7 +266,7 @@ export class Store {
 
   /** Ask for the score of a pair by a cross-encoder, or the labels by a classifier. @param {Source} source */
   #scoreText({ texts, cut }) {
-    const task = this.modality.pictures ? null : taskOf(this.info);
+    const task = taskOf(this.info);
     if (task === 'classifier' || (task === 'reranker' && texts.length === 2))
       this.score.ask({ texts, cut }, (signal) => predict(texts, cut, signal));
     else this.score.clear();
