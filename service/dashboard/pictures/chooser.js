@@ -29,7 +29,7 @@ const WAITS = 'Choose a patch that is looked at to see which heads connect the t
 export function chooser(store, choice) {
   const reading = choice.picture ? store.reading?.reply : undefined;
   const error = store.problem;
-  return html`<section class=${`composer card picture-card${choice.picture ? '' : ' empty'}`} aria-label="Picture">
+  return html`<section class=${`composer card picture-card${choice.picture ? '' : ' empty'}`} aria-label="Input">
     <div class="picture-input">${fields(choice)}
       ${reading ? html`${facts(store, reading)}${score(store)}` : nothing}</div>
     ${choice.error ? html`<p class="problem" role="alert">${choice.error}</p>` : nothing}
