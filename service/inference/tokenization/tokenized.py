@@ -86,7 +86,7 @@ class TokenizedText:
     special_tokens_mask: Sequence[int]
     """1 for each special token that the tokenizer added, and for each token of a prompt."""
     unknown: NDArray[np.bool_]
-    """`[S]`: whether a token is the unknown one; false for special tokens and those of prompts."""
+    """`[S]`: whether a token is the unknown token; false for special tokens and prompts."""
     adapter: int = 0
     """Number of the adapter of the text's task, 1 … K; 0 for none."""
     padding_tokens: int = 0
