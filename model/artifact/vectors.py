@@ -152,12 +152,8 @@ class TextVectors:
         return ranges_of(self.finish(pooled, dimensions=dimensions, normalize=normalize))
 
     def additive(self, pooling: PoolingModes | None = None) -> bool:
-        """Return whether a vector is the sum of the shares of its tokens.
-
-        It is not if a module is not linear, or if tokens are pooled by attention.
-        """
-        learned = (self.pooling if pooling is None else pooling) == "attention"
-        return not learned and all(module.additive for module, _ in self._fitting(pooling))
+        """Return whether the modules map a sum of vectors to the sum of their images."""
+        return all(module.additive for module, _ in self._fitting(pooling))
 
     def shares(self, shares: Floats, pooling: PoolingModes | None = None) -> Floats:
         """Return shares of a text's vector before normalisation, given shares of its pooled vector.

@@ -65,8 +65,8 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
         )
     if (options.pairs or options.decomposition) and not inference.vectors.additive(options.pooling):
         raise Unprocessable(
-            "this model has modules after pooling that are not linear, or pools by attention, so "
-            'that the shares of tokens do not add up: ask for include ["occlusion"]'
+            "this model has modules after pooling that are not linear, through which the shares of "
+            'tokens do not add up: ask for include ["occlusion"]'
         )
     if options.decomposition:
         inference.require(Decomposition)

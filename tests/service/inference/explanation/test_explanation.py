@@ -80,7 +80,7 @@ async def test_modules_that_are_not_linear_have_no_shares(
     monkeypatch.setattr("model.numerics.vector_modules.Dense.additive", False)
     for name in ("pairs", "decomposition"):
         response = await client.post("/explain", json={"inputs": [PAIR], "include": [name]})
-        assert_problem(response, 422, "not linear, or pools by attention")
+        assert_problem(response, 422, "modules after pooling that are not linear")
     body = {"inputs": [PAIR], "include": ["occlusion"]}
     assert (await client.post("/explain", json=body)).status_code == 200
 

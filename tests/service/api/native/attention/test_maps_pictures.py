@@ -125,7 +125,7 @@ async def test_what_is_refused(client: httpx.AsyncClient, body: dict[str, Any], 
 
 
 async def test_too_many_pixels_are_refused_beforehand(client: httpx.AsyncClient) -> None:
-    large = element(picture(width=5000, height=3000, kind="JPEG"))
+    large = element(picture(width=1000, height=800, kind="JPEG"))
     body = {"inputs": [large], "enlarge": "nearest", "queries": [0, 1, 2]}
     reply = await client.post("/attention", json=body)
     problem = assert_problem(reply, 413, "ask for fewer pictures, queries, layers or heads")
