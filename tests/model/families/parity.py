@@ -78,7 +78,7 @@ def assert_equal_to(
             )
             rows = slice(start, start := start + len(text))
             # CLIP and SigLIP normalise after the last of transformers' hidden_states
-            states = (*theirs.hidden_states[:-1], theirs.last_hidden_state)
+            states = (*theirs.hidden_states[:-1], theirs[0])
             for expected, found in zip(states, ours.hidden_states, strict=True):
                 atol = 1e-5 * expected.abs().max().item()
                 torch.testing.assert_close(found[rows], expected[0], atol=atol, rtol=0)
