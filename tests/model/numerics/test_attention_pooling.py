@@ -99,8 +99,6 @@ def test_tokens_that_are_left_out_are_masked_as_keys() -> None:
     vectors = TextVectors.with_tensors(sentence, config, tensors)
     found = vectors.pool(hidden[0].numpy(), "attention", 1, (3,))
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert not vectors.additive()
-    assert vectors.additive("mean")
 
 
 def test_functions_without_its_parameters_refuse_it() -> None:
