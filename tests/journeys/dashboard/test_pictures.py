@@ -227,6 +227,8 @@ def test_pictures_are_pasted_dropped_and_refused_in_place(pictures: Visitor) -> 
     told(page, "Layer 0 head 1 shown.")
     expect(page.get_by_text("pasted.jpg")).to_be_visible()
     expect(alert).to_have_count(0)
+    page.get_by_role("button", name="Example").click()
+    expect(page.get_by_text("448 × 448 pixels")).to_be_visible()
 
 
 def test_two_pictures_are_explained(pictures: Visitor) -> None:
