@@ -35,6 +35,13 @@ DIFFERENCES = {
     "POST /v1/embeddings takes late_chunking": "Jina's clients call this path",
     "POST /embed_sparse takes method": "BM42 beside the model's own sparse vectors",
     "POST /predict takes aggregation": "classifiers of tokens, which TEI does not serve",
+    "POST /predict: form of inputs": "pictures, which TEI does not read",
+    **{
+        f"POST /predict takes {name}": "labels for the pictures of a model with two towers"
+        for name in ("labels", "template", "top_k")
+    },
+    "POST /v1/embeddings: form of input": "Jina's objects of texts and pictures",
+    "POST /v1/embeddings needs []": "vLLM's `messages` may stand for `input`",
     "POST /predict: form of 200": "spans, which classifiers of tokens answer with",
     **{
         f"POST /rerank: form of {status}": "Infinity's, too, where a request is in its form"
@@ -50,7 +57,14 @@ DIFFERENCES = {
         f"POST /v1/embeddings takes {name}": "Jina's, Voyage's and vLLM's clients call this path"
         for name in (
             *("embedding_type", "input_type", "normalized", "output_dimension", "output_dtype"),
-            *("task", "truncate", "truncate_prompt_tokens", "truncation", "truncation_side"),
+            *(
+                "messages",
+                "task",
+                "truncate",
+                "truncate_prompt_tokens",
+                "truncation",
+                "truncation_side",
+            ),
             "use_activation",
         )
     },
