@@ -40,7 +40,8 @@ def quantized(encoder: Encoder) -> Encoder:
 
 def feed_of(batch: Batch) -> dict[str, np.ndarray]:
     mask = np.ones((len(batch.padded_index), 2, 3), np.float32)
-    return dict(zip(vars(batch), batch.inputs, strict=True)) | {"head_mask": mask}
+    names = [name for name, array in vars(batch).items() if array is not None]
+    return dict(zip(names, batch.inputs, strict=True)) | {"head_mask": mask}
 
 
 def session_of(graph: onnx.ModelProto, *, plain: bool = True) -> onnxruntime.InferenceSession:

@@ -19,6 +19,8 @@ from service.system import distribution
 from service.system.distribution import EXTRAS, NAME, install_command, require, version
 
 ROOT = Path(__file__).resolve().parents[3]
+NAMES = {"PIL": "pillow"}
+"""Top-level module → its distribution, if that has another name."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -37,7 +39,7 @@ def test_a_checkout_that_is_not_installed_has_the_version_of_its_project(
 def test_every_extra_that_is_advised_is_there_and_brings_the_module() -> None:
     for module, extra in EXTRAS.items():
         assert any(
-            requirement.startswith(module)
+            requirement.startswith(NAMES.get(module, module))
             for requirement in PROJECT["optional-dependencies"][extra]
         ), module
     required = {re.split(r"[^\w-]", requirement)[0] for requirement in PROJECT["dependencies"]}

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 SERVE = """
 import asyncio, importlib.metadata, json, sys
+import httpx  # the test's own client; the service must not import it
 artifact, *missing = sys.argv[1:]
 for name in missing:
     sys.modules[name] = None  # an import raises ModuleNotFoundError
@@ -27,7 +28,6 @@ def version(name):
     return real(name)
 importlib.metadata.version = version
 
-import httpx
 from service.app import create_app
 from service.artifacts.opening import open_artifact
 from service.settings import Settings
