@@ -88,6 +88,7 @@ def name_of(row: int, column: int) -> str:
 
 def patch_at(canvas: Locator, row: float, column: float) -> tuple[float, float]:
     """Return the corner of a patch, or with fractions a point in it, from the canvas's corner."""
+    expect(canvas).to_have_attribute("width", re.compile("."))  # drawn: not of the default size
     width = canvas.evaluate("(it) => it.clientWidth")
     left, top, right, bottom = (edge * width / looking.SIZE[0] for edge in looking.CROP)
     return (
@@ -142,6 +143,7 @@ def test_a_patch_is_chosen_by_click_keys_and_button(
 ) -> None:
     """The ranking of heads follows; the address has tokens and no picture, the browser neither."""
     page = opened(pictures, **HEAD)
+    told(page, re.compile("^Layer 0 head 1 shown"))
     expect(page.get_by_text("From [CLS]", exact=True).first).to_be_visible()
     choose(page, 1, 2)
     expect(page).to_have_url(re.compile(rf"from={looking.token(1, 2)}\b"))
