@@ -93,7 +93,7 @@ def spans_of(
 
     """
     found = [
-        TextSpans(places_of(of_text), _ranges(index, text, of_text, own))
+        _text_spans(index, text, of_text, own)
         for index, (text, of_text, own) in enumerate(zip(texts, spans, tokenized, strict=True))
     ]
     tokens = sum(int((own.ranges[:, 1] - own.ranges[:, 0]).sum()) for own in found)
@@ -105,10 +105,10 @@ def spans_of(
     return found
 
 
-def _ranges(
+def _text_spans(
     index: int, text: str, spans: Sequence[Offset], tokenized: TokenizedText
-) -> TokenRanges:
-    """Return the token ranges of one text's spans."""
+) -> TextSpans:
+    """Return one text's spans with their tokens."""
     for place, (start, end) in enumerate(spans):
         name = f"spans[{index}][{place}] is [{start}, {end})"
         if start >= end:
@@ -125,7 +125,7 @@ def _ranges(
         raise Unprocessable(
             f"spans[{index}][{place}] is [{start}, {end}), which has no token: leave it out"
         )
-    return ranges
+    return TextSpans(places_of(spans), ranges)
 
 
 def _check_cut(

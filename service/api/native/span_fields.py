@@ -32,7 +32,7 @@ def _spans(value: object) -> list[list[Offset]] | None:
         spans.append([])
         for place, span in enumerate(of_text):
             match span:
-                case [int(start), int(end)] if _is_int64(start) and _is_int64(end):
+                case [start, end] if type(start) is type(end) is int:
                     spans[-1].append((start, end))
                 case _:
                     raise PydanticCustomError(
@@ -41,10 +41,6 @@ def _spans(value: object) -> list[list[Offset]] | None:
                         {"index": index, "place": place},
                     )
     return spans
-
-
-def _is_int64(value: int) -> bool:
-    return not isinstance(value, bool) and value < 2**63
 
 
 _SPAN = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}

@@ -133,7 +133,9 @@ async def test_recomputed_layers_have_spans(client: httpx.AsyncClient) -> None:
         ([[[0, 1, 2]], []], "spans[0][0] is not [start, end]"),
         ([[0, 1], []], "spans[0][0] is not [start, end]"),
         ([0, 1], "a list of [start, end] for each input is needed"),
-        ([[[0, 2**63]], []], "spans[0][0] is not [start, end] of two integers"),
+        ([[[0, 2**31]], []], "spans[0][0] is [0, 2147483648), and inputs[0] is [0, 11)"),
+        ([[[0, 2**63]], []], f"spans[0][0] is [0, {2**63}), and inputs[0] is [0, 11)"),
+        ([[[0, 2**64]], []], "spans[0][0] is not [start, end] of two integers"),
         ([[[0, 2]] * 2**14, [[0, 2]]], "at most 16384 spans"),
     ],
 )
