@@ -30,6 +30,7 @@ from model.artifact.weight_files import WEIGHTS
 from model.config.encoder import STATIC
 from model.errors import CheckpointError
 from model.families.rotary import LONGEST
+from model.sources.home import EXPORTS, make_cache
 
 _SETTINGS = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer.json"
@@ -62,7 +63,7 @@ def static_export(checkpoint: Path, folders: Path) -> Path:
     folder = folders / digest.hexdigest()[:32]
     if folder.exists():
         return folder
-    folders.mkdir(parents=True, exist_ok=True)
+    make_cache(folders, EXPORTS)
     scratch = Path(tempfile.mkdtemp(dir=folders))
     try:
         table = read_table(first.folder / WEIGHTS)

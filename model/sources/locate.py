@@ -17,6 +17,7 @@ from pathlib import Path
 from model.artifact.integrity import sha256_once
 from model.errors import SourceError
 from model.sources.foreign_exports import find_graph, is_graph
+from model.sources.home import HUB, check_home, expanded, make_cache
 from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
 from model.sources.hub.repository import Hub, Repository, is_name
@@ -53,7 +54,7 @@ def locate(
         ConfigError, CheckpointError: the hub's model is not supported.
 
     """
-    path = _path(name)
+    path = expanded(name)
     if local(name):
         if revision is not None:
             kind = "folder" if path.is_dir() else "file"
@@ -80,7 +81,7 @@ def locate(
 
 def local(name: str) -> Path | None:
     """Return the folder or ONNX file with this name; None if there is none."""
-    path = _path(name)
+    path = expanded(name)
     return path if name and (path.is_dir() or is_graph(path)) else None
 
 
@@ -89,7 +90,7 @@ def display_name(name: str) -> str:
 
     The name of an ONNX file is that of the folder with its descriptions.
     """
-    path = _path(name)
+    path = expanded(name)
     graph = find_graph(path) if name and is_graph(path) else None
     folder = graph.checkpoint if graph else path
     if not (name and folder.is_dir()):
@@ -98,13 +99,9 @@ def display_name(name: str) -> str:
     return cache.name_of(absolute) or absolute.name
 
 
-def _path(name: str) -> Path:
-    """Return the name as a path, with `~` and `~user` expanded if that home exists."""
-    return Path(os.path.expanduser(name))  # noqa: PTH111 - Path's own raises where there is none
-
-
 def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     """Return the cached folder if it is complete, else download what is missing."""
+    check_home(hub.cache, HUB)
     cached = cache.find(hub.cache, repository, pickles=hub.pickles)
     complete = cached is not None and not cached.lacks
     if cached is not None and complete and (not cached.unknown or hub.offline):
@@ -118,6 +115,8 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
             f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids fetching it: fetch it "
             "once without that variable"
         )
+    if not complete:
+        make_cache(hub.cache, HUB)
     progress(f"fetching {repository} from {hub.endpoint}")
     try:
         return download(hub, repository, progress)

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from model.sources.home import EXPORTS, make_cache
+
 
 def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Path:
     """Return a folder of links to a checkpoint's files, in which some files are replaced or added.
@@ -19,13 +21,16 @@ def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Pat
         written: content of each replaced or added file by its path in the folder.
         folders: parent of the new folder, which is reused if it exists.
 
+    Raises:
+        SourceError: the parent cannot be written to.
+
     """
     names = sorted(path.name for path in checkpoint.iterdir())
     decides = json.dumps([str(checkpoint.resolve()), names, dict(written)])
     folder = folders / hashlib.sha256(decides.encode()).hexdigest()[:32]
     if folder.exists():
         return folder
-    folders.mkdir(parents=True, exist_ok=True)
+    make_cache(folders, EXPORTS)
     scratch = Path(tempfile.mkdtemp(dir=folders))
     try:
         _fill(scratch, checkpoint, written)

@@ -20,6 +20,7 @@ from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.checkpoint_files import may_be_hybrid
 from model.sources.foreign_exports import ForeignGraph, find_graph
+from model.sources.home import EXPORTS, make_cache
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
 from model.sources.pooling import (
@@ -241,7 +242,7 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
                 f"{HYBRID_HEADS[1]} are missing, which give multivector and sparse vectors"
             )
         return checkpoint
-    pooled = with_pooling(checkpoint, settings.pooling, settings.cache_folder / "poolings")
+    pooled = with_pooling(checkpoint, settings.pooling, settings.cache("poolings"))
     check_recognised(pooled, pickles=settings.pickle)
     gives = _GIVES.get(settings.pooling, "dense vectors")
     progress(f"{name} gives {gives}, as `--pooling {settings.pooling}` says")
@@ -291,7 +292,7 @@ def _static(settings: Settings, checkpoint: Path, precision: Precision | Literal
     require(f"reading {model}", "onnx", "transformers")
     from model.export.static_embedding import static_export  # noqa: PLC0415 - imports onnx
 
-    return static_export(checkpoint, settings.cache_folder / "static")
+    return static_export(checkpoint, settings.cache("static"))
 
 
 def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
@@ -341,7 +342,7 @@ def export_once(
 
 
 def _folder(settings: Settings, key: str) -> Path:
-    return settings.cache_folder / "artifacts" / key
+    return settings.cache("artifacts") / key
 
 
 def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
@@ -354,6 +355,7 @@ def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
             return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
+    make_cache(folder.parent, EXPORTS)
     try:
         artifact = make()
     except ArtifactError:

@@ -96,7 +96,7 @@ def _export(
     if (graph := find_graph(checkpoint)) is not None:  # a static embedding of the hub
         return _export_foreign(graph, settings, out, say)
     if image_size:
-        checkpoint = with_image_size(checkpoint, image_size, settings.cache_folder / "image-sizes")
+        checkpoint = with_image_size(checkpoint, image_size, settings.cache("image-sizes"))
     name = display_name(checkpoint_of(settings))
     check_memory(checkpoint, name)
     from model.export import exporter

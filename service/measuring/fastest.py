@@ -13,6 +13,7 @@ from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
 from model.errors import ArtifactError
+from model.sources.home import EXPORTS, make_cache
 from model.sources.locate import display_name
 from service.artifacts.export_memory import check_memory
 from service.artifacts.opening import (
@@ -79,7 +80,7 @@ def open_fastest(
     chosen = choose(measure(settings, export, progress, pairs), progress)
     progress("the other candidates stay in the cache")
     choice = Choice(precision=chosen.precision, ratio=chosen.rate.ratio)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_cache(place.parent, EXPORTS)
     scratch = place.with_suffix(f".{os.getpid()}.part")
     scratch.write_text(choice.model_dump_json() + "\n", encoding="utf-8")
     scratch.replace(place)
@@ -140,7 +141,7 @@ def _place_of_choice(settings: Settings, checkpoint: Path) -> Path:
     )
     key = cache_key(checkpoint, display_name(checkpoint_of(settings)), "auto")
     name = hashlib.sha256(f"{key}{machine}".encode()).hexdigest()[:32]
-    return settings.cache_folder / "choices" / f"{name}.json"
+    return settings.cache("choices") / f"{name}.json"
 
 
 def _read(place: Path) -> Choice:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
+from model.sources.home import expanded
 from service.artifacts.repository import Repository, Source, Target
 from service.models.setup import pinned_targets
 from service.settings import Settings
@@ -105,7 +106,7 @@ def _of_table(table: ModelTable, settings: Settings) -> _Mistakes:
         if not table.artifact.is_dir():
             yield ("artifact",), f"artifact {table.artifact} is not a folder"
     source = table.source or ""
-    if source.startswith(PATHS) and not Path(source).expanduser().exists():
+    if source.startswith(PATHS) and not expanded(source).exists():
         yield ("source",), f"source {source} does not exist"
 
 

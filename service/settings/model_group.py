@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings
 
 from model.config.precision import Precision
+from model.sources.home import EXPORTS, check_home, expanded
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.pooling import PoolingSetting
 from service.settings.client_values import aliases_to_meet
@@ -18,7 +19,7 @@ from service.system import hub
 
 
 def _default_cache() -> Path:
-    return Path.home() / ".cache" / "headscope"
+    return expanded("~/.cache/headscope")
 
 
 class ModelSettings(BaseSettings):
@@ -106,14 +107,24 @@ class ModelSettings(BaseSettings):
     allow_unverified: Annotated[bool, Shown(Group.MODEL)] = Field(
         False, description="Serve an artifact whose verification failed."
     )
-    cache_folder: Annotated[Path, Shown(Group.MODEL, "FOLDER", "~/.cache/headscope")] = Field(
-        default_factory=_default_cache, description="Folder of cached exports."
-    )
+    cache_folder: Annotated[
+        Path, AfterValidator(expanded), Shown(Group.MODEL, "FOLDER", "~/.cache/headscope")
+    ] = Field(default_factory=_default_cache, description="Folder of cached exports.")
     hub_endpoint: Annotated[
         str, Shown(Group.MODEL, "URL", "HF_ENDPOINT, or else https://huggingface.co")
     ] = Field(
         default_factory=hub.default_endpoint, description="Hub on which model names are looked up."
     )
+
+    def cache(self, part: str) -> Path:
+        """Return a folder of the cache of exports.
+
+        Raises:
+            SourceError: the cache is below a home folder, and the user has none.
+
+        """
+        check_home(self.cache_folder, EXPORTS)
+        return self.cache_folder / part
 
     @model_validator(mode="after")
     def _revision_is_of_a_model(self) -> Self:

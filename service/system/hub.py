@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from model.sources.home import expanded
 from model.sources.hub.repository import Hub
 
 _TRUE = {"1", "ON", "YES", "TRUE"}
@@ -37,7 +38,7 @@ def _cache() -> Path:
     if home is None:
         home = f"{_first('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
     folder = _first("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
-    return Path(os.path.expandvars(folder)).expanduser()
+    return expanded(os.path.expandvars(folder))
 
 
 def _first(*names: str) -> str | None:
