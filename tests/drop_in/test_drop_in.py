@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.api.kserve.health import EXTENSIONS
 from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
 from tests.drop_in.conftest import (
     EMBEDDER,
@@ -118,7 +119,7 @@ def test_a_client_gets_our_vectors_and_its_own_errors(client: Client, served: Se
 def test_tritonclient_reads_heads_in_both_forms(served: Served) -> None:
     found = served.run("triton_client")
     assert found["ready"] == [True] * 5
-    assert found["extensions"] == ["binary_tensor_data"]
+    assert found["extensions"] == list(EXTENSIONS)
     assert found["outputs"] == [name for name in DATATYPES if name not in HEAD_VECTORS]
     asked = {"model": EMBEDDER, "inputs": TEXTS}
     maps = served.ask("/attention", **asked, layers=[1], heads=[0, 1])["results"]
