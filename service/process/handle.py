@@ -29,6 +29,8 @@ MISSED_BEATS = 10
 heartbeats, and the supervisor's count of them, by fractions of a second."""
 LOADING_BEATS = 600
 """Missed heartbeats after which a loading worker, which sends none, is killed."""
+BUS_ERROR = ": a file in use, as of a served artifact, was truncated or overwritten in place"
+"""Cause of a SIGBUS: the end of a worker that reads mapped memory which its file lacks."""
 
 
 class WorkerHandle:
@@ -118,8 +120,7 @@ class WorkerHandle:
         """Wait until the worker ends, and return the reason in a line."""
         code = await self.process.wait()
         self._receive()
-        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        return self._reason or f"worker {self.index} ended {how}"
+        return self._reason or f"worker {self.index} ended {_ending(code)}"
 
     def _receive(self) -> None:
         try:
@@ -160,3 +161,11 @@ class WorkerHandle:
             self.connections -= int(message.removeprefix(CLOSED))
         else:
             self._reason = message.decode()
+
+
+def _ending(code: int) -> str:
+    """Return how a process ended: its exit code, or the name and the cause of a signal."""
+    if code >= 0:
+        return f"with exit code {code}"
+    cause = BUS_ERROR if -code == signal.SIGBUS else ""
+    return f"by signal {-code} ({signal.strsignal(-code)}{cause})"

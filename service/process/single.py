@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
+import sys
 from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
@@ -32,6 +34,8 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
     """
     logs.configure(settings.log_level, settings.log_format)
+    if sys.__stderr__ is not None:  # the one place for the reason of a SIGBUS or SIGSEGV
+        faulthandler.enable(sys.__stderr__, all_threads=False)
     manager = service_manager()
     manager.status("Loading the models")
     with listening(settings) as (found, sockets):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -108,7 +109,13 @@ async def test_its_end_has_its_own_reason_or_its_exit_code() -> None:
         assert await worker.ended() == "the artifact is damaged"
     async with handled() as (worker, _):
         worker.kill()
-        assert await worker.ended() == "worker 7 ended by signal 9"
+        assert await worker.ended() == "worker 7 ended by signal 9 (Killed)"
+    async with handled() as (worker, _):
+        worker.process.send_signal(signal.SIGBUS)
+        assert await worker.ended() == (
+            "worker 7 ended by signal 7 (Bus error: a file in use, as of a served artifact, was "
+            "truncated or overwritten in place)"
+        )
     async with handled() as (worker, _):
         assert worker.process.stdin is not None
         worker.process.stdin.close()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import httpx
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import WEIGHTS, Artifact
 from service.models.state import ServiceState
 from service.process import single
 from service.settings import Settings
-from testing.process import free_port
+from testing.process import Service, free_port
 
 APART = """
 import sys
@@ -46,5 +51,20 @@ def test_batches_are_measured_once_all_is_imported(
 
     monkeypatch.setattr(single, "build_state", build_state)
     monkeypatch.setattr("service.system.logs.configure", lambda *_: None)
+    monkeypatch.setattr("faulthandler.enable", lambda *_, **__: None)  # pytest's own stays
     with pytest.raises(Measuring):
         single.serve(Settings(port=free_port()), [artifact])
+
+
+@pytest.mark.slow
+def test_an_artifact_that_is_truncated_in_place_ends_the_service_with_a_reason(
+    tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy"))
+    with Service.of_headscope("--artifact", str(copy)) as service:
+        service.wait_until_ready()
+        os.truncate(copy / WEIGHTS, 0)
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"{service.url}/encode", json={"inputs": "a b c"}, timeout=60)
+        assert service.process.wait(60) == -signal.SIGBUS
+        assert "Fatal Python error: Bus error" in service.log.splitlines()
