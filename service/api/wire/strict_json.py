@@ -7,6 +7,7 @@ gigabytes, and blocks all threads meanwhile. Values are therefore counted before
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -108,7 +109,22 @@ def _parse(body: bytes) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON (at byte {error.pos})") from None
+        raise InvalidRequest(f"the body {_fault(body, error)}") from None
+
+
+def _fault(body: bytes, error: orjson.JSONDecodeError) -> str:
+    """Describe why a body is not JSON in UTF-8."""
+    encoding = json.detect_encoding(body)
+    if encoding == "utf-8-sig":
+        return "begins with a byte order mark (UTF-8 BOM): send it without these 3 bytes"
+    if encoding != "utf-8":
+        sign = "zero bytes" if encoding.endswith("e") else "byte order mark"
+        return f"is not UTF-8 but {encoding[:6].upper()} by its {sign}: encode it as UTF-8"
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError as invalid:
+        return f"is not UTF-8 (at byte {invalid.start}): encode it as UTF-8, not e.g. as Latin-1"
+    return f"is not valid JSON (at byte {len(error.doc[: error.pos].encode())})"
 
 
 def count_values(body: bytes) -> int:

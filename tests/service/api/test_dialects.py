@@ -79,3 +79,23 @@ def test_a_refusal_before_the_route_is_known_has_the_form_of_its_path() -> None:
     error = InvalidRequest("not HTTP")
     assert json.loads(bytes(dialects.error_response("/other/x", error, "i").body))["other"]
     assert json.loads(bytes(dialects.error_response("", error, "i").body))["title"]
+
+
+async def test_every_route_names_another_encoding_than_utf_8(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    headers = {"content-type": "application/json", "authorization": "Bearer k"}
+    async with serving(artifact, onnx_engine, admin_keys="k") as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        asked = [
+            (method, path.replace("{model}", "small"))
+            for path, methods in paths.items()
+            for method, operation in methods.items()
+            if "application/json" in operation.get("requestBody", {}).get("content", ())
+        ]
+        assert len(asked) > 25
+        for method, path in asked:
+            body = '{"inputs": "hé"}'.encode("latin-1")
+            reply = await client.request(method, path, content=body, headers=headers)
+            assert (path, reply.status_code) == (path, 400)
+            assert "the body is not UTF-8 (at byte 13): encode it as UTF-8" in reply.text

@@ -110,7 +110,8 @@ def bodies() -> dict[str, tuple[dict[str, Any], str]]:
     one, size = wire.elements(["a"]), {"binary_data_size": 5}
     sized = tensor(parameters=size)
     return {
-        "no JSON": ({"content": b"\x80"}, "not valid JSON"),
+        "no JSON": ({"content": b"{"}, "not valid JSON"),
+        "JSON in no UTF-8": ({"content": b"\x80"}, "not UTF-8 (at byte 0)"),
         "a list": ({"json": []}, "body"),
         "no inputs": ({"json": {}}, "inputs"),
         "two inputs": ({"json": {"inputs": [tensor(data=["a"])] * 2}}, "inputs"),

@@ -44,8 +44,6 @@ async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
         pytest.param(b'{"inputs": "c4n4ry"}}', id="too long"),
         pytest.param(b'{"inputs": "c4n4ry",}', id="trailing comma"),
         pytest.param(b"{'inputs': 'c4n4ry'}", id="single quotes"),
-        pytest.param(b'\xef\xbb\xbf{"inputs": "c4n4ry"}', id="byte order mark"),
-        pytest.param('{"inputs": "c4n4ry"}'.encode("utf-16"), id="UTF-16"),
         pytest.param(b'{"inputs": NaN}', id="NaN"),
         pytest.param(b'{"inputs": ["c4n4ry", NaN]}', id="NaN in a list"),
         pytest.param(b'{"inputs": Infinity}', id="Infinity"),
@@ -55,9 +53,6 @@ async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
         pytest.param(b'{"inputs": "c4n4ry \\ud800"}', id="a lone surrogate"),
         pytest.param(b'{"inputs": ["ok", "\\udfff c4n4ry"]}', id="a lone low surrogate"),
         pytest.param(b'{"\\ud800": "c4n4ry"}', id="a lone surrogate in a name"),
-        pytest.param(b'{"inputs": "c4n4ry \xed\xa0\x80"}', id="a surrogate in UTF-8"),
-        pytest.param(b'{"inputs": "c4n4ry \xff"}', id="no UTF-8"),
-        pytest.param(b'{"inputs": "c4n4ry \xc0\xaf"}', id="overlong UTF-8"),
         pytest.param(b'{"inputs": "c4n4ry \x01"}', id="a raw control character"),
         pytest.param(b'{"inputs": "c4n4ry \\x41"}', id="an unknown escape"),
         pytest.param(b"[" * DEEP, id="deep and open"),
@@ -69,6 +64,39 @@ async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
 async def test_no_json(client: httpx.AsyncClient, route: str, body: bytes) -> None:
     response = await client.post(route, content=body, headers=JSON)
     assert_problem(response, 400, says="not valid JSON (at byte ")
+    assert CANARY not in response.content
+
+
+@pytest.mark.parametrize("route", ["/encode", "/attention", "/verify"])
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        pytest.param(
+            b'\xef\xbb\xbf{"inputs": "c4n4ry"}',
+            "begins with a byte order mark (UTF-8 BOM)",
+            id="byte order mark",
+        ),
+        pytest.param(
+            '{"inputs": "c4n4ry"}'.encode("utf-16"),
+            "is not UTF-8 but UTF-16 by its byte order mark",
+            id="UTF-16",
+        ),
+        pytest.param(
+            b'{"inputs": "c4n4ry \xed\xa0\x80"}',
+            "is not UTF-8 (at byte 19)",
+            id="a surrogate in UTF-8",
+        ),
+        pytest.param(b'{"inputs": "c4n4ry \xff"}', "is not UTF-8 (at byte 19)", id="no UTF-8"),
+        pytest.param(
+            b'{"inputs": "c4n4ry \xc0\xaf"}', "is not UTF-8 (at byte 19)", id="overlong UTF-8"
+        ),
+    ],
+)
+async def test_another_encoding(
+    client: httpx.AsyncClient, route: str, body: bytes, says: str
+) -> None:
+    response = await client.post(route, content=body, headers=JSON)
+    assert_problem(response, 400, says=says)
     assert CANARY not in response.content
 
 

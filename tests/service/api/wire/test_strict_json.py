@@ -91,6 +91,29 @@ async def test_what_is_no_json_is_refused_at_any_size() -> None:
             await read_json(body, unbounded())
 
 
+@pytest.mark.parametrize("size", [3, INLINE_BODY_BYTES])
+@pytest.mark.parametrize(
+    ("encoding", "says"),
+    [
+        ("latin-1", "is not UTF-8 (at byte {}): encode it as UTF-8"),
+        ("utf-8-sig", "begins with a byte order mark (UTF-8 BOM): send it without"),
+        ("utf-16", "is not UTF-8 but UTF-16 by its byte order mark: encode it as UTF-8"),
+        ("utf-16-le", "is not UTF-8 but UTF-16 by its zero bytes: encode it as UTF-8"),
+        ("utf-32", "is not UTF-8 but UTF-32 by its byte order mark: encode it as UTF-8"),
+        ("utf-32-be", "is not UTF-8 but UTF-32 by its zero bytes: encode it as UTF-8"),
+        ("utf-8", "is not valid JSON (at byte {})"),
+    ],
+)
+async def test_another_encoding_is_named(encoding: str, says: str, size: int) -> None:
+    """Of bodies of any size; places are counted in bytes, also after characters of several."""
+    text = "a" * size + "é"
+    start, end = f'{{"inputs": "{text}"', "" if encoding == "latin-1" else " no"
+    place = start.encode().index(b"\xc3") if encoding == "latin-1" else len(start.encode()) + 1
+    with pytest.raises(InvalidRequest) as refused:
+        await read_json((start + end).encode(encoding), unbounded())
+    assert refused.value.detail.startswith("the body " + says.format(place))
+
+
 # ── what its values may hold ───────────────────────────────────────────────────────────────
 
 
