@@ -14,7 +14,11 @@ import time
 import weakref
 from pathlib import Path
 
+from service.settings.config_file import check_file
+
 NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
+MAX_BYTES = 2**24
+"""Maximum bytes of the file, which has at least 100,000 keys of 64 characters then."""
 LOOK_SECONDS = 1.0
 """Seconds between two checks of whether the file has changed."""
 PAUSE_LINES, PAUSE_SECONDS = 500, 0.0005
@@ -41,6 +45,7 @@ def read_names(path: Path) -> dict[bytes, str]:
     names: dict[bytes, str] = {}
     seen: set[str] = set()
     try:
+        check_file(path, MAX_BYTES, "keys file")
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(map(str.strip, file), 1):
                 if number % PAUSE_LINES == 0:

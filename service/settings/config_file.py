@@ -14,6 +14,7 @@ and environment variables take precedence over the file.
 from __future__ import annotations
 
 import re
+import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
@@ -30,6 +31,8 @@ from service.system.words import likely
 ALIAS, MODEL, TABLES = "alias", "model", "tables"
 """Names of settings; `tables` has the tables of models, and the aliases with shares."""
 _AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
+MAX_BYTES = 2**21
+"""Maximum bytes of a file of settings, whose shortest 150,000 tables are read in ten seconds."""
 MAX_MISTAKES = 10
 """Maximum number of mistakes in an error message."""
 _UNKNOWN = "is not a setting"
@@ -118,12 +121,14 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
             and the column, and never a value.
 
     """
-    text, parsed = _parsed(path)
-    places = {tuple(map(_with_underscores, key)): at for key, at in places_of(text).items()}
-    content = Content(path, places=places)
+    places, parsed = _parsed(path)
+    content = Content(path)
+    content.places.update({tuple(map(_with_underscores, key)): at for key, at in places.items()})
     names = [name for name in settings.model_fields if name not in ("config", *HIDDEN)]
     mistakes = [*_repeated(content, parsed)]
     for key, value in parsed.items():
+        if len(mistakes) >= MAX_MISTAKES:
+            break
         name = key.replace("-", "_")
         if name not in names:
             hint = likely(name.replace("_", "-"), [known.replace("_", "-") for known in names])
@@ -145,19 +150,35 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
     return content
 
 
-def _parsed(path: Path) -> tuple[str, dict[str, object]]:
-    """Return the text of a file, and its content.
+def check_file(path: Path, max_bytes: int, kind: str) -> None:
+    """Check that a file can be read whole, and again after a change.
+
+    Raises:
+        OSError: it does not exist, or its folder cannot be read.
+        ValueError: it is a pipe, device or folder, or too large; the message begins with `kind`.
+
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{kind} {path} is a pipe, device or folder: name a regular file")
+    if status.st_size > max_bytes:
+        size = f"{status.st_size} bytes, and at most {max_bytes} are read"
+        raise ValueError(f"{kind} {path} has {size}: name a shorter file")
+
+
+def _parsed(path: Path) -> tuple[dict[tuple[str, ...], tuple[int, int]], dict[str, object]]:
+    """Return the places of the keys in a file, and its content.
 
     Raises:
         ValueError: it cannot be read, or is not TOML.
 
     """
     try:
-        if path.is_fifo():  # the file is read several times
-            raise ValueError(f"--config {path} is a pipe, which can be read only once")
+        check_file(path, MAX_BYTES, "--config")
         text = path.read_text(encoding="utf-8-sig")
         try:
-            return text, tomllib.loads(text)
+            parsed = tomllib.loads(text)
+            return places_of(text), parsed
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"--config {path}{_at(str(error), text)}") from None
         except ValueError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from service.settings.config_file import ALIAS, MODEL, TABLES, Content
+from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, TABLES, Content
 from service.settings.model_table import ModelTable
 from service.settings.schema import Settings, file_of, overriding_names
 from service.system.words import likely, must_be_one_of
@@ -19,14 +20,16 @@ PREFIX = "HEADSCOPE_"
 
 
 def messages(error: ValidationError, flags: Mapping[str, object]) -> list[str]:
-    """Return a message for each invalid setting, which names its flag, variable or place.
+    """Return a message for each of the first invalid settings, with its flag, variable or place.
 
     Args:
         error: error of `Settings`.
         flags: values of flags by setting.
 
     """
-    return list(dict.fromkeys(_wrong(item, flags) for item in error.errors()))
+    content = file_of(flags)
+    found = islice(error.errors(), MAX_MISTAKES)
+    return list(dict.fromkeys(_wrong(item, flags, content) for item in found))
 
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
@@ -34,18 +37,17 @@ def choices(field: FieldInfo) -> tuple[str, ...]:
     return tuple(_literals(field.annotation))
 
 
-def _wrong(item: ErrorDetails, flags: Mapping[str, object]) -> str:
+def _wrong(item: ErrorDetails, flags: Mapping[str, object], content: Content | None) -> str:
     """Return the message of an invalid value, beginning with its flag, variable or place."""
     if not item["loc"]:
         return _reason(item, ())
     name, *inner = map(str, item["loc"])
     if name == TABLES:
-        return _wrong_table(item, inner, file_of(flags))
+        return _wrong_table(item, inner, content)
     field, by_flag, key = Settings.model_fields[name], name in flags, name.replace("_", "-")
-    content = None if name in overriding_names(flags) else file_of(flags)
     if by_flag:
         source = f"--{key}"
-    elif content and name in content.values:
+    elif content and name in content.values and name not in overriding_names(flags):
         source = f"--config {content.place(name)}: {key}"
     else:
         source = PREFIX + name.upper()

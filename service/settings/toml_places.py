@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from bisect import bisect_right
 from collections.abc import Callable
 
 Path = tuple[str, ...]
@@ -36,6 +37,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.places: dict[Path, tuple[int, int]] = {}
         self._text = text
+        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
         self._at = 0
 
     def scan(self) -> None:
@@ -93,9 +95,8 @@ class _Scanner:
                 read()
 
     def _keep(self, path: Path, start: int) -> None:
-        line_start = self._text.rfind("\n", 0, start) + 1
-        line = self._text.count("\n", 0, start) + 1
-        self.places.setdefault(path, (line, start - line_start + 1))
+        line = bisect_right(self._lines, start)
+        self.places.setdefault(path, (line, start - self._lines[line - 1] + 1))
 
     def _read(self, pattern: re.Pattern[str]) -> str:
         """Return the text that a pattern matches here, and go on behind it."""
@@ -108,4 +109,4 @@ class _Scanner:
 
 def _unquoted(key: str) -> str:
     """Return a key without its quotes."""
-    return next(iter(tomllib.loads(f"{key} = 0")))
+    return next(iter(tomllib.loads(f"{key} = 0"))) if key[:1] in {'"', "'"} else key

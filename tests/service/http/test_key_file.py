@@ -17,6 +17,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.http.key_file import (
+    MAX_BYTES,
     PAUSE_LINES,
     PAUSE_SECONDS,
     KeyFile,
@@ -66,6 +67,15 @@ def test_faults_are_told_by_line_and_never_the_key(path: Path, content: bytes, s
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"keys cannot be read: No such file"):
         KeyFile(tmp_path / "keys")
+
+
+def test_a_device_is_refused_before_it_is_read(path: Path) -> None:
+    with pytest.raises(ValueError, match="keys file /dev/zero is a pipe, device or folder"):
+        KeyFile(Path("/dev/zero"))
+    with path.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ValueError, match="has 16777217 bytes, and at most 16777216 are read"):
+        KeyFile(path)
 
 
 def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from service.cli import serve
 from service.cli.options import given, settings_of
 from service.settings import Settings
+from service.settings.config_file import MAX_BYTES
+from service.settings.toml_places import places_of
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,44 @@ def test_a_file_that_cannot_be_read(file: Path) -> None:
     os.mkfifo(file)
     with pytest.raises(ValueError, match="is a pipe"):
         from_command_line(file)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc"])
+def test_a_device_or_folder_is_refused_before_it_is_read(path: str) -> None:
+    with pytest.raises(ValueError, match=f"--config {path} is a pipe, device or folder: name a"):
+        from_command_line(Path(path))
+
+
+def test_a_long_file_is_refused_before_it_is_read(file: Path) -> None:
+    file.write_bytes(b"port = 1\n".ljust(MAX_BYTES, b"\n"))
+    assert from_command_line(file).port == 1
+    file.write_bytes(b"port = 1\n".ljust(MAX_BYTES + 1, b"\n"))
+    with pytest.raises(ValueError, match="has 2097153 bytes, and at most 2097152 are read"):
+        from_command_line(file)
+
+
+def test_deep_values_are_refused(file: Path) -> None:
+    for depth in (450, 100_000):
+        file.write_text(f"port = {'[' * depth}{']' * depth}\n")
+        with pytest.raises(ValueError, match="has values in too many levels"):
+            from_command_line(file)
+
+
+def test_the_first_mistakes_are_enough(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("".join(f"unknown-{number} = 1\n" for number in range(500)))
+    with pytest.raises(ValueError, match="unknown-9 is not a setting$"):
+        from_command_line(file)
+    file.write_text("".join(f"[model.a{number}]\nmax-length = -1\n" for number in range(500)))
+    reads = []
+
+    def counted(text: str) -> object:
+        reads.append(text)
+        return places_of(text)
+
+    monkeypatch.setattr("service.settings.config_file.places_of", counted)
+    with pytest.raises(ValueError, match=r"model\.a9\.max-length=-1 must be greater than 0$"):
+        from_command_line(file)
+    assert len(reads) == 2
 
 
 def test_a_byte_order_mark_is_skipped(file: Path) -> None:
