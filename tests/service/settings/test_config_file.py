@@ -127,7 +127,7 @@ def test_deep_values_are_refused(file: Path) -> None:
 
 def test_the_first_mistakes_are_enough(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("".join(f"unknown-{number} = 1\n" for number in range(500)))
-    with pytest.raises(ValueError, match="unknown-9 is not a setting$"):
+    with pytest.raises(ValueError, match=r"unknown-9 is not a setting$"):
         from_command_line(file)
     file.write_text("".join(f"[model.a{number}]\nmax-length = -1\n" for number in range(500)))
     reads = []

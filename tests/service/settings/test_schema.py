@@ -16,6 +16,8 @@ from service.cli.exits import WrongUseError
 from service.cli.options import given, settings_of
 from service.settings import Settings
 
+EMPTY = Path(__file__).parent / "__init__.py"
+"""Empty file of settings."""
 VALUES: dict[str, tuple[Any, Any]] = {
     "model": (("from/flag", "and, another"), ("from/environment",)),
     "revision": ("flag", "environment"),
@@ -27,10 +29,11 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "precision": ("auto", "int8"),
     "engine": ("onnx", "fake"),
     "device": ("cpu", "cuda"),
-    "config": (Path("/dev/null"), Path("/dev/../dev/null")),
+    "config": (EMPTY, EMPTY.parent / ".." / "settings" / EMPTY.name),
     "models": (Path("/flag"), Path("/environment")),
     "pinned": (("flag", "other"), ("environment",)),
     "on_demand": (True, False),
+    "export_on_demand": ("allow", "refuse"),
     "memory_budget": (7, 8),
     "device_id": (7, 8),
     "device_memory_bytes": (7, 8),
