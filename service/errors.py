@@ -57,13 +57,13 @@ class ServiceError(Exception):
         """Initialise with the message for the client.
 
         Args:
-            detail: message for the client.
+            detail: message for the client; characters that cannot be printed are escaped.
             retry_after_seconds: seconds after which the client should retry.
             reason: reason of the refusal in the metrics; the class's slug if empty.
 
         """
-        super().__init__(detail)
-        self.detail = detail
+        self.detail = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in detail)
+        super().__init__(self.detail)
         self.retry_after_seconds = retry_after_seconds
         self.reason = reason or self.slug.replace("-", "_")
 
