@@ -86,8 +86,8 @@ def installed_file(distribution: str, name: str) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _vocabularies_parsed_once() -> Iterator[None]:
-    """Parse each `tokenizer.json` once and copy it; its vocabulary is most of a start's work."""
-    from model.artifact.tokenizer import copy_tokenizer, read_tokenizer
+    """Parse each `tokenizer.json` once; its vocabulary is most of a start's work."""
+    from model.artifact.tokenizer import read_tokenizer
     from service.inference.tokenization import file_tokenizer
 
     tokenizers = dict[bytes, Tokenizer]()
@@ -96,7 +96,7 @@ def _vocabularies_parsed_once() -> Iterator[None]:
         content = path.read_bytes()
         if content not in tokenizers:
             tokenizers[content] = read_tokenizer(path)
-        return copy_tokenizer(tokenizers[content])
+        return tokenizers[content]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_tokenizer, "read_tokenizer", read_once)

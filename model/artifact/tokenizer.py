@@ -30,17 +30,3 @@ def read_tokenizer(path: Path) -> Tokenizer:
         pieces = [(piece, score) for piece, score in model["vocab"]]
         tokenizer.model = models.Unigram(pieces, model["unk_id"], model["byte_fallback"])
     return tokenizer
-
-
-def copy_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy of a tokenizer with truncation and padding of its own.
-
-    Both share the vocabulary, which takes longer to copy than all else.
-    """
-    copied = Tokenizer(tokenizer.model)
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        if (value := getattr(tokenizer, part)) is not None:
-            setattr(copied, part, value)
-    copied.encode_special_tokens = tokenizer.encode_special_tokens
-    copied.add_tokens([token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())])
-    return copied

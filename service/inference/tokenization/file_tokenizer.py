@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -18,7 +17,7 @@ from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
 from service.inference.tokenization.prompts import Prompt, without_prompt
 from service.inference.tokenization.tokenized import SharedNames, TokenizedText, places_of
-from service.inference.tokenization.truncation import Cutter, Direction, Excerpt
+from service.inference.tokenization.truncation import Excerpt
 
 _tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
 """Tokenizers in use, by the SHA-256 of their file."""
@@ -42,8 +41,6 @@ class FileTokenizer:
         self.names = SharedNames(self.whole.get_vocab_size())
         self.unknown_ids = unknown_ids(self.whole)
         self._unknown = np.array(sorted(self.unknown_ids), np.int64)
-        self._cutters: dict[tuple[Direction, int], Cutter] = {}
-        self._lock = threading.Lock()
 
     def ids(self, encoding: Encoding) -> list[int]:
         """Return the model's input ids of a text."""
@@ -57,20 +54,6 @@ class FileTokenizer:
         unknown = np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
         return unknown & ~np.asarray(special, bool) if unknown.any() else unknown
 
-    def cutter(self, direction: Direction, max_tokens: int) -> Cutter:
-        """Return the tokenizer that truncates texts to a number of tokens, special ones included.
-
-        Args:
-            direction: side of a text that is truncated.
-            max_tokens: maximum number of tokens.
-
-        """
-        with self._lock:
-            if (direction, max_tokens) not in self._cutters:
-                cutter = Cutter(self.whole, max_tokens, direction)
-                self._cutters[direction, max_tokens] = cutter
-            return self._cutters[direction, max_tokens]
-
     def tokenized(
         self, excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
     ) -> TokenizedText:
@@ -78,27 +61,29 @@ class FileTokenizer:
 
         Args:
             excerpt: tokens of a text and its prompt.
-            ids: the model's ids of the tokens.
+            ids: the model's ids of the kept tokens.
             prompt: prompt of the text.
             cut_left: whether the start of the text, with its prompt, was truncated.
 
         """
         encoding, offsets = excerpt.encoding, excerpt.offsets
-        special = encoding.special_tokens_mask
+        special = excerpt.of(encoding.special_tokens_mask)
+        segments = excerpt.of(encoding.type_ids)
         prompt_tokens = 0
         if prompt.text:
-            offsets, prompt_tokens = without_prompt(encoding, offsets, len(prompt.text))
+            sequences = excerpt.of(encoding.sequence_ids)
+            offsets, prompt_tokens = without_prompt(sequences, offsets, len(prompt.text))
             if not cut_left:
-                prompt_tokens = prompt.tokens
-            special = [1] * prompt_tokens + special[prompt_tokens:]
+                prompt_tokens = min(prompt.tokens, len(ids))
+            special = [1] * prompt_tokens + [*special[prompt_tokens:]]
         input_ids = np.array(ids, np.int64)
-        segments, adapter = encoding.type_ids, prompt.adapter or 0
+        adapter = prompt.adapter or 0
         if prompt.adapter is not None or not any(segments):
             segment_ids = np.full(len(ids), adapter)
         else:
             segment_ids = np.array(segments)
         return TokenizedText(
-            tokens=self.names.share(encoding.tokens),
+            tokens=self.names.share(excerpt.of(encoding.tokens)),
             input_ids=input_ids,
             segment_ids=segment_ids,
             adapter=adapter,

@@ -13,7 +13,7 @@ import numpy as np
 from service.errors import Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Direction
+from service.inference.tokenization.truncation import Direction, encode
 
 
 class IdReader:
@@ -59,7 +59,7 @@ class IdReader:
             Unprocessable: the ids differ.
 
         """
-        again = self._tokenizer.ids(self._tokenizer.whole.encode(text, add_special_tokens=False))
+        again = self._tokenizer.ids(encode(self._tokenizer.whole, text, special_tokens=False))
         if again not in (list(ids), [token for token in ids if token not in self._special]):
             raise Unprocessable(
                 f"{name}: the token ids, decoded and encoded again, are others: send the text"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from model.numerics.pair_template import PairTemplate
@@ -123,19 +123,19 @@ def with_prompt(prompt: str, text: Text) -> Text:
 
 
 def without_prompt(
-    encoding: Encoding, offsets: Sequence[Offset], prompt_length: int
+    sequences: Sequence[int | None], offsets: Sequence[Offset], prompt_length: int
 ) -> tuple[list[Offset], int]:
     """Return offsets in the caller's string, and the number of tokens up to the prompt's last.
 
     Args:
-        encoding: encoding of prompt and text.
+        sequences: index of the text of a pair that each token is of; None for special tokens.
         offsets: offsets in prompt and text.
         prompt_length: number of characters of the prompt.
 
     """
     shifted, prompt_tokens = [], 0
-    for index, (start, end) in enumerate(offsets):
-        if encoding.sequence_ids[index] == 0:
+    for index, (sequence, (start, end)) in enumerate(zip(sequences, offsets, strict=True)):
+        if sequence == 0:
             if end <= prompt_length:
                 prompt_tokens = index + 1
             shifted.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))

@@ -10,6 +10,7 @@ import numpy as np
 from model.numerics.pair_template import PairTemplate
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.truncation import encode
 
 
 def in_template(
@@ -30,7 +31,7 @@ def in_template(
         skipped: number of characters before the excerpt of the query, and of the document.
 
     """
-    encoding = tokenizer.whole.encode(template.filled(*pair), add_special_tokens=False)
+    encoding = encode(tokenizer.whole, template.filled(*pair), special_tokens=False)
     starts, ends = places_of(encoding.offsets).T
     places = np.zeros((len(starts), 2), np.int32)
     special = np.ones(len(starts), bool)

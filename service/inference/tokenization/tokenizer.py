@@ -31,10 +31,11 @@ from service.inference.tokenization.templated import in_template
 from service.inference.tokenization.text_ends import TextEnds
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import (
-    Cutter,
     Direction,
     Excerpt,
     NotCut,
+    Truncator,
+    encode,
     shortened,
 )
 
@@ -234,9 +235,9 @@ class TextTokenizer:
         skipped = 0, 0
         pair = given
         if options.truncate:
-            cutter = self._source.cutter(options.direction, limit)
+            truncator = Truncator(self._source.whole, limit, options.direction)
             with _naming(options.name(index)):
-                pair = cutter.pair_excerpt(*given)
+                pair = truncator.pair_excerpt(*given)
             if options.direction == "left":
                 skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
         text = in_template(self._source, template, pair, skipped)
@@ -287,13 +288,13 @@ class TextTokenizer:
         """
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
-            cutter = tokenizer.cutter(options.direction, limit)
-            excerpts = [_cut(cutter, *text, options, n) for n, text in enumerate(texts, first)]
+            truncator = Truncator(tokenizer.whole, limit, options.direction)
+            excerpts = [_cut(truncator, *text, options, n) for n, text in enumerate(texts, first)]
         else:
             excerpts = _whole(tokenizer, texts)
         tokenized = []
         for index, excerpt in enumerate(excerpts, first):
-            ids = tokenizer.ids(excerpt.encoding)
+            ids = excerpt.of(tokenizer.ids(excerpt.encoding))
             single = isinstance(texts[index - first][0], str)
             whole = options.windows and single and not self.ends.length
             # Also if cut: a limit below the special tokens cuts nothing
@@ -329,14 +330,15 @@ def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list
     """Tokenise texts without truncation."""
     if all(special for _, special in texts):
         return list(map(Excerpt, tokenizer.whole.encode_batch([text for text, _ in texts])))
-    encode = tokenizer.whole.encode
-    return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
+    return [Excerpt(encode(tokenizer.whole, text, special_tokens=own)) for text, own in texts]
 
 
-def _cut(cutter: Cutter, text: Text, special_tokens: bool, options: Options, index: int) -> Excerpt:
+def _cut(
+    truncator: Truncator, text: Text, special_tokens: bool, options: Options, index: int
+) -> Excerpt:
     """Tokenise and truncate a text, whose index is for error messages."""
     with _naming(options.name(index)):
-        return cutter.encode(text, special_tokens=special_tokens)
+        return truncator.encode(text, special_tokens=special_tokens)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
 """Truncation of texts to a number of tokens, while or after they are tokenised.
 
-`Cutter` does not tokenise long texts whole. Of a text that is far too long, only the first or last
-characters are tokenised, and more of them only if they have too few words. The cost therefore
+`Truncator` does not tokenise long texts whole. Of a text that is far too long, only the first or
+last characters are tokenised, and more of them only if they have too few words. The cost therefore
 depends on the limit, not on the text's length.
 
-A `Cutter` is a copy of the tokenizer for one length. Clients may request any length, so that
-`shortened` truncates their texts after tokenisation.
+Tokens are counted here. The truncation of the library `tokenizers` is not used: it also returns
+what was cut, which for a pair is the product of both texts' lengths.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from model.artifact.tokenizer import copy_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.inputs import Text
@@ -27,6 +26,7 @@ from service.inference.tokenization.tokenized import TokenizedText
 
 Direction = Literal["right", "left"]
 Offset = tuple[int, int]
+Value = TypeVar("Value")
 
 CHARACTERS_PER_TOKEN = 8
 """Number of characters per allowed token in the first excerpt of a text: enough for prose."""
@@ -44,41 +44,46 @@ class NotCut(Exception):
 
 
 class Excerpt(NamedTuple):
-    """Encoding of a text, truncated if too long."""
+    """Encoding of a text, and its tokens that truncation keeps."""
 
     encoding: Encoding
-    truncated: bool = False
+    kept: Sequence[int] | None = None
+    """Indices of the tokens that are kept; None if all are."""
     skipped: tuple[int, int] = (0, 0)
     """Number of characters before the excerpt of a text, and of the second text of a pair."""
 
     @property
-    def offsets(self) -> list[Offset]:
+    def truncated(self) -> bool:
+        """Whether the text lost tokens."""
+        return self.kept is not None
+
+    def of(self, values: Sequence[Value]) -> Sequence[Value]:
+        """Return the values of the kept tokens, of one value for each token of the encoding."""
+        return values if self.kept is None else [values[index] for index in self.kept]
+
+    @property
+    def offsets(self) -> Sequence[Offset]:
         """Start and end of each token in code points of the text, or of its own text of a pair."""
-        offsets: list[Offset] = self.encoding.offsets
+        offsets = self.of(self.encoding.offsets)
         if not any(self.skipped):
             return offsets
-        skipped = (*self.skipped, 0)  # 0 for special tokens
-        sequences = [2 if sequence is None else sequence for sequence in self.encoding.sequence_ids]
-        return [
-            (start + skipped[sequence], end + skipped[sequence])
-            for (start, end), sequence in zip(offsets, sequences, strict=True)
-        ]
+        skipped = {0: self.skipped[0], 1: self.skipped[1], None: 0}  # None for special tokens
+        before = [skipped[sequence] for sequence in self.of(self.encoding.sequence_ids)]
+        return [(start + n, end + n) for (start, end), n in zip(offsets, before, strict=True)]
 
 
-class Cutter:
-    """Tokenizer that truncates texts to a number of tokens, on one side."""
+class Truncator:
+    """Truncation to a number of tokens, on one side."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, direction: Direction) -> None:
-        self._tokenizer = copy_tokenizer(tokenizer)
-        self._tokenizer.enable_truncation(max_tokens, direction=direction)
-        self._whole = tokenizer
+        self._tokenizer = tokenizer
         self._max_tokens = max_tokens
+        self._direction = direction
         self._characters = CHARACTERS_PER_TOKEN * max_tokens
         self._most = max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_tokens)
-        self._right = direction == "right"
 
     def encode(self, text: Text, *, special_tokens: bool = True) -> Excerpt:
-        """Return the encoding of the whole text or pair, truncated to the number of tokens.
+        """Return the encoding of a text or pair, truncated as transformers' `longest_first`.
 
         Args:
             text: a text or pair.
@@ -88,94 +93,89 @@ class Cutter:
             NotCut: the truncation point is not found within the maximum number of characters.
 
         """
-        if not isinstance(text, str):
-            return self._encode_pair(*text, special_tokens=special_tokens)
-        size = self._characters
-        while size < len(text):
-            part = self._part(text, size)
-            encoding = self._tokenizer.encode(part, add_special_tokens=special_tokens)
-            if self._is_final(encoding):
-                return self._excerpt(encoding, len(text) - size)
-            size = self._larger(size)
-        return self._excerpt(self._tokenizer.encode(text, add_special_tokens=special_tokens))
-
-    def _encode_pair(self, first: str, second: str, *, special_tokens: bool) -> Excerpt:
-        """Return the truncated encoding of a pair, of which at most one text may be an excerpt."""
-        lengths = len(first), len(second)
-        first, second = self.pair_excerpt(first, second)
-        encoding = self._tokenizer.encode(first, second, add_special_tokens=special_tokens)
-        return self._excerpt(encoding, lengths[0] - len(first), lengths[1] - len(second))
+        if isinstance(text, str):
+            part, encoding = self._settle(text, self._max_tokens, special_tokens=special_tokens)
+            skipped = len(text) - len(part), 0
+        else:
+            pair = self.pair_excerpt(*text)
+            encoding = encode(self._tokenizer, pair, special_tokens=special_tokens)
+            skipped = len(text[0]) - len(pair[0]), len(text[1]) - len(pair[1])
+        excess = len(encoding) - self._max_tokens
+        if excess <= 0:
+            return Excerpt(encoding)
+        sequences = np.array([2 if one is None else one for one in encoding.sequence_ids])
+        parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
+        if excess > sum(map(len, parts)):  # the special tokens alone exceed the limit
+            return Excerpt(encoding)
+        kept = _kept(parts, len(encoding), excess, self._direction)
+        return Excerpt(encoding, kept, skipped if self._direction == "left" else (0, 0))
 
     def pair_excerpt(self, first: str, second: str) -> tuple[str, str]:
-        """Return a pair, with an excerpt of the longer text if the pair is far too long.
+        """Return excerpts of a pair whose truncation is the truncation of the pair.
 
-        The longer text is truncated first, to a length that depends on the shorter text's exact
-        number of tokens. The shorter text is therefore tokenised whole.
+        `longest_first` depends on the number of tokens of a text only up to the limit, and on which
+        text has more tokens. The excerpt of the text with more tokens keeps more of them.
 
         Raises:
             NotCut: both texts are too long, or the longer one has too few words.
 
         """
-        lengths = len(first), len(second)
-        if sum(lengths) > self._most:
-            if min(lengths) > self._most // 2:
-                raise NotCut(
-                    f"is a pair of {lengths[0]} and {lengths[1]} characters; one of the two texts "
-                    f"may have more than {self._most // 2}: shorten the other"
-                )
-            if lengths[0] > lengths[1]:
-                first = self._excerpt_of_longer(first, second)
-            else:
-                second = self._excerpt_of_longer(second, first)
-        return first, second
+        texts = [first, second]
+        sizes = [len(first), len(second)]
+        if max(sizes) <= self._characters:
+            return first, second
+        if sum(sizes) > self._most and min(sizes) > self._most // 2:
+            raise NotCut(
+                f"is a pair of {sizes[0]} and {sizes[1]} characters; one of the two texts "
+                f"may have more than {self._most // 2}: shorten the other"
+            )
+        short, long = (0, 1) if sizes[0] <= sizes[1] else (1, 0)
+        tokens = len(encode(self._tokenizer, texts[short], special_tokens=False))
+        found = len(self._settle(texts[long], tokens + 1)[1])
+        fewer, more = (short, long) if (tokens, short) < (found, long) else (long, short)
+        excerpt, encoding = self._settle(texts[fewer], self._max_tokens)
+        least = len(encoding)
+        texts[more], encoding = self._settle(texts[more], max(least, self._max_tokens) + 1)
+        if (least, fewer) < (len(encoding), more):  # else a word that is cut has too many tokens
+            texts[fewer] = excerpt
+        return texts[0], texts[1]
 
-    def _excerpt_of_longer(self, text: str, other: str) -> str:
-        """Return an excerpt with more words than the limit and than the other text's tokens."""
-        fewest = max(self._max_tokens, len(self._whole.encode(other, add_special_tokens=False)))
-        size = self._characters
-        while size < len(text):
-            part = self._part(text, size)
-            words = set(_words(self._whole.encode(part, add_special_tokens=False)))
-            if len(words) >= fewest + UNSETTLED_WORDS:
-                return part
-            size = self._larger(size)
-        return text
-
-    def _part(self, text: str, size: int) -> str:
-        return text[:size] if self._right else text[-size:]
-
-    def _larger(self, size: int) -> int:
-        """Return the size of the next excerpt to try.
+    def _settle(
+        self, text: str, count: int, *, special_tokens: bool = False
+    ) -> tuple[str, Encoding]:
+        """Return an excerpt with `count` tokens that more of the text cannot change, or the text.
 
         Raises:
-            NotCut: the excerpt has the maximum size.
+            NotCut: an excerpt of the maximum size has fewer such tokens.
 
         """
-        if size >= self._most:
-            raise NotCut(
-                f"has too few words in {self._most} characters to find where it is cut: "
-                "remove what is not text, or split it"
-            )
-        return min(4 * size, self._most)
+        size = self._characters
+        while size < len(text):
+            part = text[:size] if self._direction == "right" else text[-size:]
+            encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
+            if self._settled(encoding) >= count:
+                return part, encoding
+            if size >= self._most:
+                raise NotCut(
+                    f"has too few words in {self._most} characters to find where it is cut: "
+                    "remove what is not text, or split it"
+                )
+            size = min(4 * size, self._most)
+        return text, encode(self._tokenizer, text, special_tokens=special_tokens)
 
-    def _excerpt(self, encoding: Encoding, first: int = 0, second: int = 0) -> Excerpt:
-        """Return an encoding as an excerpt, with the number of characters skipped of each text."""
-        skipped = (0, 0) if self._right else (first, second)
-        return Excerpt(encoding, bool(encoding.overflowing), skipped)
-
-    def _is_final(self, encoding: Encoding) -> bool:
-        """Return whether more of the text cannot change the tokens before the truncation point."""
-        kept = _words(encoding)
-        cut = [word for other in encoding.overflowing for word in _words(other)]
-        if not kept or not cut:
-            return False
-        if self._right:
-            return max(cut) - max(kept) >= UNSETTLED_WORDS
-        return min(kept) - min(cut) >= UNSETTLED_WORDS
+    def _settled(self, encoding: Encoding) -> int:
+        """Return the number of tokens of an excerpt that more of the text cannot change."""
+        words = np.array([word for word in encoding.word_ids if word is not None])
+        if not len(words):
+            return 0
+        if self._direction == "right":
+            return int(np.count_nonzero(words <= words.max() - UNSETTLED_WORDS))
+        return int(np.count_nonzero(words >= words.min() + UNSETTLED_WORDS))
 
 
-def _words(encoding: Encoding) -> list[int]:
-    return [word for word in encoding.word_ids if word is not None]
+def encode(tokenizer: Tokenizer, text: Text, *, special_tokens: bool = True) -> Encoding:
+    """Return the encoding of a text or pair, without holding Python's lock as `encode` does."""
+    return tokenizer.encode_batch([text], add_special_tokens=special_tokens)[0]
 
 
 def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> TokenizedText:
@@ -203,10 +203,7 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
         raise InputTooLong(
             f"{max_tokens} tokens leave no room beside the {int(special.sum())} special ones"
         )
-    keep = special.copy()
-    for part, count in zip(parts, _lengths([len(part) for part in parts], excess), strict=True):
-        keep[part[:count] if direction == "right" else part[len(part) - count :]] = True
-    kept: list[int] = np.flatnonzero(keep).tolist()
+    kept = _kept(parts, len(special), excess, direction)
     return replace(
         text,
         tokens=[text.tokens[index] for index in kept],
@@ -243,6 +240,23 @@ def _parts(special: np.ndarray) -> list[Ids]:
     if not len(gaps):
         return [own]
     return [own[: gaps[0] + 1], own[gaps[0] + 1 :]]
+
+
+def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -> list[int]:
+    """Return the indices of the tokens that remain if `excess` tokens are removed.
+
+    Args:
+        parts: indices of a text's own tokens, or of each text of a pair.
+        count: number of tokens, special ones included, which all remain.
+        excess: number of tokens to remove.
+        direction: side that is truncated.
+
+    """
+    keep = np.ones(count, bool)
+    for part, size in zip(parts, _lengths([*map(len, parts)], excess), strict=True):
+        keep[part[size:] if direction == "right" else part[: len(part) - size]] = False
+    kept: list[int] = np.flatnonzero(keep).tolist()
+    return kept
 
 
 def _lengths(sizes: Sequence[int], excess: int) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import XLMRobertaTokenizer
 
-from model.artifact.tokenizer import copy_tokenizer, read_tokenizer
+from model.artifact.tokenizer import read_tokenizer
 from tests.model.tokenizer_folders import CLASSES, LINES, write_tokenizer_folder
 
 CHARACTERS = [chr(0x4E00 + i) for i in range(100)]
@@ -51,15 +51,6 @@ def test_scores_are_read_as_they_were_written(ambiguous: Tokenizer, tmp_path: Pa
     assert ties(Tokenizer.from_file(str(path))) != ties(ambiguous)
 
 
-def test_a_copy_has_the_same_scores(ambiguous: Tokenizer) -> None:
-    copied = copy_tokenizer(ambiguous)
-    copied.enable_truncation(4)
-    assert ambiguous.truncation is None
-    assert vocabulary(copied) == vocabulary(ambiguous)
-    copied.no_truncation()
-    assert ties(copied) == ties(ambiguous)
-
-
 @pytest.mark.parametrize("unknown", [None, 0])
 def test_the_rest_of_the_model_is_kept(tmp_path: Path, unknown: int | None) -> None:
     pieces = [("<unk>", 0.0), ("a", -1.0), ("<0x62>", -2.0)]
@@ -76,4 +67,3 @@ def test_any_class_reads_as_it_was_saved(tmp_path: Path, name: str) -> None:
     assert type(found.model) is type(expected.model)
     assert found.get_vocab() == expected.get_vocab()
     assert all(found.encode(line).ids for line in LINES[20:40])
-    assert copy_tokenizer(found).to_str() == found.to_str()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
@@ -192,6 +193,7 @@ def test_an_error_says_nothing_of_the_text(artifact: Artifact) -> None:
 def test_a_text_without_tokens_is_refused(artifact: Artifact) -> None:
     one = tokenizer(artifact)
     one._source = FileTokenizer(artifact.path(TOKENIZER))  # not the shared one
+    one._source.whole = Tokenizer.from_str(one._source.whole.to_str())
     one._source.whole.post_processor = None  # of a tokenizer that adds no special tokens
     with pytest.raises(Unprocessable, match=r"inputs\[1\] has no tokens"):
         one.tokenize(["some", " "], Options())

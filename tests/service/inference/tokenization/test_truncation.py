@@ -7,12 +7,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    AddedToken,
+    Encoding,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+)
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
 from service.inference.tokenization import truncation
-from service.inference.tokenization.truncation import Cutter, Direction
+from service.inference.tokenization.inputs import Text
+from service.inference.tokenization.truncation import Direction, Truncator, encode
 
 PROSE = "The water of the river runs down from the hills into one sea, where ships wait. "
 PIECES = st.sampled_from(
@@ -77,7 +86,24 @@ def cutting(tokenizers_by_name: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
     return {name: Tokenizer.from_str(one.to_str()) for name, one in tokenizers_by_name.items()}
 
 
-@pytest.mark.parametrize("name", ["word pieces", "byte pairs", "sentence pieces"])
+KINDS = ["word pieces", "byte pairs", "sentence pieces"]
+
+
+def assert_cut_as_the_library_cuts(
+    tokenizer: Tokenizer, cutting: Tokenizer, text: Text, max_tokens: int, direction: Direction
+) -> None:
+    found = Truncator(tokenizer, max_tokens, direction).encode(text)
+    cutting.enable_truncation(max_tokens, direction=direction)
+    expected = cutting.encode_batch([text])[0]
+    assert found.of(found.encoding.ids) == expected.ids
+    assert found.of(found.encoding.tokens) == expected.tokens
+    assert found.of(found.encoding.type_ids) == expected.type_ids
+    assert found.of(found.encoding.special_tokens_mask) == expected.special_tokens_mask
+    assert found.offsets == expected.offsets
+    assert found.truncated == bool(expected.overflowing)
+
+
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("direction", ["right", "left"])
 @settings(max_examples=80)
 @given(data=st.data())
@@ -88,45 +114,74 @@ def test_an_excerpt_has_the_tokens_of_the_whole(
     direction: Direction,
     data: st.DataObject,
 ) -> None:
-    text = "".join(data.draw(st.lists(PIECES, max_size=120)))
+    """Of texts, and of pairs whose texts may have equally many tokens.
+
+    Pairs are short, as what the library cuts from them is the product of their lengths.
+    """
+    texts = st.lists(PIECES, max_size=120).map("".join)
+    of_pairs = st.lists(PIECES.filter(lambda piece: len(piece) < 20), max_size=40).map("".join)
+    pairs = st.tuples(of_pairs, of_pairs) | of_pairs.map(lambda text: (text, text))
+    text: Text = data.draw(texts | pairs)
     max_tokens = data.draw(st.integers(4, 20))
-    tokenizer = tokenizers_by_name[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(truncation, "CHARACTERS_PER_TOKEN", data.draw(st.integers(1, 8)))
-        found = Cutter(tokenizer, max_tokens, direction).encode(text)
-    cutting[name].enable_truncation(max_tokens, direction=direction)
-    expected = cutting[name].encode(text)
-    assert found.encoding.ids == expected.ids
-    assert found.encoding.tokens == expected.tokens
-    assert found.offsets == expected.offsets
-    assert found.truncated == bool(expected.overflowing)
+        assert_cut_as_the_library_cuts(
+            tokenizers_by_name[name], cutting[name], text, max_tokens, direction
+        )
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("name", KINDS)
+def test_of_a_pair_the_text_with_more_tokens_keeps_the_odd_one(
+    tokenizers_by_name: dict[str, Tokenizer],
+    cutting: dict[str, Tokenizer],
+    name: str,
+    direction: Direction,
+) -> None:
+    """Both texts have more tokens than the limit, and nearly or exactly as many as the other."""
+    tokenizer, cut = tokenizers_by_name[name], cutting[name]
+    for counts in [(20, 20), (20, 21), (21, 20), (19, 90), (90, 19), (90, 90), (91, 90)]:
+        for words in ("! ", "a "), ("water ", "! "), ("水 ", "the "):
+            pair = words[0] * counts[0], words[1] * counts[1]
+            for max_tokens in (10, 11, 16, 17):
+                assert_cut_as_the_library_cuts(tokenizer, cut, pair, max_tokens, direction)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the characters of each text that is tokenised from now on."""
+    read = []
+
+    def counted(tokenizer: Tokenizer, text: Text, *, special_tokens: bool = True) -> Encoding:
+        read.append(len(text) if isinstance(text, str) else sum(map(len, text)))
+        return encode(tokenizer, text, special_tokens=special_tokens)
+
+    monkeypatch.setattr(truncation, "encode", counted)
+    return read
 
 
 @pytest.mark.parametrize("direction", ["right", "left"])
 def test_a_text_that_is_far_too_long_is_not_read_whole(
-    tokenizers_by_name: dict[str, Tokenizer], direction: Direction, monkeypatch: pytest.MonkeyPatch
+    tokenizers_by_name: dict[str, Tokenizer], direction: Direction, encoded: list[int]
 ) -> None:
-    cutter = Cutter(tokenizers_by_name["word pieces"], 16, direction)
-    read = []
-
-    class Counting:
-        def encode(self, text: str, **options: bool) -> object:
-            read.append(len(text))
-            return real.encode(text, **options)
-
-    real, cutter._tokenizer = cutter._tokenizer, Counting()  # type: ignore[assignment]
+    truncator = Truncator(tokenizers_by_name["word pieces"], 16, direction)
     for text in ("! " * 10**6, PROSE * 10**4, "水" * 10**6):
-        read.clear()
-        assert cutter.encode(text).truncated
-        assert sum(read) <= 16 * truncation.CHARACTERS_PER_TOKEN
+        encoded.clear()
+        assert truncator.encode(text).truncated
+        assert sum(encoded) <= 16 * truncation.CHARACTERS_PER_TOKEN
 
 
-def test_a_pair_is_cut_where_its_longer_text_is(
-    tokenizers_by_name: dict[str, Tokenizer], cutting: dict[str, Tokenizer]
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("unit", ["!", "水", "a ", "the water of ", "x"])
+def test_the_cost_of_a_pair_is_linear(
+    tokenizers_by_name: dict[str, Tokenizer], name: str, unit: str, encoded: list[int]
 ) -> None:
-    cutter = Cutter(tokenizers_by_name["word pieces"], 16, "right")
-    found = cutter.encode(("the water " * 40, "the hill"))
-    cutting["word pieces"].enable_truncation(16)
-    expected = cutting["word pieces"].encode("the water " * 40, "the hill")
-    assert (found.encoding.ids, found.offsets) == (expected.ids, expected.offsets)
-    assert found.truncated
+    """Each text is read a few times, also without words; what is cut is never built."""
+    tokenizer = tokenizers_by_name[name]
+    for count in (10**4, 2 * 10**4):
+        text = (unit * count)[:count]
+        encoded.clear()
+        found = Truncator(tokenizer, 64, "right").encode((text, text))
+        assert len(found.of(found.encoding.ids)) <= 64
+        assert found.encoding.overflowing == []
+        assert sum(encoded) <= 7 * 2 * count
