@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 from model.errors import CheckpointError
@@ -40,3 +43,11 @@ def check_memory(checkpoint: Path, name: str) -> None:
         f"{available / GIBIBYTE:.1f} GiB are available: run `headscope export` on a machine with "
         "more, and serve the result with --artifact"
     )
+
+
+@contextlib.contextmanager
+def one_export(cache: Path) -> Iterator[None]:
+    """Wait until no other process exports into a cache, so that `check_memory` holds for each."""
+    with (cache / "export.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

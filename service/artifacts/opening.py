@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +31,7 @@ from model.sources.pooling import (
     with_pooling,
 )
 from model.sources.recognition import check_recognised
-from service.artifacts.export_memory import check_memory
+from service.artifacts.export_memory import check_memory, one_export
 from service.artifacts.repository import Source
 from service.settings import Settings, export_environment
 from service.settings.of_model import of_model
@@ -50,6 +51,10 @@ FOREIGN_WITH_MAPS = _FOREIGN.format(
     "neither another hidden state than the last nor the ablation of heads"
 )
 """Warning about the limits of a foreign graph with attention maps."""
+
+
+class NotExportedError(ArtifactError):
+    """Model that is not in the caches, while settings are `cached`."""
 
 
 def open_artifact(
@@ -82,52 +87,54 @@ def open_artifact(
     return report_limits(check_verified(artifact, settings), progress)
 
 
-def open_source(
-    settings: Settings,
-    source: Source,
-    progress: Progress = lambda _: None,
-    *,
-    in_child: bool = False,
-) -> Artifact:
-    """Open a version of a model repository; a checkpoint's export comes from the cache.
+def open_source(settings: Settings, source: Source) -> Artifact | None:
+    """Open a version of a model repository; return None if it is to be exported first.
 
-    Args:
-        settings: settings of the service, in which the model may have a table.
-        source: version to open.
-        progress: function called with a line at each step of an export.
-        in_child: whether a process of its own exports a checkpoint that the cache does not have, so
-            that neither PyTorch nor its memory comes into a service.
+    A static embedding needs no export: another process copies its table into the cache.
 
     Raises:
-        ModelError, ValueError: as for `open_artifact`; or the export's process failed.
+        ModelError, ValueError: as for `open_artifact`.
 
     """
-    single = of_model(settings, source.name)
-    if source.kind == "artifact":
-        single = single.model_copy(update={"model": (), "artifact": (source.folder,)})
-    elif source.kind == "checkpoint":
-        single = single.model_copy(update={"model": (str(source.folder),), "artifact": ()})
-    if source.kind != "artifact" and in_child:
-        export_in_child(single)
-    return open_artifact(single, progress)
+    single = _of_source(settings, source)
+    try:
+        if source.kind != "artifact" and is_static(locate_checkpoint(single, lambda _: None)):
+            return export_source(settings, source)
+        return open_artifact(single)
+    except NotExportedError:
+        return None
 
 
-def export_in_child(settings: Settings) -> None:
-    """Export a checkpoint into the cache in a process of its own, unless the cache has it.
+def export_source(settings: Settings, source: Source) -> Artifact:
+    """Open a checkpoint's export, which a process of its own makes unless the cache has it.
+
+    So neither PyTorch nor its memory comes into a service.
 
     Raises:
         ArtifactError: the export failed; the message is its last line.
 
     """
-    command = [sys.executable, "-P", "-m", "service", "export", "--model", checkpoint_of(settings)]
-    command += ["--precision", settings.precision]
-    if settings.pooling is not None:
-        command += ["--pooling", settings.pooling]
+    single = _of_source(settings, source)
+    command = [sys.executable, "-P", "-m", "service", "export", "--model", checkpoint_of(single)]
+    command += ["--precision", single.precision]
+    if single.pooling is not None:
+        command += ["--pooling", single.pooling]
     done = subprocess.run(  # noqa: S603 - our own command
-        command, env=export_environment(settings), capture_output=True, text=True, check=False
+        command, env=export_environment(single), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise ArtifactError((done.stderr.strip() or "the export failed").splitlines()[-1])
+    return open_artifact(single)
+
+
+def _of_source(settings: Settings, source: Source) -> Settings:
+    """Return the settings of a version alone, which is opened from the caches."""
+    update: dict[str, object] = {"cached": True}
+    if source.kind == "artifact":
+        update |= {"model": (), "artifact": (source.folder,)}
+    elif source.kind == "checkpoint":
+        update |= {"model": (str(source.folder),), "artifact": ()}
+    return of_model(settings, source.name).model_copy(update=update)
 
 
 def report_limits(artifact: Artifact, progress: Progress) -> Artifact:
@@ -188,14 +195,18 @@ def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
     """Return the folder of the model's checkpoint, fetched from the hub if necessary.
 
     Raises:
+        NotExportedError: it would be fetched, while settings are `cached`.
         ModelError: the checkpoint does not exist or is not supported.
 
     """
     hub = open_hub(settings.hub_endpoint, pickles=settings.pickle)
     model = checkpoint_of(settings)
+    hub = replace(hub, offline=hub.offline or settings.cached)
     try:
         checkpoint = locate(model, hub, progress, settings.revision)
     except UnreachableError as error:
+        if settings.cached:
+            raise NotExportedError(str(error)) from None
         raise UnreachableError(f"{error}; {_without_hub(model)}") from None
     check_recognised(checkpoint, pickles=settings.pickle)
     return checkpoint
@@ -335,14 +346,20 @@ def export_once(
         device = settings.device
         if base is not None:
             return exporter.derive(base, folder, precision, progress, device).artifact
-        check_memory(checkpoint, name)
-        return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
+        with one_export(settings.cache_folder):
+            if folder.exists():  # another process has made it meanwhile
+                return load_artifact(folder)
+            check_memory(checkpoint, name)
+            return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
 
     return _kept(folder, make)
 
 
 def _folder(settings: Settings, key: str) -> Path:
-    return settings.cache("artifacts") / key
+    folder = settings.cache("artifacts") / key
+    if settings.cached and not folder.exists():
+        raise NotExportedError(f"{folder} does not exist")
+    return folder
 
 
 def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:

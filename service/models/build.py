@@ -10,7 +10,7 @@ from functools import partial
 
 from model.artifact.manifest import Artifact
 from service.artifacts.footprint import footprint, report, shortage, torch_footprint
-from service.artifacts.opening import open_source
+from service.artifacts.opening import export_source, open_source
 from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
 from service.health.peers import Peers
@@ -119,7 +119,8 @@ def _started(
         for number, (source, artifact) in enumerate(opened):
             add(source, artifact, engines[number] if engines else None)
         for source in pinned:
-            add(source, open_source(shared.settings, source), None)
+            cached = open_source(shared.settings, source)
+            add(source, cached or export_source(shared.settings, source), None)
         started.pop_all()
     return served
 
@@ -136,7 +137,8 @@ def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> S
     settings = shared.settings
     names = dict.fromkeys([*(source.name for source in fixed), *settings.tables.models])
     steps = Steps(
-        partial(open_source, settings, in_child=True),
+        partial(open_source, settings),
+        partial(export_source, settings),
         lambda source, artifact: start_model(source, artifact, shared),
         partial(of_model, settings),
     )

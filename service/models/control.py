@@ -17,12 +17,14 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from model.errors import ModelError
 from service.artifacts.repository import Source, Target
 from service.errors import (
     ConfigBusy,
     EngineUnavailable,
+    Forbidden,
     InsufficientMemory,
     ModelNotLoadable,
     ModelNotLoaded,
@@ -146,6 +148,7 @@ class ModelControl:
         Raises:
             ModelNotLoaded: it is not loaded by the deadline, or cannot be loaded.
             UnknownModel: the repository has no such model or version.
+            Forbidden: it is a checkpoint, and requests may not start its export.
             InsufficientMemory: it does not fit into the budget.
 
         """
@@ -199,12 +202,13 @@ class ModelControl:
         self.models.alias(alias, targets)
         self.workers.write_alias(alias, targets)
 
-    async def prepare(self, target: Target) -> ServedModel:
+    async def prepare(self, target: Target, *, may_export: bool = True) -> ServedModel:
         """Start a version that gets no requests yet; return it, or the loaded one.
 
         If the configuration is reloaded meanwhile, the version is started with the new settings.
 
         Raises:
+            Forbidden: it has to be exported, and that is not allowed.
             UnknownModel: the repository has no such model or version.
             ModelNotLoadable: it cannot be opened, or fails its golden texts.
             InsufficientMemory: it does not fit into the budget.
@@ -212,7 +216,7 @@ class ModelControl:
         """
         while True:
             setup = self.setup
-            model = await self.start(target, setup)
+            model = await self.start(target, setup, may_export=may_export)
             if setup is self.setup:
                 return model
             if model not in self.models:
@@ -223,20 +227,22 @@ class ModelControl:
         now = options_of(self.setup.settings, model.name)
         return options_of(model.settings, model.name) == now
 
-    async def start(self, target: Target, setup: Setup) -> ServedModel:
+    async def start(self, target: Target, setup: Setup, *, may_export: bool = True) -> ServedModel:
         """Start a version by a setup, which may be the next one; otherwise as `prepare`."""
         try:
             source = await asyncio.to_thread(setup.repository.find, target)
         except OSError as error:
             raise unreadable(error) from None
+        expect = partial(self.loads.expect_export, target.name) if may_export else None
         try:
+            artifact = await self.loader.open(source, setup.steps, expect)
             kept = setup.pinned | self.setup.pinned | self.loads.names
-            model = await self.loader.start(source, setup.steps, kept)
+            model = await self.loader.start(source, artifact, setup.steps, kept)
         except (ModelError, EngineUnavailable, ValueError, OSError) as error:
             if setup is self.setup:  # a refused reload leaves the model as it was
                 self._failures.record((target, source.target), error)
             raise ModelNotLoadable(f"{source.target} cannot be loaded: {error}") from None
-        except InsufficientMemory as error:
+        except (InsufficientMemory, Forbidden) as error:
             if setup is self.setup:
                 self._failures.record((target, source.target), error)
             raise
@@ -256,7 +262,8 @@ class ModelControl:
 
     async def _load_here(self, target: Target) -> Loaded:
         began = time.monotonic()
-        model = await self.prepare(self.models.chosen(target))
+        may_export = self.setup.requests_export
+        model = await self.prepare(self.models.chosen(target), may_export=may_export)
         return self._served(model, began, current=target.version is None)
 
     async def _load(self, target: Target, shadow: Shadow | None, *, current: bool) -> Loaded:
@@ -291,7 +298,7 @@ class ModelControl:
         old = self.serve(model, current=current)
         seconds = 0.0 if known else time.monotonic() - began
         if not known:
-            self.loads.measured(seconds)
+            self.loads.measured(model.name)
             # by name: a record that somebody keeps would keep the model in memory
             _log.info("%s is loaded and serves, after %.1f s", str(model), seconds)
             if report:

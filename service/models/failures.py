@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass
 
 from service.artifacts.repository import Target
-from service.errors import InsufficientMemory, ModelNotLoaded
+from service.errors import Forbidden, InsufficientMemory, ModelNotLoaded
 from service.telemetry.service_metrics import ServiceMetrics
 
 FAILED_SECONDS = 30.0
 """Time for which requests do not repeat a failed load."""
 FULL_SECONDS = 5.0
-"""Time for which requests do not repeat a load for which there was too little memory."""
+"""Time for which requests do not repeat a load that had too little memory or no export."""
 FAILED = "cannot be loaded: the service's log has the reason"
 """Reason for callers without an admin key: the real one may contain paths of the service."""
 
@@ -28,8 +28,8 @@ class _Failure:
     """Reason for admins."""
     until: float
     """`time.monotonic()` until which requests do not repeat the load."""
-    full: InsufficientMemory | None = None
-    """Error of the load if there was too little memory."""
+    error: InsufficientMemory | Forbidden | None = None
+    """Error of the load if there was too little memory or no export."""
 
 
 class Failures:
@@ -53,10 +53,11 @@ class Failures:
 
         """
         _log.error("%s cannot be loaded: %s", targets[1], error)
-        full = error if isinstance(error, InsufficientMemory) else None
-        self._metrics.model_load_failures.labels("memory" if full else "invalid").inc()
-        until = time.monotonic() + (FULL_SECONDS if full else FAILED_SECONDS)
-        self._failed.update(dict.fromkeys(targets, _Failure(str(error), until, full)))
+        kept = error if isinstance(error, InsufficientMemory | Forbidden) else None
+        reason = {InsufficientMemory: "memory", Forbidden: "refused"}.get(type(error), "invalid")
+        self._metrics.model_load_failures.labels(reason).inc()
+        until = time.monotonic() + (FULL_SECONDS if kept else FAILED_SECONDS)
+        self._failed.update(dict.fromkeys(targets, _Failure(str(error), until, kept)))
 
     def forget(self, targets: tuple[Target, Target]) -> None:
         """Forget the failures of a version that is loaded now."""
@@ -68,12 +69,15 @@ class Failures:
 
         Raises:
             InsufficientMemory: there was too little memory; the message does not name other models.
+            Forbidden: requests may not start its export.
             ModelNotLoaded: it failed for another reason; the message contains no paths.
 
         """
         failure = self._failed.get(target)
         if failure is None or (left := failure.until - time.monotonic()) <= 0:
             return
-        if failure.full:
-            raise failure.full.public_error()
+        if isinstance(failure.error, Forbidden):
+            raise Forbidden(failure.reason)
+        if failure.error:
+            raise failure.error.public_error()
         raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=max(1, round(left)))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 
 from model.artifact.manifest import Artifact
 from service.artifacts.repository import Source
+from service.errors import Forbidden
 from service.models.memory import MemoryBudget, resident_bytes
 from service.models.served import ServedModel
 from service.models.table import Models
@@ -21,6 +23,10 @@ from service.settings.of_model import options_of
 from service.system import resources
 from service.telemetry.service_metrics import ServiceMetrics
 
+NOT_EXPORTED = (
+    "the model is not exported yet, and requests may not start an export: run `headscope export`, "
+    "load the model with an admin key, or start the service with --export-on-demand allow"
+)
 _log = logging.getLogger("headscope")
 
 
@@ -28,8 +34,10 @@ _log = logging.getLogger("headscope")
 class Steps:
     """Steps of a load, which are called in threads."""
 
-    open: Callable[[Source], Artifact]
-    """Function that opens the artifact of a source."""
+    open: Callable[[Source], Artifact | None]
+    """Function that opens the artifact of a source; None for a checkpoint without an export."""
+    export: Callable[[Source], Artifact]
+    """Function that exports a checkpoint in another process."""
     start: Callable[[Source, Artifact], ServedModel]
     """Function that starts a model."""
     settings: Callable[[str], Settings]
@@ -57,6 +65,12 @@ class ModelLoader:
         """Models that no further request gets, by the task that releases them."""
         self._starts = asyncio.Lock()
         """Lock of the part of a load that takes memory and processor time."""
+        self._exports = asyncio.Lock()
+        """Lock of exports: each is checked against the memory that is free when it begins."""
+        self._exporting = 0
+        """Number of loads that export, or wait for it."""
+        self._export_seconds = 60.0
+        """Seconds of the last export, which the next is expected to take."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -85,24 +99,59 @@ class ModelLoader:
         """Models that no further request gets, and that finish their last requests."""
         return list(self._releases.values())
 
-    async def start(self, source: Source, steps: Steps, kept: Collection[str]) -> ServedModel:
+    async def open(
+        self, source: Source, steps: Steps, expect: Callable[[float], None] | None
+    ) -> Artifact:
+        """Open the artifact of a version, whose checkpoint is exported first if necessary.
+
+        `expect` is called with the expected seconds of an export, and with 0 after it.
+
+        Raises:
+            Forbidden: the version is to be exported, and `expect` is None.
+            ModelError, ValueError, OSError: the artifact cannot be opened or exported.
+
+        """
+        if artifact := await self._opened(source, steps):
+            return artifact
+        if expect is None:
+            raise Forbidden(NOT_EXPORTED)
+        self._exporting += 1
+        expect(self._exporting * self._export_seconds)
+        try:
+            async with self._exports:
+                artifact = await self._opened(source, steps)
+                if artifact is None:  # no other load has exported the same checkpoint
+                    _log.info("%s is being exported", source.target)
+                    began, export = time.monotonic(), partial(steps.export, source)
+                    artifact = await asyncio.to_thread(resources.in_lower_priority, export)
+                    self._export_seconds = time.monotonic() - began
+                return artifact
+        finally:
+            self._exporting -= 1
+            expect(0)
+
+    async def _opened(self, source: Source, steps: Steps) -> Artifact | None:
+        async with self._starts:  # hashes every file, without Python's lock
+            return await asyncio.to_thread(resources.in_lower_priority, partial(steps.open, source))
+
+    async def start(
+        self, source: Source, artifact: Artifact, steps: Steps, kept: Collection[str]
+    ) -> ServedModel:
         """Start a version, or return the loaded model of the same artifact and settings.
 
         Args:
             source: version to start.
+            artifact: artifact of the version.
             steps: steps of the load.
             kept: names of models that must not be unloaded to make room.
 
         Raises:
-            ModelError, ValueError, OSError: the artifact cannot be opened, or its engine disagrees
-                with its golden texts.
+            ModelError, ValueError, OSError: the engine disagrees with the golden texts.
             InsufficientMemory: it does not fit into the budget.
             ServiceError: the engine cannot be started.
 
         """
         async with self._starts:
-            opening = partial(steps.open, source)  # hashes every file, without Python's lock
-            artifact = await asyncio.to_thread(resources.in_lower_priority, opening)
             loaded = self._models.find(source.target)
             settings = steps.settings(source.name)
             if loaded and loaded.artifact.sha256 == artifact.sha256:

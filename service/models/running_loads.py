@@ -39,6 +39,8 @@ class RunningLoad:
     """Use of the model after the load; only loads for the same use join."""
     task: asyncio.Task[Loaded] = field(init=False)
     began: float = field(default_factory=time.monotonic)
+    opens: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` at which the checkpoint is, or is expected to be, exported."""
 
     def busy(self) -> ModelBusy:
         """Return the error of a command that has to wait for the end of the load."""
@@ -73,11 +75,16 @@ class RunningLoads:
         return self._loads.get(name)
 
     def seconds_left(self, name: str) -> int:
-        """Return the expected seconds until a model is loaded, at least 1."""
-        load = self._loads.get(name)
-        return (
-            max(1, round(self._expected_seconds - (time.monotonic() - load.began))) if load else 1
-        )
+        """Return the expected seconds until a model is loaded: at least 1, and a quarter more."""
+        if (load := self._loads.get(name)) is None:
+            return 1
+        now = time.monotonic()
+        return max(1, round(max(self._expected_seconds + load.opens - now, (now - load.began) / 4)))
+
+    def expect_export(self, name: str, seconds: float) -> None:
+        """Set the expected seconds until the checkpoint of a running load is exported."""
+        if load := self._loads.get(name):
+            load.opens = time.monotonic() + seconds
 
     async def run(
         self, target: Target, outcome: object, work: Coroutine[Any, Any, Loaded]
@@ -108,9 +115,9 @@ class RunningLoads:
                 raise load.busy()
         return await asyncio.shield(load.task)
 
-    def measured(self, seconds: float) -> None:
-        """Record the duration of a load, which the next one is expected to have."""
-        self._expected_seconds = seconds
+    def measured(self, name: str) -> None:
+        """Record the duration of a load after its export, which the next is expected to have."""
+        self._expected_seconds = time.monotonic() - self._loads[name].opens
 
     async def cancel(self) -> None:
         """Cancel all loads, and wait for their end."""

@@ -28,6 +28,12 @@ class Setup:
     of_settings: Callable[[Settings], Setup]
     """Function that returns the setup of other settings, with the same flagged models."""
 
+    @property
+    def requests_export(self) -> bool:
+        """Whether a user's request may start the export of a checkpoint."""
+        keys = self.settings.api_keys or self.settings.keys_file
+        return self.settings.export_on_demand in (("allow",) if keys else ("auto", "allow"))
+
     def offered(self, sources: Iterable[Source]) -> list[str]:
         """Return the names of the models that their first request loads."""
         tables = self.settings.tables.models

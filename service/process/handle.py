@@ -30,7 +30,6 @@ heartbeats, and the supervisor's count of them, by fractions of a second."""
 LOADING_BEATS = 600
 """Missed heartbeats after which a loading worker, which sends none, is killed."""
 BUS_ERROR = ": a file in use, as of a served artifact, was truncated or overwritten in place"
-"""Cause of a SIGBUS: the end of a worker that reads mapped memory which its file lacks."""
 
 
 class WorkerHandle:
@@ -120,7 +119,11 @@ class WorkerHandle:
         """Wait until the worker ends, and return the reason in a line."""
         code = await self.process.wait()
         self._receive()
-        return self._reason or f"worker {self.index} ended {_ending(code)}"
+        how = f"with exit code {code}"
+        if code < 0:
+            cause = BUS_ERROR if -code == signal.SIGBUS else ""
+            how = f"by signal {-code} ({signal.strsignal(-code)}{cause})"
+        return self._reason or f"worker {self.index} ended {how}"
 
     def _receive(self) -> None:
         try:
@@ -161,11 +164,3 @@ class WorkerHandle:
             self.connections -= int(message.removeprefix(CLOSED))
         else:
             self._reason = message.decode()
-
-
-def _ending(code: int) -> str:
-    """Return how a process ended: its exit code, or the name and the cause of a signal."""
-    if code >= 0:
-        return f"with exit code {code}"
-    cause = BUS_ERROR if -code == signal.SIGBUS else ""
-    return f"by signal {-code} ({signal.strsignal(-code)}{cause})"

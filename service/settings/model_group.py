@@ -83,6 +83,11 @@ class ModelSettings(BaseSettings):
     on_demand: Annotated[bool, Shown(Group.MODEL)] = Field(
         True, description="Load a model of the repository by its first request."
     )
+    export_on_demand: Annotated[Literal["auto", "allow", "refuse"], Shown(Group.MODEL)] = Field(
+        "auto",
+        description="Whether a request for a checkpoint that is not exported yet starts its "
+        "export; `auto` allows that where no API keys are in use. Admins always may.",
+    )
     memory_budget: Annotated[int | None, Shown(Group.MODEL, "BYTES", "no limit")] = Field(
         None,
         gt=0,

@@ -47,6 +47,7 @@ def export_environment(settings: Settings) -> dict[str, str]:
         "HEADSCOPE_CACHE_FOLDER": str(settings.cache_folder),
         "HEADSCOPE_HUB_ENDPOINT": settings.hub_endpoint,
         "HEADSCOPE_PICKLE": str(settings.pickle),
+        "HEADSCOPE_ALLOW_UNVERIFIED": str(settings.allow_unverified),
     }
 
 
@@ -89,6 +90,8 @@ class Settings(ModelSettings):
     """Tables of models and aliases in the file."""
     given: dict[str, Any] = Field({}, repr=False)
     """Values of the command line's flags, with which the file is read again."""
+    cached: bool = False
+    """Whether models are opened from the caches alone, without fetching or exporting them."""
     config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(
         None,
         description="TOML file of settings; flags and environment variables take precedence.",

@@ -11,8 +11,8 @@ from service.settings import Settings
 from service.system import machine
 from service.system.distribution import version
 
-LOAD_FAILURES = ("invalid", "memory")
-"""Reasons of failed loads: the version cannot be opened, started or verified; or does not fit."""
+LOAD_FAILURES = ("invalid", "memory", "refused")
+"""Reasons of failed loads: the version is damaged, does not fit, or may not be exported."""
 
 
 class ServiceMetrics:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from transformers import BertConfig, MistralConfig
 
+from model.artifact.manifest import Artifact, load_artifact
 from model.errors import CheckpointError
+from model.export.exporter import Exported
 from service.artifacts.export_memory import GIBIBYTE, check_memory
 from service.artifacts.opening import open_artifact
 from service.settings import Settings
@@ -47,3 +53,29 @@ def test_nothing_is_read_before_the_refusal(
     settings = Settings(model=str(tiny_checkpoint), cache_folder=tmp_path)
     with pytest.raises(CheckpointError, match=r"its export takes at least 0\.3 GiB"):
         open_artifact(settings)
+
+
+def test_exports_into_a_cache_are_checked_and_run_one_at_a_time(
+    tiny_artifact: Artifact, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each would find the memory free that the others are about to take."""
+    running, checked = threading.Semaphore(1), []
+
+    def export(checkpoint: Path, out: Path, *_: object) -> Exported:
+        time.sleep(0.1)
+        shutil.copytree(tiny_artifact.folder, out)
+        running.release()
+        return Exported(load_artifact(out), tiny_artifact.manifest.verification)
+
+    def check(checkpoint: Path, _: str) -> None:
+        assert running.acquire(blocking=False), "another export runs"
+        checked.append(checkpoint)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    monkeypatch.setattr("service.artifacts.opening.check_memory", check)
+    folders = [Path(shutil.copytree(tiny_checkpoint, tmp_path / name)) for name in "ab"]
+    wanted = [Settings(model=str(one), cache_folder=tmp_path / "cache") for one in 2 * folders]
+    with ThreadPoolExecutor(4) as threads:
+        opened = list(threads.map(open_artifact, wanted))
+    assert sorted(checked) == folders, "each checkpoint once"
+    assert len({artifact.folder for artifact in opened}) == 2

@@ -19,6 +19,7 @@ from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
 from service.artifacts.opening import (
     FOREIGN,
+    export_source,
     find_checkpoint,
     open_artifact,
     open_source,
@@ -32,6 +33,7 @@ from service.settings.model_table import ModelTable, Tables
 from tests.foreign import write_foreign
 from tests.model.checkpoints import edit_json
 from tests.model.hybrid_checkpoints import write_hybrid
+from tests.model.static_checkpoints import write_static
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +179,41 @@ def test_a_model_of_a_table_is_exported_as_the_table_says(
     tables = Tables(models={"a": ModelTable(source="x/y@v1", precision="int8", pooling="cls")})
     settings = Settings(tables=tables, cache_folder=tmp_path)
     with pytest.raises(ArtifactError, match=r"^no such model$"):
-        open_source(settings, Source("a", "1", Path("x/y@v1"), "named"), in_child=True)
+        export_source(settings, Source("a", "1", Path("x/y@v1"), "named"))
     expected = ["export", "--model", "x/y@v1", "--precision", "int8", "--pooling", "cls"]
     assert commands[0][-7:] == expected
+
+
+def test_an_export_in_the_cache_is_found_without_the_hub(
+    artifact: Artifact,
+    small_checkpoint: Path,
+    foreign: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def export(_: Path, out: Path, *__: object) -> Exported:
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    monkeypatch.setattr("model.sources.locate.download", None)  # whoever calls it fails
+    tables = Tables(models={"hub": ModelTable(source="nobody/has-this-model")})
+    settings = Settings(tables=tables, cache_folder=tmp_path)
+    assert open_source(settings, Source("hub", "1", Path("nobody"), "named")) is None
+    for folder in (small_checkpoint, foreign):
+        source = Source(folder.name, "1", folder, "checkpoint")
+        assert open_source(settings, source) is None
+        assert open_source(settings, source) is None, "looking exports nothing"
+        made = open_artifact(Settings(model=str(folder), cache_folder=tmp_path))
+        assert open_source(settings, source) == made
+    assert open_source(settings, Source("a", "1", made.folder)) == made
+
+
+def test_a_static_embedding_is_copied_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.export.static_embedding._save_graph", None)  # as above
+    source = Source("a", "1", write_static(tmp_path / "static-model"), "checkpoint")
+    found = open_source(Settings(cache_folder=tmp_path / "cache"), source)
+    assert found is not None
+    assert found.manifest.foreign

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -42,8 +43,16 @@ async def test_the_time_that_is_left_follows_the_load_before() -> None:
     await asyncio.sleep(0)
     assert loads.targets == [Target("a")]
     assert loads.seconds_left("a") == FIRST_LOAD_SECONDS
-    loads.measured(60)
-    assert loads.seconds_left("a") == 60
+    loads.expect_export("a", 120)
+    assert loads.seconds_left("a") == 120 + FIRST_LOAD_SECONDS
+    load = loads.of("a")
+    assert load is not None
+    load.began, load.opens = time.monotonic() - 400, time.monotonic() - 40
+    loads.measured("a")
+    load.began = load.opens = time.monotonic()
+    assert loads.seconds_left("a") == 40, "without the seconds of the export"
+    load.began, load.opens = time.monotonic() - 400, time.monotonic() - 100
+    assert loads.seconds_left("a") == 100, "it takes longer than the load before"
     assert loads.seconds_left("b") == 1, "without a load"
     await loads.cancel()
     with pytest.raises(asyncio.CancelledError):
