@@ -19,6 +19,7 @@ from trials import (
     models,
     neighbours,
     overload,
+    pairs,
     saturation,
     soak,
     stalls,
@@ -46,7 +47,7 @@ def _few_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
     for module in (disconnects, faults, mixups, models, overload, stalls):
         monkeypatch.setattr(module, "stub", stub)
-    for module in (bodies, batching, explanations, neighbours, saturation):
+    for module in (bodies, batching, explanations, neighbours, pairs, saturation):
         monkeypatch.setattr(module, "serve", shared)
 
 

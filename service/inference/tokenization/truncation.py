@@ -149,7 +149,7 @@ class Truncator:
             NotCut: an excerpt of the maximum size has fewer such tokens.
 
         """
-        size = self._characters
+        size = max(self._characters, count)
         while size < len(text):
             part = text[:size] if self._direction == "right" else text[-size:]
             encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
