@@ -9,6 +9,7 @@ Notation: n own tokens of a text, without special tokens.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -37,7 +38,10 @@ class ChunkOptions:
 
 
 def chunks_of(
-    texts: Sequence[str], tokenized: Sequence[TokenizedText], options: ChunkOptions
+    texts: Sequence[str],
+    tokenized: Sequence[TokenizedText],
+    options: ChunkOptions,
+    most: int = MOST_SPANS,
 ) -> list[TextSpans]:
     """Return the chunks of each text; none of a text without own tokens.
 
@@ -45,27 +49,37 @@ def chunks_of(
         texts: texts as the caller sent them.
         tokenized: their tokens.
         options: kind and sizes of the chunks.
+        most: maximum number of chunks of all texts.
 
     Raises:
         Unprocessable: there are too many chunks.
 
     """
-    chunks = [_chunks(*text, options) for text in zip(texts, tokenized, strict=True)]
-    if (count := sum(len(own.ranges) for own in chunks)) > MOST_SPANS:
-        raise Unprocessable(
-            f"chunk: the inputs give {count} chunks; at most {MOST_SPANS} are taken: set a larger "
-            "`size`, or send the inputs in parts"
-        )
+    _check(sum(-(-own.special_tokens_mask.count(0) // options.size) for own in tokenized), most)
+    chunks, count = list[TextSpans](), 0
+    for text, own in zip(texts, tokenized, strict=True):
+        chunks.append(_chunks(text, own, options, most + 1 - count))
+        _check(count := count + len(chunks[-1].ranges), most)
     return chunks
 
 
-def _chunks(text: str, tokenized: TokenizedText, options: ChunkOptions) -> TextSpans:
-    """Return the chunks of one text."""
+def _check(count: int, most: int) -> None:
+    """Raise if a lower bound of the number of chunks is too large."""
+    if count > most:
+        alone = " with `late` false" if most < MOST_SPANS else ""
+        raise Unprocessable(
+            f"chunk: the inputs give at least {count} chunks; at most {most} are taken{alone}: "
+            "set a larger `size`, or send the inputs in parts"
+        )
+
+
+def _chunks(text: str, tokenized: TokenizedText, options: ChunkOptions, most: int) -> TextSpans:
+    """Return the first chunks of one text, `most` or all."""
     own = OwnTokens.of(text, tokenized)
     if not len(own.places):
         return TextSpans(own.places, own.places.astype(np.int64))
     kinds = _boundaries(text, own, options.by)
-    ranges = np.array([*_cut(kinds, options)], np.int64)
+    ranges = np.array([*itertools.islice(_cut(kinds, options), most)], np.int64)
     starts, ends = own.places[ranges[:, 0], 0], own.places[ranges[:, 1] - 1, 1]
     return TextSpans(np.stack([starts, ends], axis=1), ranges + own.first)
 

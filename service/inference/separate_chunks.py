@@ -18,7 +18,7 @@ from service.errors import Unprocessable
 from service.inference.chunks import ChunkOptions, chunks_of
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.text_spans import TextSpans
+from service.inference.text_spans import MOST_SPANS, TextSpans
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.inference.vector_types import quantized
@@ -63,8 +63,9 @@ class SeparateChunks:
         """
         began, tokenizer = time.monotonic(), inference.request_tokenizer
         texts = await tokenizer.tokenize(inputs, replace(options, windows=True), caller)
-        chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk)
-        _check(texts, chunks, tokenizer.limit(options), tokenizer.max_inputs)
+        most = min(MOST_SPANS, tokenizer.max_inputs)
+        chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk, most)
+        _check(texts, chunks, tokenizer.limit(options))
         parts = [
             text[start:end]
             for text, own in zip(inputs, chunks, strict=True)
@@ -97,18 +98,10 @@ class SeparateChunks:
         return await quantized(encodings, options.quantization)
 
 
-def _check(
-    texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int, max_inputs: int
-) -> None:
-    """Raise if the number of chunks or the length of a chunk is out of bounds."""
-    count = sum(len(own.ranges) for own in chunks)
-    if not count:
+def _check(texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int) -> None:
+    """Raise if there is no chunk, or if a chunk is too long."""
+    if not any(len(own.ranges) for own in chunks):
         raise Unprocessable("chunk: no input has a token: send texts")
-    if count > max_inputs:
-        raise Unprocessable(
-            f"chunk: {count} chunks would be encoded alone; at most {max_inputs} are taken: "
-            "set a larger `size`, `late` to true, or send the inputs in parts"
-        )
     for index, (text, own) in enumerate(zip(texts, chunks, strict=True)):
         around = sum(text.special_tokens_mask)
         longest = max((own.ranges[:, 1] - own.ranges[:, 0]).tolist(), default=0)

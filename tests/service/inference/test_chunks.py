@@ -92,8 +92,45 @@ def test_texts_without_tokens_have_no_chunk() -> None:
     assert found.ranges.shape == found.places.shape == (0, 2)
 
 
-def test_the_number_of_chunks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "MOST_SPANS", 3)
+def test_the_number_of_chunks_is_bounded() -> None:
     texts = ["ab cd", "ef gh"]
-    with pytest.raises(Unprocessable, match="give 4 chunks; at most 3"):
-        chunks_of(texts, [by_characters(text) for text in texts], ChunkOptions(size=1, overlap=0))
+    tokens, options = [by_characters(text) for text in texts], ChunkOptions(size=1, overlap=0)
+    assert [len(own.ranges) for own in chunks_of(texts, tokens, options, most=4)] == [2, 2]
+    with pytest.raises(Unprocessable, match="give at least 4 chunks; at most 3 are taken"):
+        chunks_of(texts, tokens, options, most=3)
+
+
+PARAGRAPHS = "a\n\n"
+
+
+def test_too_many_chunks_are_refused_before_any_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PARAGRAPHS * 200_000
+    own = by_characters(text)
+    monkeypatch.setattr(chunks, "_chunks", None)  # any cutting fails
+    for size in (1, 12):
+        with pytest.raises(Unprocessable, match=f"at least {-(-200_000 // size)} chunks; at most"):
+            chunks_of([text], [own], ChunkOptions("paragraphs", size, 0))
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(2, 1), (64, 32)])
+def test_the_cost_of_chunks_is_linear_and_bounded(
+    monkeypatch: pytest.MonkeyPatch, size: int, overlap: int
+) -> None:
+    """Counted are the searches for the end of a chunk, which are logarithmic each."""
+    searches, end_of = list[int](), chunks._end
+
+    def counted(*arguments: Any) -> tuple[int, int]:
+        searches.append(1)
+        return end_of(*arguments)
+
+    monkeypatch.setattr(chunks, "_end", counted)
+    for count in (2_000, 4_000):
+        text, options = PARAGRAPHS * count, ChunkOptions("paragraphs", size, overlap)
+        searches.clear()
+        chunks_of([text], [by_characters(text)], options)
+        assert len(searches) <= 4 * count
+    text = PARAGRAPHS * chunks.MOST_SPANS * 2
+    searches.clear()
+    with pytest.raises(Unprocessable, match="give at least 16385 chunks; at most 16384"):
+        chunks_of([text], [by_characters(text)], ChunkOptions("paragraphs", 2, 1))
+    assert len(searches) <= 4 * chunks.MOST_SPANS

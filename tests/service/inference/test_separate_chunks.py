@@ -84,7 +84,10 @@ async def test_the_binary_form_and_types_of_chunks(client: httpx.AsyncClient) ->
         ({"chunk": CHUNK, "pooling": "cls"}, 'the pooling "cls" takes the first token'),
         ({"chunk": CHUNK, "inputs": [["a", "b"]]}, "inputs[0] is a pair"),
         ({"chunk": {"by": "tokens", "size": 23, "late": False}}, "set `size` to at most 22"),
-        ({"chunk": {"by": "tokens", "size": 2, "late": False}}, "at most 20 are taken"),
+        (
+            {"chunk": {"by": "tokens", "size": 2, "late": False}},
+            "at most 20 are taken with `late` false",
+        ),
         ({"chunk": {"by": "tokens", "late": False}, "inputs": " "}, "no input has a token"),
         ({"chunk": CHUNK | {"late": False}, "outputs": ["pooled"]}, "outputs is of a pass"),
         ({"chunk": CHUNK | {"late": False}, "overflow": "windows"}, "overflow is of a pass"),
