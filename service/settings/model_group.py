@@ -14,7 +14,7 @@ from model.sources.locate import DEFAULT_MODEL
 from model.sources.pooling import PoolingSetting
 from service.settings.client_values import aliases_to_meet
 from service.settings.environment import PRECISION_OF_ARTIFACT, listed
-from service.settings.groups import Group, Shown
+from service.settings.groups import Group, ModelBytes, Shown
 from service.system import hub
 
 
@@ -88,9 +88,8 @@ class ModelSettings(BaseSettings):
         description="Whether a request for a checkpoint that is not exported yet starts its "
         "export; `auto` allows that where no API keys are in use. Admins always may.",
     )
-    memory_budget: Annotated[int | None, Shown(Group.MODEL, "BYTES", "no limit")] = Field(
+    memory_budget: Annotated[ModelBytes | None, Shown(Group.MODEL, "BYTES", "no limit")] = Field(
         None,
-        gt=0,
         description="Maximum memory of all loaded models of a worker. The least recently used "
         "model that is not pinned makes room for another.",
     )

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from model.config.precision import Precision
 from model.runtimes.contract import Device
 from model.sources.pooling import PoolingSetting
+from service.settings.groups import (
+    Count,
+    DeviceIndex,
+    ModelBytes,
+    Processes,
+    QueueTexts,
+    QueueTokens,
+)
 
 Load = Literal["pinned", "on-demand", "off"]
 PromptText = Annotated[str, StringConstraints(max_length=2048)]
@@ -34,14 +42,14 @@ class ModelTable(BaseModel):
     precision: Precision | None = None
     pooling: PoolingSetting | None = None
     device: Device | None = None
-    device_id: NonNegativeInt | None = None
-    device_memory_bytes: PositiveInt | None = None
-    threads: PositiveInt | None = None
-    max_batch_tokens: PositiveInt | None = None
-    max_length: PositiveInt | None = None
-    max_characters: PositiveInt | None = None
-    max_queue_tokens: PositiveInt | None = None
-    max_queue_texts: PositiveInt | None = None
+    device_id: DeviceIndex | None = None
+    device_memory_bytes: ModelBytes | None = None
+    threads: Processes | None = None
+    max_batch_tokens: Count | None = None
+    max_length: Count | None = None
+    max_characters: Count | None = None
+    max_queue_tokens: QueueTokens | None = None
+    max_queue_texts: QueueTexts | None = None
     prompts: dict[str, PromptText] = Field({}, max_length=MAX_PROMPTS)
     """Prompts by name, which add to the checkpoint's prompts or replace them."""
     default_prompt: str | None = None

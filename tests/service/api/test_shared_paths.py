@@ -52,9 +52,9 @@ async def test_errors_have_the_form_of_the_body(
 
 
 async def test_what_is_refused_later_has_that_form_too(artifact: Artifact) -> None:
-    async with serving_task(artifact, RANKS, max_response_bytes=10) as client:
+    async with serving_task(artifact, RANKS, max_response_bytes=128) as client:
         for name, nested in (("documents", True), ("texts", False)):
-            refused = await client.post("/rerank", json={"query": "a", name: ["b"]})
+            refused = await client.post("/rerank", json={"query": "a", name: ["b"] * 9})
             assert refused.status_code == 413
             assert isinstance(refused.json()["error"], dict) == nested
 

@@ -77,7 +77,7 @@ async def test_a_mistake_changes_nothing(config: Configured, model: str, says: s
     config.write("a=one", "b=two", top="api-keys = 'c4n4ry'")
     async with config.serving() as client:
         (config.folder / "three" / MANIFEST).write_text("{}", encoding="utf-8")
-        config.write("a=two", model, top="max-response-bytes = 1\napi-keys = 'c4n4ry'")
+        config.write("a=two", model, top="max-response-bytes = 7000\napi-keys = 'c4n4ry'")
         before, loaded = state(client).settings, [*state(client).models]
         reply = await reload(client)
         error_type = "Backend" if "cannot be loaded" in says else "Validation"

@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 @pytest.mark.parametrize(
     ("old", "new", "applied", "restart"),
     [
-        ({}, {"port": 1, "max_response_bytes": 2}, ["max-response-bytes"], ["port"]),
+        ({}, {"port": 1, "max_response_bytes": 200}, ["max-response-bytes"], ["port"]),
         ({}, {"max_length": 2}, ["max-length"], []),
         ({}, {"precision": "int8"}, [], ["precision"]),
         ({"tables": TABLE}, {"tables": TABLE, "precision": "int8"}, ["precision"], []),
@@ -35,7 +35,7 @@ def test_what_applies_at_once(
     changes = changes_of(current, Settings(**new), NONE)  # type: ignore[arg-type]
     assert (changes.applied, changes.restart) == (applied, restart)
     if "port" in new:
-        assert (changes.settings.port, changes.settings.max_response_bytes) == (8000, 2)
+        assert (changes.settings.port, changes.settings.max_response_bytes) == (8000, 200)
 
 
 def test_the_page_lists_what_applies_at_once() -> None:

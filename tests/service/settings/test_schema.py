@@ -34,9 +34,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "pinned": (("flag", "other"), ("environment",)),
     "on_demand": (True, False),
     "export_on_demand": ("allow", "refuse"),
-    "memory_budget": (7, 8),
+    "memory_budget": (2**21, 2**22),
     "device_id": (7, 8),
-    "device_memory_bytes": (7, 8),
+    "device_memory_bytes": (2**21, 2**22),
     "host": ("0.0.0.0", "::1"),
     "port": (1, 65535),
     "workers": (7, 8),
@@ -46,11 +46,11 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "max_client_batch_size": (7, 8),
     "auto_truncate": (True, False),
     "token_ids": ("model", "cl100k"),
-    "max_body_bytes": (7, 8),
-    "max_image_bytes": (7, 8),
+    "max_body_bytes": (70, 80),
+    "max_image_bytes": (70, 80),
     "max_image_pixels": (7, 8),
-    "max_response_bytes": (7, 8),
-    "max_bytes_in_flight": (7, 8),
+    "max_response_bytes": (200, 300),
+    "max_bytes_in_flight": (70_000, 80_000),
     "max_batch_tokens": (7, 8),
     "max_queue_tokens": (7, 8),
     "threads": (7, 8),
@@ -70,7 +70,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "pickle": (True, False),
     "cache_folder": (Path("/flag"), Path("/environment")),
     "hub_endpoint": ("http://flag", "http://environment"),
-    "max_body_bytes_in_flight": (7, 8),
+    "max_body_bytes_in_flight": (70, 80),
     "client_timeout_seconds": (0.5, 1.5),
     "api_keys": ("flag", "environment,other"),
     "admin_keys": ("flag", "environment,other"),
@@ -135,7 +135,27 @@ BAD: list[tuple[str, str]] = [
         ],
         ["0", "-1", "1.5", "many"],
     ),
+    *itertools.product(
+        ["max_bytes_in_flight", "memory_budget", "device_memory_bytes", "max_response_bytes"],
+        ["1", "100"],
+    ),
+    *itertools.product(["max_queue_texts", "max_body_bytes", "max_image_bytes"], ["1"]),
+    ("max_body_bytes_in_flight", "1"),
+    ("max_queue_tokens", "5"),
+    ("threads", "1025"),
+    ("workers", "1025"),
+    ("device_id", "1024"),
+    ("drain_seconds", "86401"),
 ]
+
+
+NUMBERS = [
+    name
+    for name, (value, _) in VALUES.items()
+    if isinstance(value, int | float) and not isinstance(value, bool)
+]
+BAD += itertools.product(NUMBERS, ["inf", "-inf", "nan", "1e300", "1" * 20, "-5"])
+BAD += [(name, "1e-300") for name in NUMBERS if name.endswith("timeout_seconds")]
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +246,19 @@ def test_what_makes_no_sense_is_refused(
         from_command_line()
     with pytest.raises(ValidationError, match=name):
         Settings()
+
+
+def test_the_least_that_works_is_in_the_message(tmp_path: Path) -> None:
+    with pytest.raises(WrongUseError, match=r" 1 must be greater than or equal to 65536$"):
+        from_command_line("--max-bytes-in-flight", "1")
+    with pytest.raises(WrongUseError, match=r" inf must be less than or equal to 86400$"):
+        from_command_line("--request-timeout-seconds", "inf")
+    file = tmp_path / "headscope.toml"
+    for key, least in (("max-queue-tokens", 6), ("device-memory-bytes", 2**20)):
+        for table in ("", '[model.a]\nsource = "a/b"\n'):
+            file.write_text(f"{table}{key} = {least - 1}\n", encoding="utf-8")
+            with pytest.raises(WrongUseError, match=f"must be greater than or equal to {least}$"):
+                from_command_line("--config", str(file))
 
 
 def test_a_switch_needs_no_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ async def test_build_and_limits(artifact: Artifact, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(machine, "available_memory", lambda: 12345)
     chosen: dict[str, Any] = {
         "max_body_bytes_in_flight": 1001,
-        "max_bytes_in_flight": 1002,
+        "max_bytes_in_flight": 100_002,
         "request_timeout_seconds": 3.5,
         "queue_timeout_seconds": 2.5,
         "queue_target_seconds": 0.25,
