@@ -38,6 +38,9 @@ class RankRequest(LenientRequest):
         ge=1,
         description="Tokens after which a document is cut, if the model takes as many.",
     )
+    raw_scores: bool = Field(
+        False, description="Own field: logits without a sigmoid, which do not saturate at 1.0."
+    )
 
     def check_model(self, inference: Inference) -> TaskConfig:
         """Return the model's task head: one label, or a vector for each token.
@@ -63,7 +66,7 @@ class RankRequest(LenientRequest):
             documents: whether each result includes its document.
 
         """
-        scores = ranking.scores()
+        scores = ranking.scores(raw=self.raw_scores)
         ranks = []
         for index in ranking.order()[: self.top_n]:
             rank: dict[str, object] = {"index": index, "relevance_score": scores[index]}

@@ -36,7 +36,6 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/attention": [{"inputs": "a b", "queries": [0], "keys": [0]}, PICTURE],
     "/attention/scores": [PICTURE],
     "/rank": [{"query": "a", "documents": ["a b", "b"], "explain": "contrast"}],
-    "/align": [{"inputs": [["a b", "b a"]]}],
     "/v1/embeddings": [{"input": "a b", "output_dtype": "int8"}],
     "/v2/models/{model}/infer": [
         {"inputs": [TENSOR], "outputs": [{"name": name}]} for name in ("pooled", "attention")
