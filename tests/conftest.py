@@ -23,7 +23,6 @@ from service.settings import Settings
 from tests import sts
 from tests.kept import Kept
 from tests.order import Scheduling, place
-from tests.slow import listed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at the same time on few cores
@@ -69,12 +68,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests with costly fixtures and listed tests as slow, and run the longest first."""
-    folder, slow = Path(__file__).parent, listed()
+    """Mark tests with costly fixtures as slow, and run the longest first."""
+    folder = Path(__file__).parent
     items.sort(key=lambda item: place(item.path.relative_to(folder).as_posix()))
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if test in slow or COSTLY.intersection(getattr(item, "fixturenames", ())):
+        if COSTLY.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 
