@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from benchmarks.harness.service import default_checkpoint
 from model.artifact.manifest import MANIFEST, load_artifact
 from service.artifacts.footprint import footprint
 from service.settings import Settings
 from testing.process import Service
 from trials.alert_stages import Stage, Starting
 from trials.incidents import Incident, asking, meanwhile
-from trials.prometheus import KEY, asked
 from trials.servers import serve
 
 NAMES = ("one", "two", "three")
@@ -35,7 +36,11 @@ def repository(budget: float | None = None) -> Callable[[Path], Starting]:
             manifest = json.loads((root / place / MANIFEST).read_bytes())
             (root / place / MANIFEST).write_text(json.dumps(manifest | {"model": place}))
         (root / "broken/1" / MANIFEST).write_text("{}", encoding="utf-8")
+        shutil.copytree(default_checkpoint(), root / "checkpoint")
+        cache = _cache_beside(folder)
+        cache.mkdir()
         flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "trial"]
+        flags += ["--cache-folder", str(cache)]
         if budget:
             size = footprint(load_artifact(folder), Settings(engine="fake")).total
             flags += ["--memory-budget", str(int(budget * size))]
@@ -55,13 +60,16 @@ def in_turn(*names: str) -> Incident:
 
 
 @contextlib.asynccontextmanager
-async def stuck(service: Service, _: Path) -> AsyncIterator[None]:
-    """Swap a version after a comparison that gets no text."""
-    await asked(service.port, "/encode", {"inputs": "a", "model": "one@1"}, KEY)
-    parameters = {"version": "2", "shadow_share": 1e-9}
-    path = "/v2/repository/models/one/load"
-    async with meanwhile(asking(service, {"parameters": parameters}, path)):
-        yield
+async def stuck(service: Service, folder: Path) -> AsyncIterator[None]:
+    """Load a checkpoint while another export into the cache does not end."""
+    with (_cache_beside(folder) / "export.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        async with meanwhile(asking(service, {}, "/v2/repository/models/checkpoint/load")):
+            yield
+
+
+def _cache_beside(folder: Path) -> Path:
+    return folder.parent / "cache"
 
 
 def stages() -> list[Stage]:
@@ -71,7 +79,7 @@ def stages() -> list[Stage]:
             repository(),
             (
                 ("HeadscopeModelLoadFailed", "a version is damaged", in_turn("broken")),
-                ("HeadscopeModelStuck", "a comparison of versions gets no text", stuck),
+                ("HeadscopeModelStuck", "another export does not end", stuck),
             ),
         ),
         Stage(

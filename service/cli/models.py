@@ -23,9 +23,7 @@ headscope models unload bge-m3@2 --url http://localhost:8000
 ACTIONS = ("list", "load", "swap", "unload")
 
 
-def run(
-    action: str, name: str | None, url: str, admin_key: str | None, shadow_share: float | None
-) -> int:
+def run(action: str, name: str | None, url: str, admin_key: str | None) -> int:
     """Send the command to the service, and print the state of its models.
 
     Raises:
@@ -35,13 +33,11 @@ def run(
     """
     if (name is None) != (action == "list"):
         raise WrongUseError("list takes no name" if name else f"{action} needs a NAME[@VERSION]")
-    if shadow_share is not None and action not in ("load", "swap"):
-        raise WrongUseError("--shadow-share is for load and swap")
     require("headscope models", "headscope")
     keys = admin_key or Settings().admin_keys or ""
     with _Service(url, keys.split(",")[0].strip() or None) as service:
         if name is not None:
-            service.change(action, Target.parse(name), shadow_share)
+            service.change(action, Target.parse(name))
         for line in service.listed():
             click.echo(line)
     return Exit.DONE
@@ -61,7 +57,7 @@ class _Service:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def change(self, action: str, target: Target, shadow_share: float | None) -> None:
+    def change(self, action: str, target: Target) -> None:
         """Load, swap or unload a model.
 
         Raises:
@@ -71,11 +67,7 @@ class _Service:
         serving = [one for one in self._index() if one["name"] == target.name]
         if action == "swap" and not any(one["state"] == "READY" for one in serving):
             raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")
-        parameters: dict[str, object] = {}
-        if target.version is not None:
-            parameters["version"] = target.version
-        if shadow_share is not None:
-            parameters["shadow_share"] = shadow_share
+        parameters = {} if target.version is None else {"version": target.version}
         path = f"models/{quote(target.name)}/{'unload' if action == 'unload' else 'load'}"
         self._post(path, {"parameters": parameters})
 
@@ -112,13 +104,6 @@ command = Command(
             ["--admin-key"],
             metavar="KEY",
             help="Admin key of the service; by default the first of HEADSCOPE_ADMIN_KEYS.",
-        ),
-        click.Option(
-            ["--shadow-share"],
-            type=click.FloatRange(0, 1),
-            metavar="SHARE",
-            help="Share of the live requests to compare before a swap; the service logs the "
-            "cosines.",
         ),
     ],
     help="List, load, swap and unload the models of a running service.",

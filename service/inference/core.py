@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
@@ -17,7 +17,6 @@ from model.runtimes.capabilities import (
     GraphMaps,
     HeadMaps,
     HeadOutputs,
-    LayerRecomputation,
     declared,
     lacking,
     lacking_state,
@@ -31,7 +30,6 @@ from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
-from service.inference.layer_runs import LayerRuns
 from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
 from service.inference.long_texts import encode_windows
 from service.inference.reader import Reader
@@ -80,8 +78,6 @@ class Inference:
         self.vectors = vectors
         self.reader = reader
         self.engines = engines
-        self.sample: Callable[[Input, Options, Caller], None] | None = None
-        """Function called with the first text of each request; see `service.models.shadow`."""
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
         self.tower = tower
@@ -147,8 +143,6 @@ class Inference:
         """
         if lane == "attention":
             self.require(HeadMaps, GraphMaps)
-        if self.sample:
-            self.sample(inputs[0], options, caller)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)
@@ -206,13 +200,9 @@ class Inference:
         """
         self.require_options(options)
         poolings = poolings_of(prepared, options, self.sentence)
-        if prepared.windowed or options.recomputes:
-            if prepared.windowed:
-                size = self.config.hidden_size
-                outputs = await encode_windows(prepared, options, poolings, size)
-            else:
-                runs = LayerRuns(prepared, self.config, options, poolings, self.vectors.pool)
-                outputs = await runs.encode()
+        if prepared.windowed:
+            size = self.config.hidden_size
+            outputs = await encode_windows(prepared, options, poolings, size)
             outputs = await finished(outputs, options, self.vectors)
             return await quantized(outputs, options.quantization)
         projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
@@ -246,17 +236,14 @@ class Inference:
         """Raise if the artifact cannot compute the requested arrays.
 
         Raises:
-            NotExported: a layer other than the last, a head's output or a part of a layer of a
-                foreign graph; or a layer to recompute with weights that the artifact lacks.
+            NotExported: a layer other than the last, or a head's output, of a foreign graph.
             NotVerified: a use that failed the artifact's verification.
 
         """
         for layer in options.states:
             self.require_layer(layer)
-        if options.ablated or options.recomputes:
+        if options.ablated:
             self.require_head_outputs()
-        if options.recomputes:
-            self.require(LayerRecomputation)
         for use in options.uses(self.manifest):
             self.require_use(use)
 

@@ -1,9 +1,8 @@
 """Loading, swapping and unloading of models while the service runs.
 
-    load      open and verify the artifact, start its engine, answer the golden texts; compare a
-              share of the live texts if asked; have the other workers do the same; then new
-              requests get the model, and the version that served before is released after its last
-              request
+    load      open and verify the artifact, start its engine, answer the golden texts; have the
+              other workers do the same; then new requests get the model, and the version that
+              served before is released after its last request
     unload    no further request gets the model; it is released after its last request
     obtain    load on demand: requests of a model that is being loaded wait within their deadline
 
@@ -35,7 +34,6 @@ from service.models.loading import ModelLoader
 from service.models.running_loads import Loaded, RunningLoads
 from service.models.served import ServedModel
 from service.models.setup import Setup
-from service.models.shadow import Shadow, ShadowReport
 from service.models.table import Models
 from service.models.workers import Workers
 from service.settings.of_model import options_of
@@ -114,14 +112,11 @@ class ModelControl:
         """Return the reason of the last failed load of a version, for admins; or empty."""
         return self._failures.reason(target)
 
-    async def load(
-        self, target: Target, shadow: Shadow | None = None, *, current: bool = True
-    ) -> Loaded:
+    async def load(self, target: Target, *, current: bool = True) -> Loaded:
         """Load a version in all workers, and give it to new requests for its name.
 
         Args:
             target: model, and its version; by default the newest.
-            shadow: comparison with the serving version on live texts before the swap; or None.
             current: whether requests for the bare name get it; otherwise only NAME@VERSION does.
 
         Raises:
@@ -135,8 +130,7 @@ class ModelControl:
             raise ModelNotLoadable(
                 f"{target.name} is an alias: load its model, or remove the alias"
             )
-        work = self._load(target, shadow, current=current)
-        return await self.loads.run(target, (current, shadow is not None), work)
+        return await self.loads.run(target, current, self._load(target, current=current))
 
     async def obtain(self, missing: ModelNotLoaded, finish_by: float) -> None:
         """Load a model on demand in this process, or wait for a load of it that is running.
@@ -266,14 +260,12 @@ class ModelControl:
         model = await self.prepare(self.models.chosen(target), may_export=may_export)
         return self._served(model, began, current=target.version is None)
 
-    async def _load(self, target: Target, shadow: Shadow | None, *, current: bool) -> Loaded:
+    async def _load(self, target: Target, *, current: bool) -> Loaded:
         began = time.monotonic()
         model = await self.prepare(target)
         if model in self.models and not self.workers:
             return self._served(model, began, current=current)
         try:
-            old = self.models.find(Target(model.name))
-            report = await shadow.compare(old, model) if shadow and old else None
             await self.workers.prepare(model)
             if not self.is_current(model):
                 raise ConfigBusy(f"{model} was given other settings meanwhile: load it again")
@@ -281,19 +273,12 @@ class ModelControl:
             if model not in self.models:
                 self.loader.retire(model)
             raise
-        loaded = self._served(model, began, report, current=current)
+        loaded = self._served(model, began, current=current)
         versions = [one.version for one in self.models.versions(model.name)]
         self.workers.write_versions(model.name, versions)
         return loaded
 
-    def _served(
-        self,
-        model: ServedModel,
-        began: float,
-        report: ShadowReport | None = None,
-        *,
-        current: bool,
-    ) -> Loaded:
+    def _served(self, model: ServedModel, began: float, *, current: bool) -> Loaded:
         known = model in self.models
         old = self.serve(model, current=current)
         seconds = 0.0 if known else time.monotonic() - began
@@ -301,9 +286,7 @@ class ModelControl:
             self.loads.measured(model.name)
             # by name: a record that somebody keeps would keep the model in memory
             _log.info("%s is loaded and serves, after %.1f s", str(model), seconds)
-            if report:
-                _log.info("%s compared with the version before: %s", str(model), report)
-        return Loaded(model, seconds, old.version if old else None, report)
+        return Loaded(model, seconds, old.version if old else None)
 
 
 def unreadable(error: OSError) -> ModelNotLoadable:

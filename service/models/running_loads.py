@@ -12,7 +12,6 @@ from service.artifacts.repository import Target
 from service.errors import ModelBusy
 from service.models.loading import cancelled
 from service.models.served import ServedModel
-from service.models.shadow import ShadowReport
 
 FIRST_LOAD_SECONDS = 5.0
 """Expected seconds of a load before one was measured."""
@@ -27,7 +26,6 @@ class Loaded:
     """Seconds until requests got the model; 0 if it was loaded before."""
     replaced: str | None = None
     """Version that served before."""
-    shadow: ShadowReport | None = None
 
 
 @dataclass

@@ -13,13 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS, KServeError
-from service.api.native.models import SHADOW_SECONDS, SHADOW_TEXTS
 from service.api.wire.admin import admin_errors, documented_body, read_admin
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.artifacts.repository import Target
 from service.models.listing import State, VersionState, versions
-from service.models.shadow import Shadow
 
 STATES: dict[State, Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]] = {
     "serving": "READY",
@@ -57,7 +55,6 @@ class LoadParameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: str | None = Field(None, min_length=1, max_length=64)
-    shadow_share: float = Field(0.0, ge=0, le=1)
 
 
 class LoadRequest(BaseModel):
@@ -104,10 +101,7 @@ async def index(request: Request) -> list[IndexEntry]:
 async def load(request: Request, model: str) -> Response:
     """Load a model, or swap its version; an admin key is needed."""
     wanted = (await read_admin(request, LoadRequest)).parameters
-    shadow = None
-    if wanted.shadow_share:
-        shadow = Shadow(wanted.shadow_share, SHADOW_TEXTS, SHADOW_SECONDS)
-    await service_of(request).control.load(Target(model, wanted.version), shadow)
+    await service_of(request).control.load(Target(model, wanted.version))
     return Response()
 
 

@@ -25,10 +25,7 @@ from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl
 from service.models.failures import FAILED
 from service.models.listing import VersionState, of_name, versions
-from service.models.shadow import Shadow
 
-SHADOW_TEXTS, SHADOW_SECONDS = 100, 60.0
-"""Texts and seconds after which a shadow comparison ends, unless the request says otherwise."""
 MOST_TARGETS = 16
 MOST_CHARACTERS = 512
 """Maximum length of the name of an alias or its model."""
@@ -59,11 +56,6 @@ class ModelUpdate(BaseModel):
         True,
         description="Whether requests for the bare name get it; otherwise NAME@VERSION alone.",
     )
-    shadow_share: float = Field(
-        0.0, ge=0, le=1, description="Share of the live requests to compare before the swap."
-    )
-    shadow_texts: int = Field(SHADOW_TEXTS, gt=0, le=10_000)
-    shadow_seconds: float = Field(SHADOW_SECONDS, gt=0, le=600)
     targets: Annotated[list[AliasTarget], Field(min_length=1, max_length=MOST_TARGETS)] | None = (
         Field(None, description="Makes the name an alias of these models, in place of a load.")
     )
@@ -131,17 +123,12 @@ async def load(request: Request, model: str) -> JSONResponse:
     if update.targets is not None:
         set_alias(control, model, update.targets, {one.name for one in await control.refresh()})
         return JSONResponse((await state(request, model)).model_dump(exclude_none=True))
-    shadow = None
-    if update.shadow_share:
-        shadow = Shadow(update.shadow_share, update.shadow_texts, update.shadow_seconds)
-    target = Target(model, update.version)
-    loaded = await control.load(target, shadow, current=update.current)
+    loaded = await control.load(Target(model, update.version), current=update.current)
     reply = await state(request, model)
     reply.loaded = {
         "version": loaded.model.version,
         "seconds": round(loaded.seconds, 3),
         "replaced": loaded.replaced,
-        "shadow": asdict(loaded.shadow) if loaded.shadow else None,
     }
     return JSONResponse(reply.model_dump(exclude_none=True))
 

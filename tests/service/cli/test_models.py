@@ -45,7 +45,6 @@ def test_load_swap_and_unload(url: str, capsys: pytest.CaptureFixture[str]) -> N
     [
         (["load"], 2, "load needs a NAME[@VERSION]"),
         (["list", "a"], 2, "list takes no name"),
-        (["unload", "a", "--shadow-share", "0.5"], 2, "--shadow-share is for load and swap"),
         (["lod", "a"], 2, "did you mean load?"),
         (["load", "a@9"], 1, "404: a has no such version; it has: 1, 2"),
         (["swap", "org/b"], 1, "org/b is not loaded"),

@@ -35,7 +35,6 @@ USER = {"authorization": "Bearer user"}
         ({"version": 3}, "version"),
         ({"version": ""}, "version"),
         ({"versions": "3"}, "versions"),
-        ({"shadow_share": 1.5}, "shadow_share"),
         ({"targets": []}, "targets"),
         ({"targets": [{"model": "org/a"}], "version": "1"}, "makes an alias"),
         ({"targets": [{"model": "org/a", "share": 0.5}]}, "not loaded"),
