@@ -39,9 +39,8 @@ try:
     from onnxruntime import InferenceSession  # missing if files of another wheel remain
 except ImportError as error:
     raise ModelError(
-        f"ONNX Runtime cannot be imported ({error}): pip install 'headscope-server[cpu]', or "
-        "'headscope-server[gpu]' for an NVIDIA GPU, in an environment that has neither "
-        "onnxruntime nor onnxruntime-gpu"
+        f"ONNX Runtime cannot be imported ({error}): pip install onnxruntime, or "
+        "onnxruntime-gpu for an NVIDIA GPU, in an environment that has neither"
     ) from None
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -204,7 +203,7 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     if not packaged:
         raise ProviderError(
             "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed: "
-            "pip uninstall onnxruntime, then pip install 'headscope-server[gpu]'"
+            "pip uninstall onnxruntime, then pip install onnxruntime-gpu"
         )
     cuda.check(device_id, onnxruntime.cuda_version)
     return "cuda"

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from service.system.machine import may_have_gpu
 
-NAME = "headscope-server"
+NAME, _WHEEL = "headscope-server", "-py3-none-any.whl"
 _PROJECT_FILE = Path(__file__).parents[2] / "pyproject.toml"
 """Description of the project in a checkout; wheels do not have it."""
 EXTRAS = {
@@ -88,12 +88,18 @@ def install_command(*extras: str) -> str:
     """Return the command that adds extras to this installation.
 
     In a checkout with the `.venv` of make, it is `make setup`, which installs every extra.
-    Otherwise it is a pip command.
+    Otherwise it is a pip command with the checkout or with the release's wheels, as no index has
+    Headscope: packages of its names there would be somebody else's.
     """
-    checkout = _checkout()
+    checkout, listed = _checkout(), ",".join(extras)
     if checkout is not None and Path(sys.prefix).resolve() == checkout / ".venv":
         return f"make -C {shlex.quote(str(checkout))} setup"
-    return f"pip install '{NAME}[{','.join(extras)}]'"
+    of_client = f"headscope-{version()}{_WHEEL} " if "client" in extras else ""
+    if checkout is not None:
+        client = f"--editable {shlex.quote(str(checkout / 'clients' / 'python'))} "
+        own = shlex.quote(f"{checkout}[{listed}]")
+        return f"pip install {client if of_client else ''}--editable {own}"
+    return f"pip install {of_client}'{NAME.replace('-', '_')}-{version()}{_WHEEL}[{listed}]'"
 
 
 def is_installed(module: str) -> bool:

@@ -54,6 +54,8 @@ def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path]
         def __init__(self, record: str | None) -> None:
             self.record = record
 
+        version = PROJECT["version"]
+
         def read_text(self, name: str) -> str | None:
             assert name == "direct_url.json"
             return self.record
@@ -67,14 +69,14 @@ def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path]
 
 EDITABLE = '{"dir_info": {"editable": true}, "url": "file:///home/a%20b/headscope"}'
 WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.2.0-py3-none-any.whl"}'
-PIP = "pip install 'headscope-server[export,cpu]'"
+PIP = f"pip install 'headscope_server-{PROJECT['version']}-py3-none-any.whl[export,cpu]'"
 
 
 @pytest.mark.parametrize(
     ("record", "prefix", "command"),
     [
         (EDITABLE, "/home/a b/headscope/.venv", "make -C '/home/a b/headscope' setup"),
-        (EDITABLE, "/home/a b/other", PIP),
+        (EDITABLE, "/home/a b/other", "pip install --editable '/home/a b/headscope[export,cpu]'"),
         (WHEEL, "/home/a b/headscope/.venv", PIP),
         (None, "/usr", PIP),
     ],
@@ -87,6 +89,35 @@ def test_the_command_is_of_how_it_was_installed(
 ) -> None:
     installed_as(record, Path(prefix))
     assert install_command("export", "cpu") == command
+
+
+def test_the_client_comes_from_its_own_wheel_or_folder(
+    installed_as: Callable[[str | None, Path], None],
+) -> None:
+    """Without it pip would look for `headscope` in an index, where it may be anybody's."""
+    installed_as(WHEEL, Path("/usr"))
+    version = PROJECT["version"]
+    assert install_command("client") == (
+        f"pip install headscope-{version}-py3-none-any.whl "
+        f"'headscope_server-{version}-py3-none-any.whl[client]'"
+    )
+    installed_as(EDITABLE, Path("/usr"))
+    assert install_command("client") == (
+        "pip install --editable '/home/a b/headscope/clients/python' "
+        "--editable '/home/a b/headscope[client]'"
+    )
+
+
+def test_no_page_and_no_message_installs_by_a_name_that_nobody_has_claimed() -> None:
+    by_name = re.compile(
+        r"pip install[^`\n]*[ '\"=]headscope(-server)?(\[|==|[ '\"`]|$)", re.MULTILINE
+    )
+    assert by_name.search("pip install 'headscope-server[client]'")
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "clients/python/README.md"]
+    files += [
+        path for place in ("model", "service", "clients") for path in (ROOT / place).rglob("*.py")
+    ]
+    assert [path for path in files if by_name.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +140,8 @@ def test_all_missing_modules_are_told_at_once(
         require("this", "onnxruntime", "torch", "onnx", also=["default-model"])
     assert str(refused.value) == (
         "this needs onnxruntime, torch and onnx, which are not installed: "
-        f"pip install 'headscope-server[{extra},export,default-model]'"
+        f"pip install 'headscope_server-{PROJECT['version']}-py3-none-any.whl"
+        f"[{extra},export,default-model]'"
     )
 
 
