@@ -99,7 +99,7 @@ class SeparateChunks:
 
 
 def _check(texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int) -> None:
-    """Raise if there is no chunk, or if a chunk is too long."""
+    """Raise unless there are chunks that all fit the model."""
     if not any(len(own.ranges) for own in chunks):
         raise Unprocessable("chunk: no input has a token: send texts")
     for index, (text, own) in enumerate(zip(texts, chunks, strict=True)):

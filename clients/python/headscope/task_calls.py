@@ -59,7 +59,8 @@ def rerank(
         query: the query.
         texts: the texts to rank.
         on_error: "return" to get the errors of refused texts after the ranks.
-        fields: further fields of `POST /rerank`.
+        fields: further fields of `POST /rerank`; `raw_scores` keeps the order of scores that
+            saturate at 1.0, where the texts take several requests.
 
     Returns:
         All texts, the largest score first; `index` is the index in the list.
