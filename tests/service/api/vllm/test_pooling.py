@@ -127,6 +127,7 @@ async def test_a_sparse_encoder_pools_nothing(artifact: Artifact) -> None:
 
 async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
     """A text has three numbers of 15 bytes each."""
-    for limit, status in ((3 * 15 + 64, 200), (3 * 15 + 63, 413)):
+    size = 2 * (3 * 15 + 64)
+    for limit, status in ((size, 200), (size - 1, 413)):
         async with serving_task(artifact, LABELS, max_response_bytes=limit) as client:
-            assert (await client.post("/pooling", json={"input": "a"})).status_code == status
+            assert (await client.post("/pooling", json={"input": ["a", "b"]})).status_code == status

@@ -78,9 +78,10 @@ async def test_the_first_model_that_scores_answers(artifact: Artifact) -> None:
 
 
 async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
-    for limit, status in ((2 * SCORE_BYTES, 200), (2 * SCORE_BYTES - 1, 413)):
+    body = BODY | {"text_2": ["a", "b c", "d"]}
+    for limit, status in ((3 * SCORE_BYTES, 200), (3 * SCORE_BYTES - 1, 413)):
         async with serving_task(artifact, RANKS, max_response_bytes=limit) as client:
-            assert (await client.post("/score", json=BODY)).status_code == status
+            assert (await client.post("/score", json=body)).status_code == status
 
 
 async def test_each_side_may_be_as_long_as_a_request(artifact: Artifact) -> None:
