@@ -15,7 +15,6 @@ from model.families.registry import FAMILIES
 from service import errors
 from service.api import documentation
 from service.api.dialects import DIALECTS
-from service.api.native.align import AlignRequest
 from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode_request import EncodeRequest
 from service.api.native.explain import ExplainRequest
@@ -91,13 +90,6 @@ def test_fields_of_task_heads(schema):
 def test_fields(schema):
     text = read("docs/api.md").split("## The binary form")[0]
     assert {f"`{name}`" for name in schema.model_fields} <= set(re.findall(r"`[a-z_]+`", text))
-
-
-def test_fields_of_alignments():
-    text = read("docs/api.md").split("## POST /align")[1].split("## POST /verify")[0]
-    assert {f"`{name}`" for name in AlignRequest.model_fields} <= set(
-        re.findall(r"`[a-z_]+`", text)
-    )
 
 
 def test_metrics():

@@ -30,8 +30,6 @@ MOST_BYTES = (512 + 256) * 2**20
 their bodies take beyond what the service has at work."""
 MAP_WORDS = "the water runs down the hill and " * 34 + "on and"
 """240 words, 242 tokens: their maps are 55 MB of JSON."""
-GERMAN = "das Wasser läuft den Hügel hinab und " * 4
-PAIR = ["the water runs down the hill and " * 4, GERMAN]
 WORDS = "the water runs down the hill and " * 36
 """250 words, more tokens than a text may have."""
 LONG = (WORDS * 4)[:3760]
@@ -145,7 +143,6 @@ NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour(
         "every map as JSON, 32 connections", sending("/attention", {"inputs": MAP_WORDS}, {}, 32)
     ),
-    Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, CONNECTIONS)),
     Neighbour("8 connections of /explain, warm", explaining),
     Neighbour("8 connections of /explain, cold", explaining, fresh=True),
     *(

@@ -1,1 +1,1 @@
-"""A small encoder–decoder that spells dates out, trained on pairs whose alignment is known."""
+"""A small encoder–decoder that spells dates out."""

@@ -1,10 +1,9 @@
-"""Sentences with dates and numbers in digits, the same spelled out, and which word became which.
+"""Sentences with dates and numbers in digits, and the same spelled out.
 
     source    paid 17 on 1984 03 23
     target    seventeen twenty third march nineteen eighty four
-    links     17–seventeen, 23–twenty, 23–third, 03–march, 1984–nineteen, 1984–eighty, 1984–four
 
-A date is spelled day first, so that the alignment is not the diagonal.
+A date is spelled day first, so that cross-attention is not the diagonal.
 """
 
 from __future__ import annotations
@@ -40,30 +39,22 @@ PREPOSITIONS = ("after", "before", "on", "until")
 
 @dataclass
 class Pair:
-    """A source, its target, and the links between their words."""
+    """Words of a source and of its target."""
 
     source: list[str] = field(default_factory=list)
     target: list[str] = field(default_factory=list)
-    links: set[tuple[int, int]] = field(default_factory=set)
-    """(source word, target word); a target word has one."""
-
-    def spell(self, source: int, words: list[str]) -> None:
-        """Add target words that a source word becomes, which may come later."""
-        self.links |= {(source, len(self.target) + n) for n in range(len(words))}
-        self.target += words
 
     def add_number(self, number: int) -> None:
-        """A number of at most two digits."""
-        self.spell(len(self.source), cardinal(number))
+        """Add a number of at most two digits."""
         self.source.append(f"{number}")
+        self.target += cardinal(number)
 
     def add_date(self, year: int, month: int, day: int) -> None:
-        """Year, month and day in the source; day, month and year in the target."""
-        first = len(self.source)
+        """Add year, month and day to the source; day, month and year to the target."""
         self.source += [f"{year}", f"{month:02}", f"{day:02}"]
-        self.spell(first + 2, ordinal(day))
-        self.spell(first + 1, [calendar.month_name[month].lower()])
-        self.spell(first, [*cardinal(year // 100), *cardinal(year % 100)])
+        century, rest = divmod(year, 100)
+        name = calendar.month_name[month].lower()
+        self.target += [*ordinal(day), name, *cardinal(century), *cardinal(rest)]
 
 
 def cardinal(number: int) -> list[str]:

@@ -5,10 +5,7 @@
 
 The folder is a BART checkpoint as transformers writes it, with other numbers of layers and heads in
 the decoder than in the encoder. transformers trains it; Headscope exports and serves it like any
-other. How well its cross-attention finds the links of pairs that it was not trained on:
-
-    python -m benchmarks.alignment FOLDER/pairs.txt FOLDER/links.txt --first 0
-        --url http://localhost:8000 --methods cross
+other.
 """
 
 from __future__ import annotations
@@ -109,17 +106,7 @@ def train(out: Path, steps: int = STEPS) -> float:
             print(f"step {step} of {steps}: loss {loss.item():.4f}", flush=True)
     model.eval().save_pretrained(out)
     tokenizer.save_pretrained(out)
-    write_held_out(out)
     return loss.item()
-
-
-def write_held_out(folder: Path, count: int = 500) -> None:
-    """Pairs that are not trained on, and their links, as `benchmarks.alignment` reads them."""
-    held_out = list(itertools.islice(pairs(2), count))
-    texts = [f"{' '.join(pair.source)} ||| {' '.join(pair.target)}" for pair in held_out]
-    links = [" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) for pair in held_out]
-    for name, lines in (("pairs.txt", texts), ("links.txt", links)):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Pairs of the trained example: what is spelled, and which word became which."""
+"""Pairs of the trained example: numbers and dates, and the same spelled out."""
 
 from __future__ import annotations
 
@@ -25,20 +25,15 @@ def test_days_are_spelled(number, words):
     assert " ".join(ordinal(number)) == words
 
 
-def test_a_date_is_spelled_day_first_and_linked():
+def test_a_date_is_spelled_day_first():
     pair = Pair(["paid"])
     pair.add_number(17)
     pair.source.append("on")
     pair.add_date(1984, 3, 23)
     assert " ".join(pair.source) == "paid 17 on 1984 03 23"
     assert " ".join(pair.target) == "seventeen twenty third march nineteen eighty four"
-    linked = [pair.source[i] for i, _ in sorted(pair.links, key=lambda link: link[1])]
-    assert linked == ["17", "23", "23", "03", "1984", "1984", "1984"]
 
 
-def test_each_word_of_a_target_has_one_link_and_a_seed_gives_the_same_pairs():
+def test_a_seed_gives_the_same_pairs():
     some, again = (list(itertools.islice(pairs(7), 50)) for _ in range(2))
     assert some == again
-    for pair in some:
-        assert sorted(j for _, j in pair.links) == list(range(len(pair.target)))
-        assert all(pair.source[i].isdecimal() for i, _ in pair.links)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from examples.spelled_dates.sentences import pairs
 from examples.spelled_dates.train import train
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
@@ -19,12 +20,10 @@ from model.packing import PackedBatch
 def test_what_it_trains_is_read_as_transformers_reads_it(tmp_path):
     loss = train(tmp_path, steps=2)
     assert math.isfinite(loss)
-    texts = (tmp_path / "pairs.txt").read_text().splitlines()
-    links = (tmp_path / "links.txt").read_text().splitlines()
-    assert len(texts) == len(links)
-    source, target = texts[0].split(" ||| ")
+    pair = next(pairs(2))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    ids, labels = (np.array(tokenizer(text)["input_ids"]) for text in (source, target))
+    texts = " ".join(pair.source), " ".join(pair.target)
+    ids, labels = (np.array(tokenizer(text)["input_ids"]) for text in texts)
     assert tokenizer.unk_token_id not in {*ids, *labels}
     reference = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
     encoder = load_checkpoint(tmp_path)

@@ -30,7 +30,6 @@ def answered(shape: Shape) -> Iterator[Request]:
     yield from both_forms("attention", "/attention", attention_bodies(shape))
     yield from both_forms("explain", "/explain", explain_bodies())
     yield from rankings()
-    yield from alignments()
     yield from head_scores()
     yield from half_precision(shape)
     yield from texts()
@@ -160,20 +159,6 @@ def rankings() -> Iterator[Request]:
     for name, body in bodies.items():
         content = post("/rank", {"query": FOX, "documents": [*PAIR, "Hello, world!"], **body})
         yield Request("rank", f"/rank {name}", content, exact=False)
-
-
-def alignments() -> Iterator[Request]:
-    """Yield requests for every method of /align, `cross` without a decoder included."""
-    bodies: dict[str, dict[str, Any]] = {
-        "default": {},
-        "softmax": {"method": "softmax", "threshold": 0.1},
-        "itermax": {"method": "itermax", "layer": -1, "matrix": True},
-        "spaces": {"method": "mutual", "split": "spaces"},
-        "cross": {"method": "cross"},
-    }
-    for name, body in bodies.items():
-        content = post("/align", {"inputs": [PAIR, ["Hello, world!", ""]], **body})
-        yield Request("align", f"/align {name}", content, exact=False)
 
 
 def head_scores() -> Iterator[Request]:

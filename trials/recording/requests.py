@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Group = Literal[
-    *("encode", "attention", "explain", "rank", "align"),
+    *("encode", "attention", "explain", "rank"),
     *("engines", "operations", "pages", "errors", "slow", "keys"),
 ]
 """Group of a request: `engines` name an engine that the fake service lacks, `pages` describe the

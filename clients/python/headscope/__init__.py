@@ -1,4 +1,3 @@
-from headscope.alignment import AlignedWord, Alignment, Link
 from headscope.async_client import AsyncClient
 from headscope.client import Client
 from headscope.errors import (
@@ -34,8 +33,6 @@ from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 
 __all__ = [
-    "AlignedWord",
-    "Alignment",
     "AsyncClient",
     "Client",
     "Contrast",
@@ -51,7 +48,6 @@ __all__ = [
     "Info",
     "InvalidReply",
     "Label",
-    "Link",
     "NoConnection",
     "NotFound",
     "OccludedBlock",

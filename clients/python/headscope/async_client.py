@@ -61,7 +61,6 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
     embed = method(calls.embed)
     attention = method(calls.attention)
     head_scores = method(head_scores.head_scores)
-    align = method(calls.align)
     explain = method(explanation.explain)
     predict = method(task_calls.predict)
     rerank = method(task_calls.rerank)

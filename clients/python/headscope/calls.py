@@ -12,24 +12,19 @@ from typing import Any, Unpack, overload
 from numpy.typing import NDArray
 
 from headscope import reading
-from headscope.alignment import Alignment, read_alignments
 from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns
 from headscope.errors import Refused
 from headscope.fields import (
-    AlignFields,
     AttentionFields,
     EncodeFields,
 )
-from headscope.inputs import Inputs, items_of, only_pairs, targets_of
+from headscope.inputs import Inputs, items_of, targets_of
 from headscope.joining import chained
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings
 from headscope.service_results import Info
 
 BINARY = "application/vnd.safetensors"
-WORD_BYTES = 200
-"""Estimated size in JSON of a word and its alignments."""
-SCORE_BYTES = 15
 
 
 @overload
@@ -105,7 +100,6 @@ def _encoded(
         parts, chunk = fields.get("spans"), fields.get("chunk")
         outputs = fields.get("outputs", () if parts or chunk else ("tokens",))
         rows = tokens * len({"tokens", "multivector", "sparse"}.intersection(outputs)) or 1
-        rows += tokens * len(fields.get("include") or ())
         if parts:
             rows += max(map(len, parts))
         elif chunk:  # overlaps are at most half of the chunks
@@ -127,7 +121,7 @@ def _encoded(
         BINARY,
         weigh=weigh,
         on_error=on_error,
-        whole=bool(fields.get("patch") or fields.get("spans")),
+        whole=bool(fields.get("spans")),
     )
 
 
@@ -193,45 +187,6 @@ def attention(
         chained,
         BINARY,
         targets=() if targets is None else targets_of(targets, texts),
-        weigh=weigh,
-        on_error=on_error,
-    )
-
-
-@overload
-def align(
-    inputs: Sequence[Sequence[str]], *, on_error: Raises = "raise", **fields: Unpack[AlignFields]
-) -> CallFor[list[Alignment]]: ...
-@overload
-def align(
-    inputs: Sequence[Sequence[str]], *, on_error: Returns, **fields: Unpack[AlignFields]
-) -> CallFor[list[Alignment | Refused]]: ...
-def align(
-    inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[AlignFields]
-) -> CallFor[object]:
-    """Return alignments of targets' words with their sources' words.
-
-    Args:
-        inputs: a list of pairs, each a source and its target.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /align`.
-
-    Returns:
-        One alignment per pair, in order.
-
-    """
-
-    def weigh(tokens: int, info: Info) -> int:
-        vectors = FLOAT_BYTES * tokens * (info.hidden_size or 0)
-        scores = SCORE_BYTES * (tokens // 2) ** 2 if fields.get("matrix") else 0
-        return vectors + WORD_BYTES * tokens + scores
-
-    return Call(
-        "/align",
-        only_pairs(inputs),
-        {**fields},
-        read_alignments,
-        chained,
         weigh=weigh,
         on_error=on_error,
     )

@@ -65,7 +65,6 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     embed = method(calls.embed)
     attention = method(calls.attention)
     head_scores = method(head_scores.head_scores)
-    align = method(calls.align)
     explain = method(explanation.explain)
     predict = method(task_calls.predict)
     rerank = method(task_calls.rerank)

@@ -19,12 +19,6 @@ class Head(TypedDict):
     map: NotRequired[MapKind]
 
 
-HeadPatch = TypedDict(
-    "HeadPatch", {"layer": int, "head": int, "from": int, "to": NotRequired[int | None]}
-)
-"""Head whose output in input `to`, by default in all others, is replaced by that in `from`."""
-
-
 class ModelField(TypedDict, total=False):
     """Field that selects one of several models."""
 
@@ -38,17 +32,12 @@ class TruncationFields(ModelField, total=False):
     truncation_direction: Direction
 
 
-class PairFields(TruncationFields, total=False):
+class TextFields(TruncationFields, total=False):
     """Fields for tokenization and the choice of an engine."""
 
     prompt_name: str | None
-    backend: Literal["onnx", "torch"] | None
-
-
-class TextFields(PairFields, total=False):
-    """Fields of texts, which may have an adapter of a task."""
-
     task: str | None
+    backend: Literal["onnx", "torch"] | None
 
 
 class Chunk(TypedDict):
@@ -70,8 +59,6 @@ class EncodeFields(TextFields, total=False):
     layer: int
     layers: Sequence[int] | None
     ablate: Sequence[Head] | None
-    patch: Sequence[HeadPatch] | None
-    include: Sequence[Literal["attended", "residual", "mlp"]] | None
     pooling: Literal["mean", "cls", "max", "last"] | None
     normalize: bool | None
     dimensions: int | None
@@ -105,18 +92,6 @@ class HeadScoresFields(TextFields, total=False):
     queries: Sequence[Place] | None
     keys: Sequence[Place] | None
     ablate: Sequence[Head] | None
-
-
-class AlignFields(PairFields, total=False):
-    """Fields of `POST /align`."""
-
-    method: Literal["cross", "mutual", "itermax", "softmax"] | None
-    layer: int | None
-    layers: Sequence[int] | None
-    heads: Sequence[int] | None
-    threshold: float | None
-    split: Literal["punctuation", "spaces"]
-    matrix: bool
 
 
 class VerifyFields(ModelField, total=False):

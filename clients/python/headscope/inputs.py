@@ -85,20 +85,6 @@ def targets_of(
     return checked
 
 
-def only_pairs(pairs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return a list of pairs.
-
-    Raises:
-        TypeError: an input is not a pair of texts.
-
-    """
-    checked = texts_of(pairs)
-    for i, pair in enumerate(checked):
-        if isinstance(pair, str):
-            raise TypeError(f"inputs[{i}] is not a pair of texts")
-    return [list(pair) for pair in checked]
-
-
 def sides_of(pairs: Sequence[Sequence[Side]]) -> list[PairItem]:
     """Return a list of pairs of texts or pictures.
 

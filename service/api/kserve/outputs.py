@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from model.numerics.task_head import VectorsName
 from service.api.native.texts import text_tensors
-from service.api.wire.json_pieces import ITEMS, item_pieces
+from service.api.wire.json_pieces import item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.reserved import CHARACTER_BYTES
 from service.api.wire.safetensors import as_bytes
@@ -71,6 +71,8 @@ HEAD_VECTORS: Mapping[OutputName, VectorsName] = {
 ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
 ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
 JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
+ITEMS = 2**9
+"""Maximum values in a piece of a reply in JSON."""
 ENTRY_BYTES = 256
 """Maximum bytes of a tensor's fields in a reply, beside its values."""
 

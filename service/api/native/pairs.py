@@ -13,22 +13,6 @@ from service.api.wire.pictures import element
 from service.inference.tokenization.inputs import Input, Picture
 
 
-def _pairs(value: object) -> list[tuple[str, str]]:
-    """Validate `[[str, str], …]` as a list of pairs, up to its first invalid item."""
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("inputs", "a list with at least one pair of texts is needed")
-    pairs = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str(first), str(second)]:
-                pairs.append((first, second))
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is no pair of texts", {"index": index}
-                )
-    return pairs
-
-
 def _sides(value: object) -> list[Input]:
     """Validate pairs of texts and pictures, up to the first invalid item.
 
@@ -66,8 +50,6 @@ def _side(value: str | dict[str, object], index: int, side: int) -> Input:
     return value if isinstance(value, str) else element(value, f"inputs[{index}][{side}]")
 
 
-PAIRS = PlainValidator(_pairs)
-"""Validator of a list of at least one pair of texts."""
 _ITEM = {"anyOf": [TEXT, *OBJECTS]}
 Sides = Annotated[
     list[Input],
@@ -82,16 +64,3 @@ Sides = Annotated[
         }
     ),
 ]
-
-
-def pairs_schema(first: str, second: str) -> WithJsonSchema:
-    """Return the JSON schema of a list of pairs, with an example pair."""
-    return WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-            "minItems": 1,
-            "title": "Inputs",
-            "examples": [[[first, second]]],
-        }
-    )

@@ -75,58 +75,6 @@ class EncodeReply(WarnedReply):
     usage: Usage
 
 
-class AlignedWord(BaseModel):
-    """Word of a text."""
-
-    text: str
-    start: int = Field(description="Offset in code points.")
-    end: int
-
-
-class AlignedWords(BaseModel):
-    """Words of a pair of texts."""
-
-    source: list[AlignedWord]
-    target: list[AlignedWord]
-
-
-class AlignedPair(BaseModel):
-    """Aligned words of a source and its target, by their indices."""
-
-    source: int
-    target: int
-    score: float
-
-
-class Truncated(BaseModel):
-    """Whether each text of a pair was truncated."""
-
-    source: bool
-    target: bool
-
-
-class AlignResult(BaseModel):
-    """Word alignment of a pair of texts."""
-
-    words: AlignedWords
-    alignments: list[AlignedPair] = Field(description="In ascending order.")
-    pharaoh: str = Field(description="Alignments as `i-j`, separated by spaces.")
-    truncated: Truncated
-    matrix: list[list[float]] | None = Field(
-        None, description="Score of each source word with each target word."
-    )
-
-
-class AlignReply(WarnedReply):
-    """Reply of `POST /align`."""
-
-    model: str
-    backend: str
-    method: Literal["cross", "mutual", "itermax", "softmax"]
-    results: list[AlignResult]
-    usage: Usage
-
-
 class LayerDifference(BaseModel):
     """Difference of a hidden state from PyTorch's."""
 

@@ -60,7 +60,7 @@ class ReservedReply:
 
         """
         value = content() if self._size <= INLINE_BYTES else await asyncio.to_thread(content)
-        pieces = list_pieces(value, 1) if isinstance(value, list) else iter([as_json(value)])
+        pieces = list_pieces(value) if isinstance(value, list) else iter([as_json(value)])
         return self.response([pieces], JSON, timings)
 
     def response(

@@ -41,13 +41,6 @@ export const MODEL = new URLSearchParams(location.search).get('model');
  * @property {Object<string, number>} warnings number of texts, by kind
  */
 /**
- * @typedef {{text: string, start: number, end: number}} AlignedWord
- * @typedef {Object} Alignment
- * @property {{source: AlignedWord[], target: AlignedWord[]}} words
- * @property {{source: number, target: number, score: number}[]} alignments of words, by their numbers
- * @property {string} pharaoh the same as `i-j`
- */
-/**
  * @typedef {Object} ModelState
  * @property {string} name
  * @property {{version: string, state: string, reason: string|null}[]} versions
@@ -165,15 +158,6 @@ export const predict = async (texts, truncate, signal) =>
   (
     await json('predict', { inputs: isPicture(texts[0]) ? texts.map(inputOf) : [texts], truncate }, signal)
   )[0];
-
-/**
- * Call `POST /align` with one pair.
- *
- * @param {Object} body
- * @param {AbortSignal} signal
- * @returns {Promise<Alignment>}
- */
-export const align = async (body, signal) => (await json('align', body, signal)).results[0];
 
 /**
  * Call `POST /attention/scores` with one token of one text.

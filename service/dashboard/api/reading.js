@@ -19,7 +19,7 @@ import { THUMBNAIL_SIDE } from '../core/maps.js';
 import { SharedWork } from '../core/shared-work.js';
 import { labelOf, namesFor, STATISTICS } from '../core/statistics.js';
 import { placesOf, separators } from '../core/words.js';
-import { align, attention } from './client.js';
+import { attention } from './client.js';
 
 const CHUNK_BYTES = 8 * 2 ** 20;
 const MAPS_BYTES = 24 * 2 ** 20;
@@ -143,23 +143,6 @@ export class Reading {
       weights,
       logprobs: floats(tensors.target_logprobs).slice(),
     };
-  }
-
-  /**
-   * Return the words of a target with the words of the text that cross-attention aligns them with. Every head
-   * is switched on.
-   *
-   * @param {string} text of the target
-   * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
-   * @param {AbortSignal} signal
-   */
-  aligned(text, { layer, head }, signal) {
-    const heads = head === null ? {} : { heads: [head] };
-    const inputs = [[this.texts[0], text]];
-    return align(
-      { inputs, truncate: this.#body.truncate, method: 'cross', layers: [layer], ...heads },
-      signal,
-    );
   }
 
   /** @param {Measure} measure @param {AbortSignal} signal @returns {Promise<Float32Array>} `[S, S]` */

@@ -145,8 +145,6 @@ const SCHEMA = {
   target: text(''),
   /** Head of cross-attention; `mean` of the last layer's heads. */
   cross: wordOrHead('mean'),
-  /** Whether cross-attention shows aligned words instead of weights. */
-  aligned: flag(false),
   /** Tokens of the target whose links stay marked. */
   held: list((written) => integerIn(written, TOKENS)),
   /** Method that explains a similarity. */

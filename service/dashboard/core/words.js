@@ -221,7 +221,7 @@ const made = memo(
  *
  * @param {Unit[]} units
  */
-export function numbered(units) {
+function numbered(units) {
   const seen = new Map();
   for (const unit of units) {
     const times = (seen.get(unit.label) ?? 0) + 1;

@@ -9,7 +9,7 @@ import { theme, themeColours } from '../draw/colours.js';
 const EVERY_MS = 1000;
 const KEPT = 60;
 const WINDOW = 8;
-const INFERENCE = ['/encode', '/attention', '/attention/scores', '/explain', '/rank', '/align', '/verify'];
+const INFERENCE = ['/encode', '/attention', '/attention/scores', '/explain', '/rank', '/verify'];
 /** @param {Object<string, string>} labels */
 const answers = ({ route }) => INFERENCE.includes(route);
 

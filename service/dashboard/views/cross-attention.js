@@ -6,19 +6,19 @@ import { decoderOf } from '../api/service-info.js';
 import { bdi, html, nothing, share } from '../core/html.js';
 import { project } from '../core/matrix.js';
 import { memo } from '../core/memo.js';
-import { numbered, tokenUnits, unitsOf } from '../core/words.js';
+import { tokenUnits, unitsOf } from '../core/words.js';
 import { mapScene } from '../elements/map-view.js';
-import { choice, scaleSwitch, weakestLink } from '../ui/controls.js';
+import { choice, measureSwitch, scaleSwitch, weakestLink } from '../ui/controls.js';
 import { dataOf, mapJson, mapOf } from '../ui/map-panel.js';
 import { textField } from '../ui/text-field.js';
 
 /**
  * @typedef {import('../ui/store.js').Store} Store
- * @typedef {{target: string, aligned: boolean, measure: import('../core/maps.js').Measure, layer: number, head: number|null}} Asked
+ * @typedef {{target: string, measure: import('../core/maps.js').Measure, layer: number, head: number|null}} Asked
  * @typedef {import('../ui/view-slot.js').Shown<Asked, Reply>} Shown
  * @typedef {import('../api/reading.js').Reading} Reading
  * @typedef {{reading: Reading, tokens: string[], offsets: number[][], weights: Float32Array,
- *   logprobs: Float32Array, alignment: import('../api/client.js').Alignment|null}} Reply `weights` `[T, S]`
+ *   logprobs: Float32Array}} Reply `weights` `[T, S]`
  */
 
 const MEAN = 'mean';
@@ -26,17 +26,12 @@ const MEAN = 'mean';
 /** @type {import('../ui/view-slot.js').View<Asked, Reply>} */
 export const targetView = {
   title: 'Cross-attention',
-  asks({ target, cross, aligned, measure }, _, store) {
+  asks({ target, cross, measure }, _, store) {
     const decoder = decoderOf(store.info);
-    const of = aligned ? 'weights' : measure;
-    return decoder && target !== '' ? { target, aligned, measure: of, ...placeOf(cross, decoder) } : null;
+    return decoder && target !== '' ? { target, measure, ...placeOf(cross, decoder) } : null;
   },
   async answer({ reading, asked, signal }) {
-    const [found, alignment] = await Promise.all([
-      reading.target(asked.target, asked, signal, asked.measure),
-      asked.aligned ? reading.aligned(asked.target, asked, signal) : null,
-    ]);
-    return { reading, ...found, alignment };
+    return { reading, ...(await reading.target(asked.target, asked, signal, asked.measure)) };
   },
 
   draw(store, shown) {
@@ -51,12 +46,12 @@ export const targetView = {
         value: target,
         patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
       })}
-      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${shownSwitch(store)}${weakestLink(store, store.state.aligned ? 'weights' : store.state.measure)}${scaleSwitch(store)}</div>
+      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${measureSwitch(store)}${weakestLink(store, store.state.measure)}${scaleSwitch(store)}</div>
       <p class="says">${hint(store)}</p>
       ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown)}` : nothing}`;
   },
 
-  says: ({ asked }) => (asked.aligned ? 'Aligned words shown.' : 'Cross-attention shown.'),
+  says: () => 'Cross-attention shown.',
 
   file(store, shown) {
     const data = mapData(store, shown);
@@ -66,7 +61,6 @@ export const targetView = {
       json: {
         target: shown.asked.target,
         logprobs: Array.from(shown.reply.logprobs),
-        ...(shown.reply.alignment ? { pharaoh: shown.reply.alignment.pharaoh } : {}),
         ...mapJson(data),
       },
     };
@@ -78,10 +72,6 @@ function hint(store) {
   const decoder = decoderOf(store.info);
   if (decoder === undefined) return '';
   if (decoder === null) return 'This model has no decoder, and so no cross-attention.';
-  if (store.state.aligned) {
-    const all = store.state.off.length ? ' Every head is switched on here.' : '';
-    return `The word of the text with the largest weight where the decoder writes each word of the target.${all}`;
-  }
   return store.state.target === ''
     ? 'Each row is a token of the target and shows where in the text the decoder looks to write it.'
     : 'Which token of the text the decoder looks at to write each token of the target. In a trained translator the last layer aligns words; earlier layers need not.';
@@ -109,45 +99,16 @@ const named = memo(
   },
 );
 
-/** Return the map of aligned words with the score of each pair. */
-const alignedMap = memo((/** @type {import('../api/client.js').Alignment} */ { words, alignments }) => {
-  const [rows, columns] = [words.target, words.source].map((some) =>
-    numbered(
-      some.map(({ text }, i) => ({ label: text, name: text, tokens: [i], segment: 0, special: false })),
-    ),
-  );
-  const weights = new Float32Array(rows.length * columns.length);
-  for (const { source, target, score } of alignments) weights[target * columns.length + source] = score;
-  return { rows, columns, weights };
-});
-
 /** @param {Store} store @param {Shown} shown */
 function mapData({ state }, { asked, reply }) {
   const place =
     asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;
-  return reply.alignment
-    ? dataOf(state, alignedMap(reply.alignment), `${place} aligned words`, state.held)
-    : dataOf(
-        state,
-        named(reply, asked.target, state.words, state.bare, asked.measure),
-        `${place}${asked.measure === 'norms' ? ' norms' : ''}`,
-        state.held,
-      );
-}
-
-/** Switch between weights, norms and aligned words. @param {Store} store */
-function shownSwitch(store) {
-  const { aligned, measure } = store.state;
-  const button = (
-    /** @type {string} */ name,
-    /** @type {boolean} */ isShown,
-    /** @type {Partial<import('../core/state.js').State>} */ patch,
-  ) => html`<button type="button" aria-pressed=${String(isShown)}
-    @click=${() => store.go({ ...patch, held: [], zoom: [1, 0, 0] })}>${name}</button>`;
-  return html`<div class="segments" role="group" aria-label="Measure">
-    ${button('Weights', !aligned && measure === 'weights', { aligned: false, measure: 'weights' })}
-    ${button('Norms', !aligned && measure === 'norms', { aligned: false, measure: 'norms' })}
-    ${button('Aligned words', aligned, { aligned: true })}</div>`;
+  return dataOf(
+    state,
+    named(reply, asked.target, state.words, state.bare, asked.measure),
+    `${place}${asked.measure === 'norms' ? ' norms' : ''}`,
+    state.held,
+  );
 }
 
 /** @param {Shown} shown */

@@ -1,8 +1,8 @@
 """Spans of a text that are occluded as a whole: its tokens, words or sentences.
 
-`alignment.words` defines words. A sentence ends after `.`, `!`, `?` or `…` and the closing quotes
-and brackets that follow, if white space comes next; after `。`, `！`, `？` or `｡`, also without it;
-and at the end of a line. `.` and `…` before a lower-case letter do not end a sentence.
+`service.inference.words` defines words. A sentence ends after `.`, `!`, `?` or `…` and the closing
+quotes and brackets that follow, if white space comes next; after `。`, `！`, `？` or `｡`, also without
+it; and at the end of a line. `.` and `…` before a lower-case letter do not end a sentence.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from service.inference.alignment.words import split_words, tokens_of
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import Offset
+from service.inference.words import split_words, tokens_of
 
 SpanKind = Literal["tokens", "words", "sentences"]
 _SENTENCE_END = re.compile(r"""[.!?…]+["'”’»)\]]*(?=\s)|[。！？｡]+[」』”’）]*|[\n\r\u2028\u2029]""")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.errors import Unprocessable
-from service.inference.alignment.words import tokens_of
 from service.inference.ranking.scorer import QueryPass, Scorer
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import Offset
+from service.inference.words import tokens_of
 
 QUERY, DOCUMENTS = "query_without", "documents_without"
 """Names of the request's fields in error messages."""

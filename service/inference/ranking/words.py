@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engines.contract import Floats
-from service.inference.alignment.words import split_words, tokens_of
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.truncation import Offset
+from service.inference.words import split_words, tokens_of
 
 
 @dataclass

@@ -11,7 +11,6 @@ import pytest
 
 from headscope import AsyncClient, HeadscopeError, Label, NotFound, Refused, Span, calls, fields
 from model.artifact.manifest import Artifact
-from service.api.native.align import AlignRequest
 from service.api.native.attention.scores import HeadScoresRequest
 from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode_request import EncodeRequest
@@ -143,22 +142,6 @@ async def test_chunks_and_spans_of_texts_in_windows(both):
         np.testing.assert_allclose(one.span_vectors, wanted, rtol=1e-6)
     assert found[0].windows > 1
     assert found.span_vectors.shape == (2, sum(map(len, spans)), 128)
-
-
-async def test_patched_heads_and_parts_of_layers(both):
-    """Both texts are in one request, because a patch refers to them by index."""
-    client, plain = both
-    asked = {"patch": [{"layer": 0, "head": 1, "from": 1}], "layers": [1, 2]}
-    asked |= {"include": ["attended", "residual", "mlp"]}
-    texts = ["the red cat", "the old dog"]
-    found = await client.encode(texts, **asked)
-    expected = (await posted(plain, "/encode", inputs=texts, **asked))["results"]
-    for one, result in zip(found, expected, strict=True):
-        for name in ("embeddings", "pooled", "attended", "residual", "mlp"):
-            np.testing.assert_allclose(getattr(one, name), result[name], rtol=1e-6)
-    with pytest.raises(Refused, match="at most 2") as refused:
-        await client.encode(["the cat"] * 3, **asked, on_error="return")
-    assert refused.value.index is None
 
 
 async def test_one_text_is_a_list_of_one(both):
@@ -392,35 +375,12 @@ def test_each_input_has_one_target():
         calls.attention(["a", "b"], targets=["c", 1])
 
 
-async def test_align(both):
-    """Requests of two pairs give the same as single ones."""
-    client, plain = both
-    pairs = [("The cat sat.", "Die Katze saß."), ("", "a"), *PAIRS]
-    asked = {"method": "softmax", "matrix": True}
-    found = await client.align(pairs, **asked)
-    expected = await one_by_one(plain, "/align", pairs, **asked)
-    for one, result in zip(found, expected, strict=True):
-        assert (one.model, one.backend, one.method) == ("small", "fake", "softmax")
-        assert [link._asdict() for link in one.links] == result["alignments"]
-        assert [word._asdict() for word in one.source] == result["words"]["source"]
-        assert [word._asdict() for word in one.target] == result["words"]["target"]
-        assert (one.pharaoh, one.truncated) == (result["pharaoh"], (False, False))
-        assert one.matrix.shape == (len(one.source), len(one.target))
-        np.testing.assert_array_equal(one.matrix.ravel(), np.ravel(result["matrix"]).astype("f4"))
-    assert len((await client.align(pairs[:1], split="spaces"))[0].source) == 3
-    with pytest.raises(TypeError, match=r"inputs\[0\] is not a pair"):
-        await client.align(["a", "b"])
-    with pytest.raises(Refused, match="no decoder"):
-        await client.align(pairs, method="cross")
-
-
 @pytest.mark.parametrize(
     ("kind", "schema"),
     [
         (fields.EncodeFields, EncodeRequest),
         (fields.AttentionFields, AttentionRequest),
         (fields.HeadScoresFields, HeadScoresRequest),
-        (fields.AlignFields, AlignRequest),
         (fields.VerifyFields, VerifyRequest),
         (fields.PredictFields, PredictRequest),
         (fields.RerankFields, RerankRequest),

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from headscope import (
-    AlignedWord,
-    Alignment,
     Difference,
     Encoding,
     Encodings,
     HeadScores,
     HeatMap,
     Info,
-    Link,
     Rank,
     Reply,
     SparseVector,
@@ -55,17 +52,6 @@ SCORES = HeadScores(
     scores=np.ones((2, 1), np.float32),
     weights=np.ones((2, 1), np.float32),
 )
-ALIGNMENT = Alignment(
-    "<m>",
-    "onnx",
-    "mutual",
-    [AlignedWord(NASTY[0], 0, 3)],
-    [AlignedWord("das", 0, 3)],
-    [Link(0, 0, 0.75)],
-    "0-0",
-    (False, False),
-    None,
-)
 START = f"{LONG[:39]}…"
 CLOSE = Difference(2e-6, 1.0, 1e-4, 1e-4, passed=True)
 FAR = Difference(3e-6, 1.0, 1e-4, 1e-4, passed=True, layer=1)
@@ -83,7 +69,6 @@ RESULTS = {
         np.array([7, 9]), np.array([0.5, 0.75], np.float32)
     ),
     "SparseVector(0 words)": SparseVector(np.array([], np.int64), np.array([], np.float32)),
-    "Alignment(mutual, 1 words to 1, 1 links: '<script>alert(1)</script>–das')": ALIGNMENT,
     "HeatMap('layer 1', weights [2, 2])": HeatMap("layer 1", ("a", "b"), np.ones((2, 2))),
     "Info('m', layers 2, heads 2, hidden_size 4, onnx on CPU in fp32, working)": Info(
         **INFO, fields=INFO
@@ -114,7 +99,6 @@ def test_texts_and_tokens_are_shown_as_they_are():
     encodings = Encodings([Encoding(**{**FIELDS, "texts": (text,)}, tensors={}) for text in NASTY])
     assert Page(encodings._repr_html_()).text[2::2] == NASTY
     assert NASTY[0] in Page(ENCODING._repr_html_()).text
-    assert Page(ALIGNMENT._repr_html_()).text[-3:] == [NASTY[0], "das", "0.750"]
 
 
 def test_of_many_texts_the_first_are_shown():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headscope import Encoding, Encodings, HeadscopeError, HeatMap, Reply
-from tests.clients.python.test_display import ALIGNMENT, FIELDS, RESULTS, SCORES
+from tests.clients.python.test_display import FIELDS, RESULTS, SCORES
 
 TABLES = [one for one in RESULTS.values() if hasattr(one, "to_pandas") and one != ()]
 
@@ -58,16 +58,8 @@ def test_maps_and_scores_have_their_tokens():
         HeatMap("", ("a",), None).to_pandas()
 
 
-def test_links_differences_and_tokens_are_rows():
+def test_differences_and_tokens_are_rows():
     pytest.importorskip("pandas")
-    (link,) = ALIGNMENT.to_pandas().to_dict("records")
-    assert link == {
-        "source": 0,
-        "target": 0,
-        "source_word": "<script>alert(1)</script>",
-        "target_word": "das",
-        "score": 0.75,
-    }
     tables = {type(one).__name__: one.to_pandas() for one in TABLES if type(one) is not Encodings}
     assert tables["Verification"]["tensor"].tolist() == ["hidden", "hidden", "attention", "pooled"]
     assert tables["Verification"]["max_abs_diff"].max() == 3e-6

@@ -80,27 +80,6 @@ def test_norms_of_cross_attention(translator: Visitor) -> None:
     np.testing.assert_allclose(found["norms"], np.array(told["cross_norms"])[0, 0], atol=1e-6)
 
 
-def test_words_that_a_head_aligns(translator: Visitor) -> None:
-    page = translator.open(translator.state(a=TEXT, target=TARGET, view="target", cross="0.2"))
-    said(page, "Cross-attention shown.")
-    page.get_by_role("button", name="Aligned words").click()
-    expect(page).to_have_url(re.compile("aligned=1"))
-    said(page, "Aligned words shown.")
-    found = json.loads(saved(page, "JSON")[0])
-    one = asked(translator, layers=[0], heads=[2])
-    weights = np.array(one["cross_attention"])[0, 0]
-    source = [place for place, token in enumerate(one["tokens"]) if token in TEXT.split()]
-    expected = np.zeros((3, 4))
-    for row in range(3):  # each word here is a token, whose largest weight is on one word
-        best = int(np.argmax(weights[row, source]))
-        expected[row, best] = weights[row, source[best]]
-    assert (found["rows"], found["columns"]) == (TARGET.split(), TEXT.split())
-    np.testing.assert_allclose(found["weights"], expected, atol=1e-6)
-    links = [(int(np.argmax(row)), place) for place, row in enumerate(expected)]
-    assert found["pharaoh"] == " ".join(f"{i}-{j}" for i, j in sorted(links))
-    assert rows_of(page, ".chances table")
-
-
 def test_a_model_without_a_decoder_says_so(visitor: Visitor) -> None:
     page = visitor.open(visitor.state(a="one text", target="another"))
     said(page, "72 heads drawn.")

@@ -129,7 +129,6 @@ async def test_models_that_cannot_answer_are_in_the_document(
     bodies: dict[str, Any] = {
         "/explain": {"inputs": [["a", "b"]]},
         "/rank": {"query": "a", "documents": ["b"]},
-        "/align": {"inputs": [["a", "b"]]},
         "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
         "/score": {"text_1": "a", "text_2": "b"},
         "/v1/score": {"text_1": "a", "text_2": "b"},

@@ -168,7 +168,6 @@ REQUIRED: dict[str, Any] = {
 OWN: dict[str, Any] = {
     "SimilarityRequest": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
     "ExplainRequest": {"inputs": [["a", "b"]]},
-    "AlignRequest": {"inputs": [["a", "b"]]},
     "InferRequest": {"inputs": [TENSOR]},
     "RequestedOutput": {"name": "pooled"},
     "Patch": {"from": 0},

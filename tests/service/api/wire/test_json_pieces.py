@@ -84,7 +84,7 @@ def test_pieces_within_an_object() -> None:
     assert orjson.loads(b"".join(made)) == {"a": 1, "b": [1, 2], "c": "x", "d": 2}
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
 def test_items_are_made_as_they_are_written(count: int) -> None:
     made: list[int] = []
 
@@ -93,10 +93,10 @@ def test_items_are_made_as_they_are_written(count: int) -> None:
             made.append(number)
             yield {"number": number}
 
-    pieces, seen = list_pieces(items(), 4), []
+    pieces, seen = list_pieces(items()), []
     for number, piece in enumerate(pieces):
         seen.append(piece)
-        assert len(made) <= 4 * (number + 1)
+        assert len(made) <= number + 1
     assert b"".join(seen) == whole([{"number": number} for number in range(count)])
 
 

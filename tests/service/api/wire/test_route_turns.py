@@ -31,7 +31,6 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/attention", {"inputs": TEXT, "top_k": 3}),
     ("/attention", {"inputs": TEXT, "include": ["weights", "norms", "rollout"]}),
     ("/attention/scores", {"inputs": TEXT, "layer": 0, "head": 1}),
-    ("/align", {"inputs": [PAIR] * 2, "matrix": True}),
     ("/explain", {"inputs": [PAIR]}),
     ("/embed_all", {"inputs": [TEXT]}),
     ("/pooling", {"input": [TEXT], "task": "token_embed"}),

@@ -38,7 +38,6 @@ DIALECTS: dict[str, tuple[str, dict[str, Any], Field | None]] = {
     "native": ("/encode", CUT, warnings),
     "native, attention": ("/attention", CUT, warnings),
     "native, explain": ("/explain", {"inputs": PAIR, "truncate": True}, warnings),
-    "native, align": ("/align", {"inputs": PAIR, "truncate": True}, warnings),
     "native, scores": ("/attention/scores", CUT | {"layer": 0, "head": 0}, warnings),
     "TEI": ("/embed", {"inputs": TEXTS}, None),
     "TEI, tokens": ("/embed_all", {"inputs": TEXTS}, None),

@@ -1,1 +1,0 @@
-"""Word alignments between two texts, from matches of their tokens."""
