@@ -40,7 +40,7 @@ def create_app(
 
     Args:
         settings: settings of the service.
-        artifacts: served artifacts, the default first; then the artifacts of `heads_from`.
+        artifacts: served artifacts, the default first.
         engines: engine of each artifact; the engines of the settings if empty.
         peers: other workers of a service of several processes.
 
@@ -48,8 +48,8 @@ def create_app(
         ModelError: an artifact cannot be loaded, the device does not exist, or an engine
             disagrees with PyTorch.
         ServiceError: an engine cannot be started.
-        ValueError: two models have the same name, a limit exceeds a model's, `heads_from` is
-            useless, or the decoder of token ids cannot be loaded.
+        ValueError: two models have the same name, a limit exceeds a model's, or the decoder of
+            token ids cannot be loaded.
 
     """
     return application(build_state(settings, artifacts, engines, peers))

@@ -27,7 +27,6 @@
     ├── EngineNotInstalled       501     Backend
     ├── NotExported              501     Backend      e.g. maps or other layers of a foreign graph
     │   └── NotVerified          501     Backend      this use of the artifact failed verification
-    │       └── HeadsNotVerified 501     Backend      the failed use is `heads`
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   ├── EngineOutOfMemory    503     Backend
     │   └── ModelNotLoaded       503     Unhealthy    the model is being loaded, or cannot be
@@ -243,10 +242,6 @@ class NotVerified(NotExported):
     """The requested use failed the artifact's verification."""
 
     title, slug = "Not verified", "not-verified"
-
-
-class HeadsNotVerified(NotVerified):
-    """The requested attention weights or hidden states failed the artifact's verification."""
 
 
 class EngineUnavailable(ServiceError):

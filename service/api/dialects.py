@@ -115,7 +115,7 @@ def _reply(request: Request, error: ServiceError) -> Response:
     context, models = context_of(request), service_of(request).models
     request_id = context.request_id
     of_model = isinstance(request.scope.get("route"), JsonRoute)
-    unchosen = of_model and context.fingerprint is None and not models.several_answer
+    unchosen = of_model and context.fingerprint is None and not models.several
     if unchosen and (only := models.loaded_default):  # refused before the only model was chosen
         answered_by(request, only)
     if context.error_form is not None:

@@ -85,10 +85,10 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
     state = service_of(request)
     chosen = state.models.named(model)
     content = describe(state.settings, chosen)
-    if state.models.several_answer and model is None:
+    if state.models.several and model is None:
         content["models"] = [describe(state.settings, served) for served in state.models]
     response = JSONResponse(content)
-    if model is not None or not state.models.several_answer:
+    if model is not None or not state.models.several:
         answered_by(request, chosen)
     if model is not None:
         name_model(response, state.models, model, chosen)

@@ -15,7 +15,6 @@ from service.cli.exits import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.cli.options import given, setting, settings_of
 from service.models.config_checks import check_content
 from service.models.names import check_names
-from service.models.twins import open_twins
 from service.settings import Settings, file_of
 from service.settings.served import each
 from service.system import logs, resources
@@ -111,23 +110,19 @@ def _supervised() -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """Open the artifacts of all models, exporting missing ones, then the artifacts of `heads_from`.
+    """Open the artifacts of all models, exporting missing ones.
 
     Raises:
-    ModelError: a checkpoint or an artifact cannot be loaded.
-    ValueError: two models have the same name, a name is not printable, or no model needs an
-    artifact of `heads_from`.
+        ModelError: a checkpoint or an artifact cannot be loaded.
+        ValueError: two models have the same name, or a name is not printable.
 
     """
     check_names(settings)
-    twins = open_twins(settings)  # before an export, which takes minutes
     if settings.precision != "auto":
-        models = [open_artifact(single, say) for single in each(settings)]
-    else:
-        from service.measuring.fastest import open_fastest
+        return [open_artifact(single, say) for single in each(settings)]
+    from service.measuring.fastest import open_fastest
 
-        models = [open_fastest(single, say) for single in each(settings)]
-    return models + twins
+    return [open_fastest(single, say) for single in each(settings)]
 
 
 command = Command(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from model.artifact.manifest import Manifest
 from model.config.precision import Use
-from service.errors import HeadsNotVerified, NotVerified
+from service.errors import NotVerified
 
 NAMES: Mapping[Use, str] = {
     "vectors": "vectors",
@@ -20,19 +20,12 @@ def check_use(manifest: Manifest, use: Use) -> None:
 
     Raises:
         NotVerified: the use failed; the message has the figure that exceeds its tolerance.
-        HeadsNotVerified: as NotVerified, if the use is heads.
 
     """
     verdict = manifest.verification.verdict(use)
     if verdict.passed:
         return
-    refused = (
+    raise NotVerified(
         f"this {manifest.precision} artifact is not served for {NAMES[use]}, which failed its "
-        f"verification ({verdict.failed}): "
+        f"verification ({verdict.failed}): serve an export in fp32, or pass --allow-unverified"
     )
-    if use == "heads":
-        raise HeadsNotVerified(
-            f"{refused}serve an fp32 export of the model beside it by --heads-from FOLDER, or "
-            "pass --allow-unverified"
-        )
-    raise NotVerified(f"{refused}serve an export in fp32, or pass --allow-unverified")

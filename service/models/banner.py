@@ -15,8 +15,6 @@ def banner(settings: Settings, models: Models) -> Iterator[str]:
     yield f"Headscope {version()}"
     for model in models:
         yield from map(_served, model.towers)
-        if twin := models.twin_of(model):
-            yield f"{model.name}: attention weights and hidden states come from {twin.name}"
     keys = settings.api_keys is not None or settings.keys_file is not None
     yield "every request needs a key" if keys else "no request needs a key"
 

@@ -27,7 +27,6 @@ from service.models.setup import Setup, pinned_models, pinned_sources, repositor
 from service.models.start import Shared, start_model
 from service.models.state import ServiceState
 from service.models.table import Models
-from service.models.twins import twins_of
 from service.models.workers import Workers
 from service.settings import Settings
 from service.settings.of_model import of_model
@@ -47,12 +46,8 @@ def build_state(
     idle: Callable[[], object] = lambda: None,
 ) -> ServiceState:
     """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
-    count = len(artifacts) - len(settings.heads_from)
-    names = names_of(artifacts[:count], given_names(settings))
+    names = names_of(artifacts, given_names(settings))
     aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))  # or fail early
-    named = dict(zip(names, artifacts[:count], strict=True))
-    twins = twins_of(named, artifacts[count:], settings)
-    names += twins.names
     for name, artifact in zip(names, artifacts, strict=True):
         token_limits(of_model(settings, name), artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
@@ -69,12 +64,12 @@ def build_state(
         (Source(name, FIRST_VERSION, artifact.folder), artifact)
         for name, artifact in zip(names, artifacts, strict=True)
     ]
-    flagged = () if settings.tables.models else [source for source, _ in opened[:count]]
-    setup = setup_of(shared, flagged, twins.names)
+    flagged = () if settings.tables.models else [source for source, _ in opened]
+    setup = setup_of(shared, flagged)
     pinned = pinned_sources(settings, setup.repository)
     budget = MemoryBudget(lambda *model: footprint(*model).total)
     served = _started(shared, budget, opened, pinned, engines)
-    models = Models(served, setup.aliases, twins.of_models, order=[*settings.tables.models])
+    models = Models(served, setup.aliases, order=[*settings.tables.models])
     return ServiceState(
         settings=settings,
         models=models,
@@ -125,13 +120,12 @@ def _started(
     return served
 
 
-def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> Setup:
+def setup_of(shared: Shared, fixed: Sequence[Source]) -> Setup:
     """Return the models of settings, and how each is opened and started.
 
     Args:
         shared: settings, and dependencies of the models.
         fixed: opened models of the settings `model` and `artifact`.
-        twins: names of the twins, which are always kept.
 
     """
     settings = shared.settings
@@ -142,7 +136,7 @@ def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> S
         lambda source, artifact: start_model(source, artifact, shared),
         partial(of_model, settings),
     )
-    pinned = [*twins, *(source.name for source in fixed)]
+    pinned = [source.name for source in fixed]
     pinned += [target.name for target in pinned_models(settings)]
     return Setup(
         settings,
@@ -150,7 +144,7 @@ def setup_of(shared: Shared, fixed: Sequence[Source], twins: Sequence[str]) -> S
         steps,
         frozenset(pinned),
         aliases_of(settings, names),
-        lambda new: setup_of(replace(shared, settings=new), fixed, twins),
+        lambda new: setup_of(replace(shared, settings=new), fixed),
     )
 
 

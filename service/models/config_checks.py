@@ -13,7 +13,7 @@ from service.settings import Settings
 from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, Content
 from service.settings.model_table import ModelTable
 
-FOLDERS = ("models", "artifact", "heads_from")
+FOLDERS = ("models", "artifact")
 EXCLUSIVE = ("artifact", "served_model_name", "revision", "pooling")
 """Settings that exclude tables of models."""
 PATHS = ("/", "./", "../", "~")

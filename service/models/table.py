@@ -19,22 +19,20 @@ from service.system import resources
 
 
 class Models:
-    """Loaded models and the fp32 twins of some of them."""
+    """Loaded models."""
 
     def __init__(
         self,
         models: Sequence[ServedModel],
         aliases: Mapping[str, Sequence[Target]] | None = None,
-        twins: Mapping[str, str] | None = None,
         offered: Collection[str] = (),
         order: Sequence[str] = (),
     ) -> None:
         """Initialise with the models that are loaded at the start.
 
         Args:
-            models: loaded models, the default first; then the twins.
+            models: loaded models, the default first.
             aliases: targets by alias; see `aliases_of`.
-            twins: names of twins by the name of their model; see `service.models.twins`.
             offered: names of further models, which are loaded on demand.
             order: names in the order in which they become the default; others follow.
 
@@ -44,7 +42,6 @@ class Models:
         self._chosen_versions: dict[str, str] = {}
         """Version of each name that was current last, which is loaded on demand again."""
         self._aliases = {alias: list(targets) for alias, targets in (aliases or {}).items()}
-        self._twin_names = dict(twins or {})
         self._offered = list(offered)
         self._order = {name: place for place, name in enumerate(order)}
         self.by_name: dict[str, ServedModel] = {}
@@ -170,11 +167,6 @@ class Models:
             tower.inference.engines.default.engine.release_memory()
         resources.release_memory()
 
-    def twin_of(self, model: ServedModel) -> ServedModel | None:
-        """Return the fp32 twin that computes a model's heads; None if it has no twin."""
-        twin = self._twin_names.get(model.name)
-        return self.find(Target(twin)) if twin else None
-
     def named(self, name: str | None, request_id: str = "") -> ServedModel:
         """Return the model of a name, or the default; a single model has every name.
 
@@ -231,7 +223,6 @@ class Models:
 
     def _refresh(self) -> None:
         """Update what follows from the loaded models, the aliases and the offered names."""
-        twins = set(self._twin_names.values())
         current = {name: self._loaded[name, version] for name, version in self._current.items()}
         self.by_name = dict(current)
         self._splits = {}
@@ -242,15 +233,13 @@ class Models:
             self.by_name[alias] = found[0][1]
             if len(found) > 1:
                 self._splits[alias] = _cumulative(found)
-        own = [name for name in {**current, **dict.fromkeys(self._offered)} if name not in twins]
+        own = [*{**current, **dict.fromkeys(self._offered)}]
         own.sort(key=lambda name: self._order.get(name, len(self._order)))
         self._default = current.get(own[0]) if own else None
         self._chosen = list(current.values())
         """Current version of each loaded model."""
         self.several = len(own) > 1
-        """Whether requests can choose among models; twins, chosen by the service, do not count."""
-        self.several_answer = len(own) + len(twins) > 1
-        """Whether a reply has to name the model or twin that computed it."""
+        """Whether requests can choose among models, so that replies name theirs."""
 
 
 def _cumulative(found: Sequence[tuple[float, ServedModel]]) -> list[tuple[float, ServedModel]]:

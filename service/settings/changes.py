@@ -14,7 +14,7 @@ from service.settings.schema import Settings, file_of, overriding_names
 from service.settings.served import flagged
 
 OF_MODELS = (*OPTIONS, "alias", TABLES, "pinned", "on_demand")
-"""Settings of models that apply at once, unless flags choose the models or models have twins."""
+"""Settings of models that apply at once, unless flags choose the models."""
 RELOADED = (
     *OF_MODELS,
     *("memory_budget", "api_keys", "admin_keys", "keys_file", "allowed_hosts"),
@@ -84,7 +84,7 @@ def changes_of(current: Settings, new: Settings, content: Content) -> Changes:
     names = [name for name in Settings.model_fields if name not in ignored]
     differ = [name for name in names if getattr(current, name) != getattr(new, name)]
     fixed = set(names) - set(RELOADED)
-    if current.heads_from or flagged(current) != flagged(new):
+    if flagged(current) != flagged(new):
         fixed |= set(OF_MODELS)
     elif flagged(current):
         fixed |= set(OF_EXPORTS)

@@ -29,7 +29,7 @@ HIDDEN = ("tables", "given", "cached")
 """Settings without a flag and a variable."""
 OF_MODELS = {*SERVED, "revision", "pooling"}
 """Settings that belong to the models that `SERVED` chooses."""
-_LISTED = {*SERVED, "served_model_name", "alias", "heads_from", "pinned"}
+_LISTED = {*SERVED, "served_model_name", "alias", "pinned"}
 
 
 def listed(value: object) -> object:

@@ -61,13 +61,6 @@ class ModelSettings(BaseSettings):
         description="Alias that requests may use for a model, such as "
         "text-embedding-3-small=NAME; repeat the flag for several.",
     )
-    heads_from: Annotated[
-        tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
-    ] = Field(
-        default_factory=tuple,
-        description="An fp32 artifact of a served checkpoint: it answers the requests for heads "
-        "that the served precision failed verification for.",
-    )
     models: Annotated[Path | None, Shown(Group.MODEL, "FOLDER", "none")] = Field(
         None,
         description="Model repository: a folder of artifacts and checkpoints by name, with "

@@ -14,23 +14,20 @@ FingerprintHeader = tuple[bytes, bytes]
 """Name and value of the reply header with a model's fingerprint."""
 
 
-def check_expected(
-    headers: Mapping[bytes, bytes], answering: FingerprintHeader, *others: FingerprintHeader
-) -> None:
+def check_expected(headers: Mapping[bytes, bytes], answering: FingerprintHeader) -> None:
     """Raise if a request expects another model than the answering one.
 
     Args:
         headers: headers of the request.
         answering: fingerprint of the model that answers.
-        others: fingerprints of models that may answer in its place.
 
     Raises:
-        AnotherModel: the request expects a fingerprint that is none of these.
+        AnotherModel: the request expects another fingerprint.
         Unprocessable: the header is not a fingerprint.
 
     """
     expected = headers.get(_HEADER)
-    if expected is None or any(expected == value for _, value in (answering, *others)):
+    if expected in (None, answering[1]):
         return
     if not _FINGERPRINT.fullmatch(expected):
         raise Unprocessable(

@@ -32,7 +32,7 @@ from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.picture_forms import MEDIA_TYPES, is_file, read_files
 from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
-from service.errors import HeadsNotVerified, ModelNotLoaded, Unprocessable
+from service.errors import ModelNotLoaded, Unprocessable
 from service.http.turns import TURN_BYTES, Turns, part_of
 from service.inference.core import Inference
 from service.inference.timings import Timings
@@ -215,7 +215,7 @@ async def answered(
     answer: Callable[[], Awaitable[Response]],
     engine: str | None = None,
 ) -> Response:
-    """Return the reply of a model, or of its twin if the model's heads are not verified.
+    """Return the reply of a model.
 
     Args:
         request: HTTP request; its context stores the model for `model_of`.
@@ -229,20 +229,10 @@ async def answered(
         ServiceError: the reply cannot be computed.
 
     """
-    models = service_of(request).models
-    twin = models.twin_of(model)
     answered_by(request, model, engine)
-    of_twin = [twin.fingerprint_header(engine)] if twin else []
-    check_expected(context_of(request).headers, fingerprint_of(request), *of_twin)
-    try:
-        response = await answer()
-    except HeadsNotVerified:
-        if twin is None:
-            raise
-        model = twin
-        answered_by(request, model)
-        response = await answer()
-    name_model(response, models, asked, model)
+    check_expected(context_of(request).headers, fingerprint_of(request))
+    response = await answer()
+    name_model(response, service_of(request).models, asked, model)
     return response
 
 
@@ -317,7 +307,7 @@ def fingerprint_of(request: Request) -> tuple[bytes, bytes]:
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
     """Add a header with the model's name if there are several, or if the request names another."""
-    if models.several_answer or asked not in (None, model.name):
+    if models.several or asked not in (None, model.name):
         response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 
 

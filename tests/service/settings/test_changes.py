@@ -25,7 +25,6 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
         ({}, {"model": "x", "max_length": 2}, [], ["model", "max-length"]),
         ({}, {"tables": TABLE}, [], ["model.a: added"]),
         ({"models": Path("m")}, {"models": Path("m"), "tables": TABLE}, ["model.a: added"], []),
-        ({"heads_from": "f"}, {"heads_from": "f", "threads": 1}, [], ["threads"]),
     ],
 )
 def test_what_applies_at_once(

@@ -24,7 +24,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "artifact": ((Path("/flag"), Path("/the other")), (Path("/environment"),)),
     "served_model_name": (("flag", "and, another"), ("environment",)),
     "alias": (("a=flag", "b=another"), ("c=environment",)),
-    "heads_from": ((Path("/flag"), Path("/another")), (Path("/environment"),)),
     "pooling": ("splade", "mean"),
     "precision": ("auto", "int8"),
     "engine": ("onnx", "fake"),
