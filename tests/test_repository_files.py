@@ -37,7 +37,7 @@ def test_actions_are_pinned_and_make_targets_exist(workflow: Path) -> None:
 
 
 def test_only_jobs_that_publish_may_write() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["image", "release", "test"]
+    assert [path.stem for path in WORKFLOWS] == ["clients", "image", "release", "test"]
     for workflow in WORKFLOWS:
         content = load(workflow)
         assert content["permissions"] == {"contents": "read"}
@@ -48,6 +48,18 @@ def test_only_jobs_that_publish_may_write() -> None:
         }
         assert writers <= {"publish", "image"}
         assert not writers or "pull_request" not in content["on"]
+
+
+def test_clients_run_when_routes_change() -> None:
+    """A route that a client reads was changed once, and its test stayed as it was."""
+    content = load(ROOT / ".github" / "workflows" / "clients.yml")
+    paths = content["on"]["push"]["paths"]
+    assert content["on"]["pull_request"]["paths"] == paths
+    assert {"service/api/**", "service/http/**", "tests/drop_in/**"} <= set(paths)
+    assert all((ROOT / path.removesuffix("/**")).exists() for path in paths)
+    assert [step["run"] for step in steps(ROOT / ".github" / "workflows" / "clients.yml")[2:]] == [
+        "make clients"
+    ]
 
 
 def test_image_targets_are_stages_of_the_dockerfile() -> None:
