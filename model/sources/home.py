@@ -17,12 +17,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def check_home(folder: Path, setting: str) -> None:
-    """Check that the path of a cache does not begin with a missing home.
-
-    Raises:
-        SourceError: it does; the message names the setting.
-
-    """
+    """Raise SourceError, with the setting, if a cache is below a home that the user lacks."""
     if str(folder).startswith("~"):
         raise SourceError(
             f"{folder} needs a home folder, which this user does not have: set {setting} to a "
@@ -31,12 +26,7 @@ def check_home(folder: Path, setting: str) -> None:
 
 
 def make_cache(folder: Path, setting: str) -> None:
-    """Create a folder of a cache if it does not exist.
-
-    Raises:
-        SourceError: it cannot be created or written to; the message names the setting.
-
-    """
+    """Create a folder of a cache; raise SourceError, with the setting, if it is not writable."""
     check_home(folder, setting)
     reason = "Permission denied, or read-only"
     try:

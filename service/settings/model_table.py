@@ -10,14 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from model.config.precision import Precision
 from model.runtimes.contract import Device
 from model.sources.pooling import PoolingSetting
-from service.settings.groups import (
-    Count,
-    DeviceIndex,
-    ModelBytes,
-    Processes,
-    QueueTexts,
-    QueueTokens,
-)
+from service.settings import groups
 
 Load = Literal["pinned", "on-demand", "off"]
 PromptText = Annotated[str, StringConstraints(max_length=2048)]
@@ -42,14 +35,14 @@ class ModelTable(BaseModel):
     precision: Precision | None = None
     pooling: PoolingSetting | None = None
     device: Device | None = None
-    device_id: DeviceIndex | None = None
-    device_memory_bytes: ModelBytes | None = None
-    threads: Processes | None = None
-    max_batch_tokens: Count | None = None
-    max_length: Count | None = None
-    max_characters: Count | None = None
-    max_queue_tokens: QueueTokens | None = None
-    max_queue_texts: QueueTexts | None = None
+    device_id: groups.DeviceIndex | None = None
+    device_memory_bytes: groups.ModelBytes | None = None
+    threads: groups.Processes | None = None
+    max_batch_tokens: groups.Count | None = None
+    max_length: groups.Count | None = None
+    max_characters: groups.Count | None = None
+    max_queue_tokens: groups.QueueTokens | None = None
+    max_queue_texts: groups.QueueTexts | None = None
     prompts: dict[str, PromptText] = Field({}, max_length=MAX_PROMPTS)
     """Prompts by name, which add to the checkpoint's prompts or replace them."""
     default_prompt: str | None = None

@@ -21,6 +21,7 @@ from pydantic_settings import (
 )
 
 from model.runtimes.contract import Device
+from service.settings import groups
 from service.settings.client_values import (
     hosts_to_meet,
     image_hosts_to_reach,
@@ -29,19 +30,7 @@ from service.settings.client_values import (
 )
 from service.settings.config_file import ConfigFile, Content, read
 from service.settings.environment import HIDDEN, Variables
-from service.settings.groups import (
-    DAY_SECONDS,
-    MOST,
-    Count,
-    DeviceIndex,
-    Group,
-    ModelBytes,
-    Processes,
-    QueueTexts,
-    QueueTokens,
-    Seconds,
-    Shown,
-)
+from service.settings.groups import Group, Shown
 from service.settings.model_group import ModelSettings
 from service.settings.model_table import Tables
 
@@ -114,17 +103,17 @@ class Settings(ModelSettings):
     device: Annotated[Device, Shown(Group.DEVICE)] = Field(
         "auto", description="`auto` uses CUDA if there is a device; `cuda` requires it."
     )
-    device_id: Annotated[DeviceIndex, Shown(Group.DEVICE, "INDEX")] = Field(
+    device_id: Annotated[groups.DeviceIndex, Shown(Group.DEVICE, "INDEX")] = Field(
         0, description="Index of the CUDA device."
     )
-    device_memory_bytes: Annotated[ModelBytes | None, Shown(Group.DEVICE, "BYTES", "no limit")] = (
-        Field(None, description="Maximum memory of each of the three graphs on a CUDA device.")
-    )
-    threads: Annotated[Processes | None, Shown(Group.DEVICE, "COUNT", "its share of the cores")] = (
-        Field(None, description="Batches that a worker computes at once.")
-    )
+    device_memory_bytes: Annotated[
+        groups.ModelBytes | None, Shown(Group.DEVICE, "BYTES", "no limit")
+    ] = Field(None, description="Maximum memory of each of the three graphs on a CUDA device.")
+    threads: Annotated[
+        groups.Processes | None, Shown(Group.DEVICE, "COUNT", "its share of the cores")
+    ] = Field(None, description="Batches that a worker computes at once.")
     max_batch_tokens: Annotated[
-        Count | None, Shown(Group.DEVICE, "TOKENS", "512 on a CPU, 16384 on CUDA")
+        groups.Count | None, Shown(Group.DEVICE, "TOKENS", "512 on a CPU, 16384 on CUDA")
     ] = Field(None, description="Maximum tokens of a batch; a longer input is its own batch.")
     host: Annotated[str, Shown(Group.NETWORK, "ADDRESS")] = Field(
         "127.0.0.1", description="Address to listen on."
@@ -138,7 +127,7 @@ class Settings(ModelSettings):
         le=65535,
         description="Additional port for only /metrics and the health routes, without an API key.",
     )
-    workers: Annotated[Processes, Shown(Group.NETWORK, "COUNT")] = Field(
+    workers: Annotated[groups.Processes, Shown(Group.NETWORK, "COUNT")] = Field(
         1, description="Processes that serve the port, each with its own engine."
     )
     api_keys: Annotated[
@@ -188,16 +177,16 @@ class Settings(ModelSettings):
     verify_route: Annotated[bool, Shown(Group.SECURITY)] = Field(
         True, description="Serve `POST /verify`, which computes each text twice."
     )
-    max_length: Annotated[Count | None, Shown(Group.LIMITS, "TOKENS", "the checkpoint's own")] = (
-        Field(None, description="Maximum tokens of an input.")
-    )
+    max_length: Annotated[
+        groups.Count | None, Shown(Group.LIMITS, "TOKENS", "the checkpoint's own")
+    ] = Field(None, description="Maximum tokens of an input.")
     max_characters: Annotated[
-        Count | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
+        groups.Count | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
     ] = Field(None, description="Maximum characters of an input without truncation.")
     max_request_characters: Annotated[
-        Count | None, Shown(Group.LIMITS, "CHARACTERS", "4 for each token that it may have")
+        groups.Count | None, Shown(Group.LIMITS, "CHARACTERS", "4 for each token that it may have")
     ] = Field(None, description="Maximum characters of all inputs without truncation.")
-    max_client_batch_size: Annotated[Count, Shown(Group.LIMITS, "INPUTS")] = Field(
+    max_client_batch_size: Annotated[groups.Count, Shown(Group.LIMITS, "INPUTS")] = Field(
         512, description="Maximum inputs of a request."
     )
     auto_truncate: Annotated[bool, Shown(Group.LIMITS)] = Field(
@@ -211,16 +200,16 @@ class Settings(ModelSettings):
         "own, or decode them by OpenAI's vocabulary `cl100k`_base (the extra `tiktoken`).",
     )
     max_body_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
-        16 * 2**20, ge=16, le=MOST, description="Maximum bytes of a request's body."
+        16 * 2**20, ge=16, le=groups.MOST, description="Maximum bytes of a request's body."
     )
     max_body_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         256 * 2**20,
         ge=16,
-        le=MOST,
+        le=groups.MOST,
         description="Maximum bytes of all request bodies in memory; beyond it, 429.",
     )
     max_image_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
-        16 * 2**20, ge=64, le=MOST, description="Maximum bytes of a picture's file."
+        16 * 2**20, ge=64, le=groups.MOST, description="Maximum bytes of a picture's file."
     )
     max_image_pixels: Annotated[int, Shown(Group.LIMITS, "PIXELS")] = Field(
         2**26, gt=0, le=2**30 // 12, description="Maximum width × height of a picture."
@@ -228,64 +217,64 @@ class Settings(ModelSettings):
     max_response_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         128 * 2**20,
         ge=128,
-        le=MOST,
+        le=groups.MOST,
         description="Maximum bytes of a reply, predicted before it is computed.",
     )
     max_bytes_in_flight: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         512 * 2**20,
         ge=2**16,
-        le=MOST,
+        le=groups.MOST,
         description="Maximum bytes of all requests and replies in memory; beyond it, 429.",
     )
-    max_queue_tokens: Annotated[QueueTokens, Shown(Group.LIMITS, "TOKENS")] = Field(
+    max_queue_tokens: Annotated[groups.QueueTokens, Shown(Group.LIMITS, "TOKENS")] = Field(
         2**20,
         description="Maximum tokens waiting in a lane; beyond it, 429. A request may take at most "
         "half of the free capacity.",
     )
-    max_queue_texts: Annotated[QueueTexts, Shown(Group.LIMITS, "TEXTS")] = Field(
+    max_queue_texts: Annotated[groups.QueueTexts, Shown(Group.LIMITS, "TEXTS")] = Field(
         16384,
         description="Maximum texts waiting in a lane; beyond it, 429. A request may take at most "
         "half of the free capacity.",
     )
-    request_timeout_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    request_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         30.0,
         description="Maximum time until a reply begins; the header `x-request-timeout-ms` can "
         "lower it.",
     )
-    queue_timeout_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    queue_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         10.0,
         description="Maximum wait of a request for its first batch; requests that are predicted "
         "to wait longer are rejected at once, 429.",
     )
-    queue_target_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    queue_target_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         0.5,
         description="Target wait, exceeded only by bursts: once all requests have waited longer "
         "for a tenth of a second, only requests with at most twice this wait are admitted.",
     )
-    batch_timeout_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    batch_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         60.0,
         description="Maximum computing time of a batch; an engine that takes longer counts as "
         "hung and failed.",
     )
-    client_timeout_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    client_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         20.0,
         description="Maximum time for a client to send a request, or to receive a mebibyte of the "
         "reply.",
     )
-    image_timeout_seconds: Annotated[Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+    image_timeout_seconds: Annotated[groups.Seconds, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         5.0, description="Maximum time to fetch a picture, within the request's own time."
     )
     drain_delay_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         1.0,
         ge=0,
-        le=DAY_SECONDS,
+        le=groups.DAY_SECONDS,
         description="Time for which requests are still accepted after a signal to stop, while "
         "readiness fails, so that balancers notice.",
     )
     drain_seconds: Annotated[int, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         30,
         gt=0,
-        le=DAY_SECONDS,
+        le=groups.DAY_SECONDS,
         description="Maximum time for running requests after a signal to stop.",
     )
     fallback: Annotated[Literal["fail", "torch"], Shown(Group.HEALTH)] = Field(
