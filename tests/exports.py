@@ -16,15 +16,14 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decomposition, graphs, head_scores, layer_parts, values
+from model.export import decomposition, graphs, head_scores, values
 from model.export.decomposition import DecomposedLayer, DecomposedValues
 from model.export.head_scores import HeadScores
-from model.export.layer_parts import PartsOfLayer
 from model.export.to_onnx import to_onnx
 from model.export.values import ValueProducts
 
-OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | PartsOfLayer | ValueProducts
-OfLayer = DecomposedLayer | DecomposedValues | PartsOfLayer
+OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | ValueProducts
+OfLayer = DecomposedLayer | DecomposedValues
 Weightless = OfHeads | OfLayer | graphs.DevicePooling
 OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
@@ -53,7 +52,7 @@ def share_work(folder: Path) -> None:
                 path.write_bytes(to_onnx(module, example, signature).SerializeToString())
         return onnx.load(path)
 
-    for exporting in (graphs, decomposition, head_scores, layer_parts, values):
+    for exporting in (graphs, decomposition, head_scores, values):
         exporting.to_onnx = once  # type: ignore[attr-defined]
 
 

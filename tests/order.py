@@ -23,8 +23,8 @@ OF_THE_PYTORCH_PROCESS = tuple(
     f"tests/service/{name}.py"
     for name in (
         *("api/native/attention/test_scores", "api/native/test_encode_layers"),
-        *("api/native/test_encode_patch", "api/native/test_explain", "engines/test_runtime"),
-        *("health/test_golden", "health/test_live_verification", "health/test_watch"),
+        *("api/native/test_explain", "engines/test_runtime", "health/test_golden"),
+        *("health/test_live_verification", "health/test_watch"),
     )
 )
 """Files whose tests ask `tests.service.conftest.torch_engine`."""

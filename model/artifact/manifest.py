@@ -8,7 +8,6 @@
     value_norms.onnx        a layer's input, some heads' values → products of the heads' additions
     head_scores.onnx        a layer's input, some heads' parameters → queries, keys, their scores
     decomposition.onnx      shares of input tokens in a layer's states → after it, and their values
-    layer_parts.onnx        a layer's input and parameters → its parts' additions, the next state
     heads.safetensors       every head's parameters, for both attention graphs
     weights.safetensors     the float32 encoder; the files above name the tensors they share with it
     golden.safetensors      a few texts with PyTorch's results, to test an engine with
@@ -99,7 +98,6 @@ GRAPHS: dict[GraphName, str] = {
     "head_scores": "head_scores.onnx",
     "decomposition": DECOMPOSITION_GRAPH,
     "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
-    "layer_parts": "layer_parts.onnx",
     "task": TASK_GRAPH,
     "decoder": DECODER_GRAPH,
     "decoder_attention": "decoder_attention.onnx",
@@ -136,7 +134,7 @@ DATA_OF: dict[str, tuple[str, ...]] = {
     DECODER_HEADS: (WEIGHTS, DECODER_WEIGHTS),
 }
 """File → files beside it that may hold some of its tensors; other files are self-contained."""
-FORMAT: Literal[10] = 10
+FORMAT: Literal[11] = 11
 
 GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
 RuntimeName = Literal[GraphRuntimeName, "pytorch"]
@@ -174,7 +172,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[10]
+    format: Literal[11]
     model: str
     runtime: GraphRuntimeName
     """Runtime that the graphs are exported for."""

@@ -9,8 +9,6 @@
 * `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
 * `decomposition.onnx`, `decomposition_values.onnx`: shares of input tokens in a layer's states, and
   its parameters, to the shares after it: see `model.artifact.decomposition`;
-* `layer_parts.onnx`: a layer's input and parameters to its parts' additions and the next state: see
-  `model.artifact.layer_parts`;
 * `task.onnx`: rows of the last hidden state to a task head's outputs, always in float32.
 
 `model.artifact.decoder_signature` has a decoder's graphs.
@@ -63,7 +61,6 @@ GraphName = Literal[
     "head_scores",
     "decomposition",
     "decomposition_values",
-    "layer_parts",
     "task",
     "decoder",
     "decoder_attention",

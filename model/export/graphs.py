@@ -16,7 +16,6 @@ from model.artifact.decomposition import (
     decomposition_signature,
     decomposition_values_signature,
 )
-from model.artifact.layer_parts import layer_parts_signature
 from model.artifact.manifest import DEVICE_ATTENTION_GRAPH, DEVICE_POOLING_GRAPH
 from model.artifact.signature import (
     STATES,
@@ -182,13 +181,6 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
 
 
-def every_head_shape(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Return name → shape of one head's parameter, for its map and its values."""
-    of_values = values_signature(config).inputs[1:]
-    shapes = {spec.name: tuple(int(size) for size in spec.axes[1:]) for spec in of_values}
-    return one_head_shapes(config) | shapes
-
-
 def export_encoder(
     encoder: Encoder,
     dtype: Float = "float32",
@@ -273,7 +265,6 @@ def signatures(
         "head_scores": head_scores_signature(config, parameters),
         "decomposition": decomposition_signature(config, parameters),
         "decomposition_values": decomposition_values_signature(config),
-        "layer_parts": layer_parts_signature(config, every_head_shape(config)),
     }
 
 

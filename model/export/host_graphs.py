@@ -7,12 +7,11 @@ from pathlib import Path
 from model.config.encoder import EncoderConfig
 from model.export.decomposition import save_decomposition
 from model.export.head_scores import save_head_scores
-from model.export.layer_parts import save_layer_parts
 from model.export.values import save_values
 
 
 def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
-    """Write the graphs of value products, head scores, decompositions and layer parts.
+    """Write the graphs of value products, head scores and decompositions.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -21,4 +20,3 @@ def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
     save_values(config, folder)
     save_head_scores(config, folder)
     save_decomposition(config, folder)
-    save_layer_parts(config, folder)

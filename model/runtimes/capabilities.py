@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.config.decoder import DecoderConfig
@@ -117,14 +116,6 @@ class Decomposition(ABC):
         """
 
 
-class LayerRecomputation(ABC):
-    """Recomputation of a layer from the states that enter it."""
-
-    @abstractmethod
-    def layer_parts(self, step: LayerStep) -> LayerParts:
-        """Return the parts of a layer, computed like `Decomposition.decompose`."""
-
-
 class Decoder(ABC):
     """Decoder over the encoder's last hidden state; L_d and N_d take the place of L and N."""
 
@@ -209,14 +200,8 @@ _IN_GRAPH: Mapping[type, str] = {
     HeadOutputs: "what a head adds",
     HeadScoring: "what a head compares",
     Decomposition: "shares of input tokens",
-    LayerRecomputation: "what a layer adds",
 }
 """Capability → noun for its output, in the error of a foreign graph."""
-_BY_WEIGHTS: Mapping[type, str] = {
-    Decomposition: "a decomposition",
-    LayerRecomputation: "`patch` or `include`",
-}
-"""Capability by the float32 weights → noun for it, in the error of a serving-only artifact."""
 _OTHER: Mapping[type, str] = {
     GraphMaps: "attention weights of this artifact are recomputed, a layer at a time",
     Decoder: "the artifact has no decoder: export a checkpoint that has one, such as a "
@@ -233,7 +218,7 @@ def declared(manifest: Manifest) -> frozenset[type]:
         return frozenset({GraphMaps} if manifest.gives_maps else ())
     kinds: set[type] = {HeadMaps, HeadOutputs, HeadScoring}
     if not manifest.serving_only:
-        kinds |= {*_BY_WEIGHTS}
+        kinds.add(Decomposition)
     if manifest.decoder:
         kinds.add(Decoder)
     if manifest.task:
@@ -254,7 +239,7 @@ def lacking(manifest: Manifest, *kinds: type) -> str | None:
     kind = kinds[0]
     if manifest.foreign and kind in _IN_GRAPH:
         return _not_in_graph(manifest, _IN_GRAPH[kind])
-    return _left_out(_BY_WEIGHTS[kind]) if kind in _BY_WEIGHTS else _OTHER[kind]
+    return _left_out("a decomposition") if kind is Decomposition else _OTHER[kind]
 
 
 def lacking_state(manifest: Manifest, layer: int) -> str | None:

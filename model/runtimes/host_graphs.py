@@ -10,7 +10,6 @@ from model.runtimes.capabilities import HeadScoring, TaskHead
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.heads import HostGraph
-from model.runtimes.layer_parts import GraphLayerParts
 from model.runtimes.sessions import LoadGraph, Session
 from model.runtimes.values import GraphValues
 
@@ -44,5 +43,5 @@ def host_parts(artifact: Artifact, load: LoadGraph) -> list[object]:
     """Return the parts by an artifact's graphs for the host, each loaded at its first call."""
     parts: list[object] = [GraphValues(artifact, load), GraphHeadScores(artifact, load)]
     if not artifact.manifest.serving_only:
-        parts += [GraphDecomposition(artifact, load), GraphLayerParts(artifact, load)]
+        parts.append(GraphDecomposition(artifact, load))
     return parts

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.attention.positions import distances
 from model.attention.weights import Heads, some_heads
@@ -19,7 +18,6 @@ from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
 from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
-from model.encoder.layer_parts import parametrized
 from model.errors import ArtifactError
 from model.numerics.batch import Batch
 from model.packing import PackedBatch
@@ -28,7 +26,6 @@ from model.runtimes.capabilities import (
     HeadMaps,
     HeadOutputs,
     HeadScoring,
-    LayerRecomputation,
     TaskHead,
     lacking_weights,
 )
@@ -97,9 +94,7 @@ def _whole(artifact: Artifact, name: str) -> Path:
     return artifact.path(name)
 
 
-class PyTorchRuntime(
-    HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposition, LayerRecomputation
-):
+class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposition):
     """Modules in float32; see `Runtime`."""
 
     provider = "torch-cpu"
@@ -177,15 +172,6 @@ class PyTorchRuntime(
                 return DecomposedRows(parts.numpy(), None)
             values = self._parts.values(parts, step.layer + 1)
             return DecomposedRows(parts.numpy(), values.contiguous().numpy())
-
-    def layer_parts(self, step: LayerStep) -> LayerParts:
-        """Return the parts of a layer."""
-        if step.adapter:
-            return self._with(step.adapter).layer_parts(replace(step, adapter=0))
-        own = map(torch.from_numpy, (step.states, step.head_mask, step.patch))
-        with torch.inference_mode():
-            parts = parametrized(self._encoder, step.layer).parts(*own)
-        return LayerParts(*(part.numpy() for part in parts))
 
     def _with(self, adapter: int) -> PyTorchRuntime:
         """Return a runtime with an adapter merged into the layers; only the last one is kept."""

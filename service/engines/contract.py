@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.signature import MapKind
 from model.numerics.pooling import PoolingModes
 from model.runtimes.contract import HeadScores
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
-Task: TypeAlias = "TextTask | MapsTask | DecomposeTask | LayerTask"
+Task: TypeAlias = "TextTask | MapsTask | DecomposeTask"
 Ablated: TypeAlias = tuple[tuple[int, int], ...]  # (layer, head) of heads whose output is zeroed
 
 
@@ -96,14 +95,6 @@ class DecomposeTask:
     last: bool = False  # whether it is the last layer, after which no values are needed
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTask:
-    """Recomputation of a layer of one text from the hidden state that enters it."""
-
-    step: LayerStep
-    tokens: int  # estimated cost, in tokens to encode
-
-
 @dataclass(slots=True)
 class TargetOutput:
     """Requested outputs of a target, in the order of the request."""
@@ -125,7 +116,6 @@ class Output:
     scores: Floats | None = None  # scores of a task head, or maps [L, N, S, S] of a foreign graph
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None
-    parts: LayerParts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.layer_parts import PARTS, LayerParts, LayerStep
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import modes_of
 from model.runtimes.contract import HeadScores
@@ -21,7 +20,6 @@ from service.engines.contract import (
     DecomposeTask,
     Engine,
     Floats,
-    LayerTask,
     MapsTask,
     Output,
     Target,
@@ -68,8 +66,6 @@ class FakeEngine(Engine):
             )
         if isinstance(task, DecomposeTask):
             return Output(decomposed=self._decomposed(task.step))
-        if isinstance(task, LayerTask):
-            return Output(parts=_parts(task.step))
         s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
@@ -123,16 +119,6 @@ class FakeEngine(Engine):
         if task.kind == "decoder":
             weights = np.tril(weights)
         return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def _parts(step: LayerStep) -> LayerParts:
-    """Return parts from a hash of the states that enter the layer and of the replaced heads."""
-    entering = step.states.tobytes() + step.head_mask.tobytes() + step.patch.tobytes()
-    own = _numbers(step.states.tobytes(), f"heads {step.layer}", step.patch.shape)
-    vectors = [
-        _numbers(entering, f"{name} {step.layer}", step.states.shape) for name in (*PARTS, "state")
-    ]
-    return LayerParts(own * step.head_mask[:, None, None] + step.patch, *vectors)
 
 
 def _products(task: MapsTask) -> Floats:

@@ -16,7 +16,6 @@ from model.runtimes.capabilities import (
     HeadMaps,
     HeadOutputs,
     HeadScoring,
-    LayerRecomputation,
     TaskHead,
     capability,
     find,
@@ -26,7 +25,6 @@ from service.engines.contract import (
     DecomposeTask,
     Engine,
     Floats,
-    LayerTask,
     MapsTask,
     Output,
     Task,
@@ -151,8 +149,6 @@ class RuntimeEngine(Engine):
         runtime = self._runtime
         if isinstance(task, DecomposeTask):
             return Output(decomposed=capability(runtime, Decomposition).decompose(task.step))
-        if isinstance(task, LayerTask):
-            return Output(parts=capability(runtime, LayerRecomputation).layer_parts(task.step))
         if isinstance(task, TextTask):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=capability(runtime, GraphMaps).maps(batch))

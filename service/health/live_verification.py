@@ -11,7 +11,7 @@ from model.artifact.recorded import measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
 from model.numerics.comparison import Difference, Floats, Key, Kind, difference, tolerances_of
 from model.numerics.pooling import l2_normalize
-from service.engines.contract import DecomposeTask, LayerTask, MapsTask, Output, TargetOutput, Task
+from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler
 from service.telemetry.model_metrics import ModelMetrics
@@ -65,9 +65,9 @@ class LiveVerification:
     def inspect(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
         """Consider a computed batch for comparison; called in a worker thread.
 
-        Decompositions and recomputed layers are skipped, as they are in float32 at any precision.
+        Decompositions are skipped, as they are in float32 at any precision.
         """
-        if any(isinstance(task, DecomposeTask | LayerTask) for task in tasks):
+        if any(isinstance(task, DecomposeTask) for task in tasks):
             return
         self._owed = min(self._owed + self._share, 1.0)
         if self._busy or self._loop is None or self._owed < 1.0:

@@ -5,13 +5,12 @@ Notation: S tokens of one text, H hidden size, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.layer_parts import PartName
 from model.artifact.manifest import Manifest
 from model.config.precision import Use
 from model.numerics.pooling import PoolingModes, PoolingName
@@ -72,18 +71,6 @@ class PreparedTexts:
         return self.scheduler.engine.name
 
 
-@dataclass(frozen=True, slots=True)
-class HeadPatch:
-    """Replacement of a head's output in one text by its output in another text."""
-
-    layer: int
-    head: int
-    source: int
-    """Index of the text whose output is used."""
-    text: int
-    """Index of the patched text, which has the same number of tokens."""
-
-
 @dataclass(frozen=True)
 class EncodeOptions:
     """Options of the arrays of each text."""
@@ -105,21 +92,12 @@ class EncodeOptions:
     """Hidden states to return, in the order of the reply."""
     ablated: Ablated = ()
     """Heads whose output is set to zero, as (layer, head)."""
-
-    patches: tuple[HeadPatch, ...] = ()
-    parts: tuple[PartName, ...] = ()
-    """Parts to return, of the layer before each state."""
     spans: Sequence[TextSpans] = ()
     """Spans of each text, of which a vector each is returned; empty without spans."""
     quantization: Quantization = FLOAT32
     """Conversion of pooled vectors to the requested type."""
     head: HeadVectors | None = None
     """Requested vectors of the task head; None without."""
-
-    @property
-    def recomputes(self) -> bool:
-        """Whether layers are recomputed after the forward pass."""
-        return bool(self.patches or self.parts)
 
     @property
     def states(self) -> tuple[int, ...]:
@@ -145,7 +123,7 @@ class EncodeOptions:
         own = self.own_vectors(manifest.sentence.pooling, manifest.config.num_hidden_layers)
         if self.head or ((self.pooled or self.spans) and own):
             yield "vectors"
-        if self.tokens or self.ablated or self.recomputes or not own:
+        if self.tokens or self.ablated or not own:
             yield "heads"
 
 
@@ -157,8 +135,6 @@ class TextEncoding:
     """Token vectors `[S, H]`, or `[layers, S, H]` with `layers`."""
     pooled: Floats | None
     """Pooled vector `[D]` of the kept features, or `[layers, D]` with `layers`."""
-    parts: Mapping[PartName, Floats] = field(default_factory=dict)
-    """Requested parts by name, each of the shape of `tokens`."""
     spans: Floats | None = None
     """Vector of each span `[n, D]`, or `[layers, n, D]` with `layers`."""
     places: Places | None = None
@@ -177,7 +153,6 @@ class TextEncoding:
         """Arrays that were requested, by their names in replies."""
         named = {"embeddings": self.tokens, "pooled": self.pooled, "span_vectors": self.spans}
         named["multivector"] = self.multivector
-        named |= {str(name): array for name, array in self.parts.items()}
         arrays: dict[str, NDArray[np.generic]]
         arrays = {name: array for name, array in named.items() if array is not None}
         return arrays | self.converted

@@ -165,11 +165,9 @@ def _check(
     for index, (of_text, pooling) in enumerate(zip(windows, poolings, strict=True)):
         if len(of_text) == 1:
             continue
-        name = f"inputs[{index}] takes {len(of_text)} windows"
-        if options.recomputes:
-            raise Unprocessable(f"{name}: `patch` and `include` need a text in one window")
         if options.pooled and SINGLE_TOKENS & {*modes_of(pooling.mode)}:
             raise Unprocessable(
-                f"{name}: the pooling {pooling.mode!r} takes a token that knows one window only; "
-                'set `pooling` to "mean" or "max", or ask for token vectors or spans'
+                f"inputs[{index}] takes {len(of_text)} windows: the pooling {pooling.mode!r} takes "
+                'a token that knows one window only; set `pooling` to "mean" or "max", or ask for '
+                "token vectors or spans"
             )

@@ -9,7 +9,6 @@ from typing import TypeVar
 from service.engines.contract import (
     DecomposeTask,
     Floats,
-    LayerTask,
     MapsTask,
     Output,
     Target,
@@ -52,8 +51,6 @@ def _requested(
         return _requested_maps(task, output)
     if isinstance(task, DecomposeTask):
         return _requested_rows(task, output)
-    if isinstance(task, LayerTask):
-        return _requested_parts(task, output)
     arrays: list[Floats | None] = [*output.hidden]
     shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
     if task.pooling:
@@ -98,15 +95,6 @@ def _requested_rows(task: DecomposeTask, output: Output) -> tuple[list[Floats | 
     if step.values is not None:
         groups, size = step.values.shape[0], step.values.shape[-1]
     return [rows.parts, rows.values], [step.parts.shape, (groups, *step.parts.shape[:2], size)]
-
-
-def _requested_parts(task: LayerTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
-    """Return the heads' outputs, of their patch's shape, and vectors of the states' shape."""
-    if (parts := output.parts) is None:
-        raise EngineFailed("the engine left out what was asked for")
-    vectors: list[Floats | None] = [parts.attended, parts.residual, parts.mlp, parts.state]
-    shapes = [task.step.patch.shape] + [task.step.states.shape] * len(vectors)
-    return [parts.heads, *vectors], shapes
 
 
 def _requested_of_target(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import overload
 
-from service.engines.contract import Engine, LayerTask, MapsTask, Output, Task, TextTask
+from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
     BatchLimits,
@@ -183,7 +183,7 @@ class Scheduler:
         reduce: Sequence[Reduce[Value]] | None = None,
         caller: Caller = ANYBODY,
     ) -> list[TaskResult[Value]]:
-        """Compute further tasks of an admitted request; maps and layers go before all texts.
+        """Compute further tasks of an admitted request; maps go before all texts.
 
         Args:
             lane_name: lane of the request.
@@ -198,7 +198,7 @@ class Scheduler:
 
         """
         lane = self.lanes[lane_name]
-        continues = isinstance(tasks[0], MapsTask | LayerTask)
+        continues = isinstance(tasks[0], MapsTask)
         numbers = self._map_numbers if continues else self._numbers
         submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True

@@ -24,8 +24,6 @@ from headscope.service_results import Difference, Info, ServedModel, Verificatio
 
 NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError)
 """Exceptions for a body in another format; JSON's and Unicode's errors are ValueErrors."""
-OF_TOKENS = ("embeddings", "attended", "residual", "mlp")
-"""Tensors of /encode with a row for each token."""
 OF_PICTURES = {"grid", "size", "crop", "tower"}
 """Lists of a reply's metadata about pictures, with null for a text."""
 RAGGED = {
@@ -42,16 +40,17 @@ def read_encodings(content: bytes, texts: Sequence[Item]) -> list[Encoding]:
     """Parse the binary reply of /encode: one encoding per text."""
     tensors, metadata = binary(content)
     pooled = tensors.get("pooled")
-    of_tokens = {name: tensors[name] for name in OF_TOKENS if name in tensors}
     if pooled is not None and pooled.shape[-2] != len(texts):
         raise ValueError(f"{pooled.shape[-2]} pooled vectors of {len(texts)} texts")
     ranges = {name: tensors[name] for name in ("vector_ranges",) if name in tensors}
     layers = json.loads(metadata.get("layers", "[]"))
     encodings = []
     for i, (rows, text_fields) in enumerate(tokenized(tensors, metadata, texts)):
-        own: Tensors = {name: tensor[..., rows, :] for name, tensor in of_tokens.items()}
-        own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
-        own |= ranges
+        own: Tensors = {**ranges}
+        if "embeddings" in tensors:
+            own["embeddings"] = tensors["embeddings"][..., rows, :]
+        if pooled is not None:
+            own["pooled"] = pooled[..., i, :]
         for name in RAGGED.keys() & tensors.keys():
             start, end = tensors[RAGGED[name]][i : i + 2]
             own[name] = tensors[name][start:end]

@@ -137,21 +137,6 @@ class Encoding(TokenizedText):
         """Vectors of late interaction, `[n, D]`, without the vectors of skipped tokens."""
         return self._tensor("multivector", 'outputs "multivector"')
 
-    @property
-    def attended(self) -> NDArray[np.float32]:
-        """Vectors that the heads of the preceding layer add, in the shape of `embeddings`."""
-        return self._tensor("attended", 'include "attended"')
-
-    @property
-    def residual(self) -> NDArray[np.float32]:
-        """States that the feed-forward part of that layer reads, in the shape of `embeddings`."""
-        return self._tensor("residual", 'include "residual"')
-
-    @property
-    def mlp(self) -> NDArray[np.float32]:
-        """Vectors that the feed-forward part of that layer adds, in the shape of `embeddings`."""
-        return self._tensor("mlp", 'include "mlp"')
-
     def to_pandas(self) -> DataFrame:
         """Return a table with a row per token's vector; for several layers, indexed by layer.
 

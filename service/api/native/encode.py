@@ -29,7 +29,6 @@ from service.api.wire.route import (
 from service.api.wire.towers import Shares, in_order, together
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.layer_runs import working_bytes
 from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
@@ -63,9 +62,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         check_token_vectors(runs[0].options, [run.inference for run in runs])
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
-    predicted = size + text_bytes(texts)
-    held = predicted + sum(run.working_bytes for run in runs)
-    with reserve(request, predicted, held=held, advice=None) as reply:
+    with reserve(request, size + text_bytes(texts), advice=None) as reply:
         first, *others = runs
         encoded = await together(runs) if others else [await first.encode()]
         encodings = in_order(towers, encoded)
@@ -134,11 +131,6 @@ class _Run:
     def vector_bytes(self, *, binary: bool) -> int:
         """Return the predicted bytes of the vectors in the reply."""
         return self.body.vector_bytes(self.inference, self.options, self.texts, binary=binary)
-
-    @property
-    def working_bytes(self) -> int:
-        """Maximum bytes of the computation beside the reply."""
-        return working_bytes(self.prepared, self.inference.config, self.options)
 
     async def encode(self) -> Sequence[TextEncoding]:
         """Return the arrays of each input; errors as for `Inference.encode`."""

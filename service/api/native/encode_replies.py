@@ -68,7 +68,7 @@ def encode_safetensors(
     encodings: Sequence[TextEncoding],
     ranges: Floats | None = None,
 ) -> list[Part]:
-    """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`, and spans.
+    """Serialise the binary reply: `embeddings` `[T, H]`, `pooled` `[B, H]`, and spans.
 
     With several hidden states, each tensor of vectors has a leading axis of layers.
 
@@ -87,8 +87,6 @@ def encode_safetensors(
         tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
     if pooled:
         tensors["pooled"] = np.stack(pooled, axis=-2)
-    for name in encodings[0].parts:
-        tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
     tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
     if any(encoding.windows for encoding in encodings):
         tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)

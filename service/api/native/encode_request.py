@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from model.artifact.layer_parts import PARTS, PartName
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingName
@@ -20,9 +19,7 @@ from service.api.native.indices import (
     Ablate,
     EncoderHead,
     Indices,
-    Patch,
     ablated_heads,
-    head_patches,
     selected_indices,
 )
 from service.api.native.long_text_fields import LongTextRequest
@@ -54,21 +51,6 @@ class EncodeRequest(LongTextRequest):
     )
     layers: Indices = Field(None, description="Hidden states, in this order, in place of `layer`.")
     ablate: Ablate[EncoderHead] = Field(None, description="Heads whose output is set to zero.")
-    patch: Annotated[list[Patch], Field(min_length=1, max_length=4096)] | None = Field(
-        None, description="Heads whose output is replaced by their output in another text."
-    )
-    include: (
-        Annotated[
-            list[PartName],
-            Field(min_length=1, max_length=len(PARTS)),
-            AfterValidator(no_duplicates),
-        ]
-        | None
-    ) = Field(
-        None,
-        description="Further vectors of each token, from the layer that outputs the state: the "
-        "output of attention, the state before the feed-forward part, and the output of this part.",
-    )
     pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
     normalize: bool | None = Field(
         None, description="L2-normalise the pooled vector; the checkpoint's default."
@@ -143,8 +125,7 @@ def encode_options(
 
     Raises:
         Unprocessable: a layer or head does not exist or is listed twice, `dimensions` exceeds the
-            vector, `layer` and `layers` are both set, parts of the embeddings are requested, which
-            no layer outputs, or `vector_type` and its ranges do not fit.
+            vector, `layer` and `layers` are both set, or `vector_type` and its ranges do not fit.
 
     """
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
@@ -155,7 +136,6 @@ def encode_options(
         raise Unprocessable(f"layer {request.layer} is not in {-states} … {states - 1}")
     if request.dimensions is not None and request.dimensions > size:
         raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
-    ablated = ablated_heads(request.ablate, "encoder", config, "")
     plain = request.spans is None and request.chunk is None
     default = plain or "outputs" in request.model_fields_set
     outputs = request.outputs if default else ()
@@ -167,9 +147,7 @@ def encode_options(
         dimensions=request.dimensions,
         normalize=request.normalize,
         layers=() if layers is None else selected_indices("layers", layers, states, ""),
-        ablated=ablated,
-        patches=head_patches(request.patch, len(request.inputs), config, ablated),
-        parts=tuple(request.include or ()),
+        ablated=ablated_heads(request.ablate, "encoder", config, ""),
     )
     if request.vector_type != "float32" and plain and not options.pooled:
         raise Unprocessable(
@@ -179,13 +157,7 @@ def encode_options(
     quantization = quantization_of(
         request.vector_type, request.vector_ranges, options, vectors, states - 1
     )
-    options = replace(options, quantization=quantization)
-    if options.parts and 0 in options.states:
-        raise Unprocessable(
-            f"include: {options.parts[0]}: hidden state 0 is the embeddings, which no layer "
-            "outputs; ask for layers 1 … L"
-        )
-    return options
+    return replace(options, quantization=quantization)
 
 
 def floats(
@@ -193,7 +165,6 @@ def floats(
 ) -> int:
     """Return the number of floats in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
-    of_tokens = options.tokens + len(options.parts)
     pooled = options.pooled * len(texts) + sum(len(spans.ranges) for spans in options.spans)
-    of_state = of_tokens * tokens * hidden_size + pooled * vector_size
+    of_state = options.tokens * tokens * hidden_size + pooled * vector_size
     return len(options.states) * of_state

@@ -24,11 +24,10 @@ def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
         indices: indices of the tower's inputs.
 
     Raises:
-        Unprocessable: the request has spans, chunks or patched heads, whose lists and indices are
-            of all inputs.
+        Unprocessable: the request has spans or chunks, whose lists are of all inputs.
 
     """
-    for name in ("spans", "chunk", "patch"):
+    for name in ("spans", "chunk"):
         if getattr(body, name) is not None:
             raise Unprocessable(f"{name} is for inputs of one tower: {_APART}")
     inputs = [body.inputs[index] for index in indices]
@@ -68,7 +67,7 @@ def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> 
 
     """
     sizes = [tower.config.hidden_size for tower in towers]
-    if (options.tokens or options.parts) and len(set(sizes)) > 1:
+    if options.tokens and len(set(sizes)) > 1:
         raise Unprocessable(
             f"token vectors have {sizes[0]} features in the {towers[0].tower} tower and {sizes[1]} "
             f"in the other, which is no tensor: ask for JSON, or {_APART}"

@@ -15,7 +15,6 @@ from service.api.native.texts import StrictRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
 from service.inference.attention.selection import LayersAndHeads
-from service.inference.encoding import HeadPatch
 
 T = TypeVar("T")
 
@@ -83,46 +82,6 @@ def ablated_heads(
         if head.map == kind
     )
     return _distinct("ablate", ablated)
-
-
-class Patch(StrictRequest):
-    """Head whose output in one text is replaced by its output in another, token by token."""
-
-    layer: int
-    head: int
-    source: int = Field(alias="from", description="Index of the input whose output is used.")
-    to: int | None = Field(None, description="Index of the patched input; all others by default.")
-
-
-def head_patches(
-    asked: Sequence[Patch] | None, inputs: int, config: EncoderConfig, ablated: Ablated
-) -> tuple[HeadPatch, ...]:
-    """Return a patch for each head and text, with non-negative indices.
-
-    Raises:
-        Unprocessable: a layer, head or input does not exist, there is no other input, or a head is
-            patched twice in one text or also ablated.
-
-    """
-    patches: dict[tuple[int, int, int], HeadPatch] = {}
-    for patch in asked or ():
-        layer = selected_index("patch: layer", patch.layer, config.num_hidden_layers)
-        head = selected_index("patch: head", patch.head, config.num_attention_heads)
-        source = selected_index("patch: from", patch.source, inputs, " of the inputs")
-        if (layer, head) in ablated:
-            raise Unprocessable(f"patch: head {head} of layer {layer} is in `ablate` too")
-        texts: Sequence[int] = [text for text in range(inputs) if text != source]
-        if patch.to is not None:
-            texts = [selected_index("patch: to", patch.to, inputs, " of the inputs")]
-        if not texts:
-            raise Unprocessable("patch: there is one input alone: send the text to change as well")
-        for text in texts:
-            if (layer, head, text) in patches:
-                raise Unprocessable(
-                    f"patch: head {head} of layer {layer} is replaced twice in inputs[{text}]"
-                )
-            patches[layer, head, text] = HeadPatch(layer, head, source, text)
-    return tuple(patches.values())
 
 
 def selected_indices(

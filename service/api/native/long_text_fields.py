@@ -119,7 +119,7 @@ class LongTextRequest(TextRequest):
         if self.spans is not None:
             check_spans(self.spans, self.inputs, options, sentence)
         if self.chunk:
-            whole = ("outputs", "overflow", "truncate", "include", "patch")
+            whole = ("outputs", "overflow", "truncate")
             if self.alone and (given := [name for name in whole if name in self.model_fields_set]):
                 raise Unprocessable(
                     f"{given[0]} is of a pass over the whole text, and with `late` false each "

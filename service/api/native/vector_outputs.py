@@ -57,11 +57,6 @@ def with_vectors(
     names = tuple(name for name in (task.vectors if task else ()) if name in outputs)
     if task is None or not names:
         return options
-    if options.recomputes:
-        raise Unprocessable(
-            f"outputs: {names[0]} cannot be combined with `patch` and `include`: ask for it in "
-            "another request"
-        )
     if not options.layers and options.layer != manifest.config.num_hidden_layers:
         raise Unprocessable(
             f"outputs: {names[0]} is computed from the last hidden state: leave out `layer`"

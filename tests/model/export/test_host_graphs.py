@@ -13,7 +13,6 @@ FILES = (
     "decomposition.onnx",
     "decomposition_values.onnx",
     "head_scores.onnx",
-    "layer_parts.onnx",
     "value_norms.onnx",
 )
 

@@ -18,7 +18,6 @@ from model.runtimes.capabilities import (
     HeadMaps,
     HeadOutputs,
     HeadScoring,
-    LayerRecomputation,
     TaskHead,
     capability,
     declared,
@@ -30,11 +29,8 @@ from model.runtimes.capabilities import (
 from model.runtimes.registry import load_runtime
 from tests.foreign import exported_from, write_foreign
 
-EVERY = (
-    *(HeadMaps, GraphMaps, HeadOutputs, HeadScoring, Decomposition, LayerRecomputation),
-    *(Decoder, TaskHead),
-)
-OF_ENCODERS = {HeadMaps, HeadOutputs, HeadScoring, Decomposition, LayerRecomputation}
+EVERY = (HeadMaps, GraphMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)
+OF_ENCODERS = {HeadMaps, HeadOutputs, HeadScoring, Decomposition}
 FOREIGN = "this model is a foreign ONNX graph, which gives the last hidden state"
 REMEDY = "`headscope export` of its checkpoint in safetensors has it"
 SERVING = "this artifact was exported with --serving-only, without the float32 weights that "
@@ -92,10 +88,9 @@ def test_a_serving_only_artifact_lacks_what_needs_its_weights(
     tiny_artifact: Artifact, tmp_path: Path
 ) -> None:
     artifact = serving_copy(tiny_artifact, tmp_path / "serving")
-    assert_kept(artifact, OF_ENCODERS - {Decomposition, LayerRecomputation})
+    assert_kept(artifact, OF_ENCODERS - {Decomposition})
     manifest = artifact.manifest
     assert lacking(manifest, Decomposition) == f"{SERVING}a decomposition{WHOLE}"
-    assert lacking(manifest, LayerRecomputation) == f"{SERVING}`patch` or `include`{WHOLE}"
     assert lacking_weights(manifest) == f"{SERVING}PyTorch{WHOLE}"
     assert lacking_weights(manifest, "a test") == f"{SERVING}a test{WHOLE}"
     assert lacking_weights(tiny_artifact.manifest) is None
@@ -119,7 +114,6 @@ def test_a_foreign_graph(tmp_path: Path, maps: bool) -> None:
     assert lacking(manifest, HeadOutputs) == message("what a head adds")
     assert lacking(manifest, HeadScoring) == message("what a head compares")
     assert lacking(manifest, Decomposition) == message("shares of input tokens")
-    assert lacking(manifest, LayerRecomputation) == message("what a layer adds")
     assert lacking_weights(manifest) == message("what PyTorch computes with")
     assert [lacking_state(manifest, layer) for layer in (0, 1, 2)] == [
         message("hidden state 0"),

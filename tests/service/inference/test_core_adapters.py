@@ -107,7 +107,7 @@ async def test_requests_of_all_tasks_share_batches_and_equal_transformers(
     ("route", "body"),
     [
         ("/encode", {"layer": 1, "outputs": ["pooled"], "pooling": "max"}),
-        ("/encode", {"include": ["attended", "mlp"], "layers": [1, 2], "outputs": ["tokens"]}),
+        ("/encode", {"layers": [1, 2], "outputs": ["tokens"]}),
         ("/encode", {"spans": [[[0, 9]]], "outputs": ["pooled"]}),
         ("/encode", {"overflow": "windows", "chunk": {"by": "tokens", "size": 4, "overlap": 1}}),
         ("/attention", {"include": ["norms", "stats", "rollout"]}),

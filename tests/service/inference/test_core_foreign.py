@@ -68,8 +68,6 @@ async def test_tokens_are_transformers_and_vectors_sentence_transformers(
         ("/encode", {"layer": -2, "outputs": ["pooled"]}, "hidden state 1"),
         ("/encode", {"layers": [-1, 0]}, "hidden state 0"),
         ("/encode", {"ablate": [{"layer": 0, "head": 0}]}, "what a head adds"),
-        ("/encode", {"include": ["mlp"]}, "what a head adds"),
-        ("/encode", {"patch": [{"layer": 0, "head": 0, "from": 0, "to": 0}]}, "what a head adds"),
         ("/encode", {"backend": "torch"}, "what PyTorch computes with"),
         ("/verify", {}, "what PyTorch computes with"),
     ],

@@ -9,12 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows
-from model.artifact.layer_parts import LayerParts, LayerStep
 from model.numerics.pooling import PoolingModes
 from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,
-    LayerTask,
     MapsTask,
     Output,
     Pooling,
@@ -164,35 +162,3 @@ def test_wrong_rows_of_a_decomposition_are_refused(
 ) -> None:
     with pytest.raises(EngineFailed, match=reason):
         check_outputs([task], [Output(decomposed=found)], hidden_size=8)
-
-
-STEP = LayerTask(
-    LayerStep(
-        np.zeros((4, 8), np.float32), 0, np.ones(2, np.float32), np.zeros((2, 4, 4), np.float32)
-    ),
-    tokens=2,
-)
-
-
-def layer_parts(heads: int = 2, tokens: int = 4, fill: float = 0.0) -> LayerParts:
-    vectors = [np.zeros((4, 8), np.float32) for _ in range(3)]
-    state = np.full((tokens, 8), fill, np.float32)
-    return LayerParts(np.zeros((heads, 4, 4), np.float32), *vectors, state)
-
-
-def test_parts_of_a_layer_are_as_large_as_what_enters() -> None:
-    check_outputs([STEP], [Output(parts=layer_parts())], hidden_size=8)
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        (None, "left out"),
-        (layer_parts(heads=1), "wrong shape"),
-        (layer_parts(tokens=3), "wrong shape"),
-        (layer_parts(fill=np.inf), "not finite"),
-    ],
-)
-def test_wrong_parts_of_a_layer_are_refused(found: LayerParts | None, reason: str) -> None:
-    with pytest.raises(EngineFailed, match=reason):
-        check_outputs([STEP], [Output(parts=found)], hidden_size=8)

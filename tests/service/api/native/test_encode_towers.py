@@ -64,7 +64,6 @@ async def test_texts_and_pictures_keep_their_order(towers: Client, artifact: Art
     ("fields", "why"),
     [
         ({"spans": [[], []]}, "spans is for inputs of one tower"),
-        ({"patch": [{"layer": 0, "head": 0, "from": 0}]}, "patch is for inputs of one tower"),
         ({"layers": [9]}, "layers: 9"),
     ],
 )

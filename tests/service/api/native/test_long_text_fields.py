@@ -122,7 +122,6 @@ async def test_other_ways_of_overflow(client: httpx.AsyncClient) -> None:
         ({"truncate": False, "overflow": "truncate"}, 'truncate false and overflow "truncate"'),
         ({"pooling": "cls"}, "inputs[0] takes 5 windows: the pooling 'cls' takes a token"),
         ({"pooling": "last"}, "the pooling 'last' takes a token"),
-        ({"include": ["mlp"]}, "inputs[0] takes 5 windows: `patch` and `include` need a text"),
         ({"inputs": "a " * 5_000_000}, "the request has 10000000 characters"),
     ],
 )

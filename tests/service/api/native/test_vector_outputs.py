@@ -121,10 +121,6 @@ async def test_a_query_has_expansion_tokens(late: Client, late_checkpoint: Path)
             {"outputs": ["multivector"], "prompt_name": "document", "overflow": "windows"},
             "multivector of long texts is not computed in windows: set `overflow` to truncate",
         ),
-        (
-            {"outputs": ["multivector"], "prompt_name": "document", "include": ["mlp"]},
-            "cannot be combined with `patch` and `include`",
-        ),
     ],
 )
 async def test_what_does_not_fit_is_refused(
