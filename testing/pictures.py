@@ -33,10 +33,7 @@ def png(width: int, height: int, bits: int, colour: int, raw: bytes = b"") -> by
     """Return a PNG file of one IDAT chunk."""
     header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
 
 
 def turned(orientation: int, kind: str = "JPEG") -> bytes:
@@ -72,6 +69,59 @@ def kinds() -> dict[str, bytes]:
         "GIF": saved(rgb, "GIF"),
         "BMP": saved(Image.fromarray(pixels(500, 20)), "BMP"),
     }
+
+
+def crowded(size: int) -> dict[str, bytes]:
+    """Return files of one pixel and some bytes of tiny or compressed parts, by their parts."""
+    dot = Image.new("RGB", (1, 1))
+    plain_png, plain_jpeg, plain_gif = (saved(dot, kind) for kind in ("PNG", "JPEG", "GIF"))
+    bitmap = saved(dot.convert("P"), "BMP")
+    text = zlib.compress(bytes(1_000_000))
+    segment = b"Exif\0\0II*\0\x08\0\0\0\0\0" + bytes(680)
+    tag = struct.pack("<HHII", 1, 4, 1, 1)
+
+    def filled(data: bytes, place: int, part: bytes) -> bytes:
+        return data[:place] + part * (size // len(part)) + data[place:]
+
+    chunks = {
+        "PNG texts": _chunk(b"tEXt"),
+        "PNG unknown chunks": _chunk(b"abCd"),
+        "PNG profiles": _chunk(b"iCCP", b"a\0\0" + text),
+        "PNG texts without a keyword": _chunk(b"zTXt", b"\0\0" + text),
+        "PNG texts that are not UTF-8": _chunk(
+            b"iTXt", b"a\0\1\0\0\0" + zlib.compress(b"\xff" * 1_000_000)
+        ),
+        "PNG tags": _chunk(b"eXIf", b"II*\0\x08\0\0\0\xff\xff" + tag * 65535),
+    }
+    segments = {
+        "JPEG comments": b"\xff\xfe\0\2",
+        "JPEG application data": b"\xff\xe3\0\2",
+        "JPEG EXIF": b"\xff\xe1" + struct.pack(">H", 2 + len(segment)) + segment,
+        "JPEG fill bytes": b"\xff",
+        "JPEG tables": b"\xff\xdb\0\x43\0" + b"\1" * 64,
+    }
+    blocks = {
+        "GIF comments": b"!\xfe\1a\0",
+        "GIF sub-blocks": b"!\xfe" + b"\1a" * 2048 + b"\0",
+        "GIF loops": b"!\xff\x0bNETSCAPE2.0\0!\1\xfe" + bytes(31) + b"\1\xff" * 2048 + b"\0",
+        "GIF junk": b"\0",
+    }
+    return {
+        **{name: filled(plain_png, 33, part) for name, part in chunks.items()},
+        "PNG empty pixels": filled(plain_png, plain_png.index(b"IEND") - 4, _chunk(b"IDAT")),
+        **{name: filled(plain_jpeg, 2, part) for name, part in segments.items()},
+        **{
+            name: filled(plain_gif, plain_gif.index(b",", 13), part)
+            for name, part in blocks.items()
+        },
+        "BMP runs": bitmap[:30] + b"\1" + bitmap[31:1078] + b"\0\0" * (size // 2),
+    }
+
+
+def _chunk(name: bytes, data: bytes = b"") -> bytes:
+    """Return a chunk of a PNG file."""
+    checksum = zlib.crc32(name + data)
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", checksum)
 
 
 def rows_of_16_bits(values: NDArray[np.uint8]) -> bytes:

@@ -7,6 +7,7 @@ anything is decoded. The functions may run in any thread.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,22 +15,27 @@ from io import BytesIO
 import numpy as np
 from PIL import (
     BmpImagePlugin,
+    ExifTags,
     GifImagePlugin,
     Image,
     ImageCms,
-    ImageOps,
     JpegImagePlugin,
     PngImagePlugin,
     WebPImagePlugin,
 )
 
 from model.errors import ImageError
+from model.images.steps import NAMES, count_steps
+
+warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # a line for each damaged tag
 
 MOST_PIXELS = 2**30 // 12
 """Highest limit on the pixels of a picture: Pillow warns of a decompression bomb above it."""
 DECODING_BYTES = 16
 """Maximum bytes of memory of a pixel while a picture is opened: WebP; others take 8, or 10 with a
 palette."""
+BYTES_OF_A_BYTE = 4
+"""Maximum bytes of memory of a byte of the file while a picture is opened, beside its steps."""
 MOST_SCANS = 32
 """Maximum scans of a JPEG file. Progressive files have about 10; each costs a pass over all pixels
 and may take only a few bytes."""
@@ -37,6 +43,16 @@ PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebP
 """Modules that register the formats with Pillow."""
 _STARTS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "GIF": b"GIF8", "BMP": b"BM"}
 _START_OF_SCAN = b"\xff\xda"
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""Turn by EXIF orientation, as in `ImageOps.exif_transpose`, which also writes all tags again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +81,8 @@ def open_image(data: bytes, limits: ImageLimits) -> Image.Image:
     """
     with _opened(data, limits) as opened:
         opened.load()
-        ImageOps.exif_transpose(opened, in_place=True)
-        return _in_rgb(opened)
+        turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
+        return _in_rgb(opened if turn is None else opened.transpose(turn))
 
 
 def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
@@ -84,10 +100,21 @@ def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
         return opened.size
 
 
+def opening_steps(data: bytes) -> int:
+    """Return the number of steps in which a file is opened; see `count_steps`.
+
+    Raises:
+        ImageError: the file is of another format, or takes too many steps.
+
+    """
+    return count_steps(data, _format(data))
+
+
 @contextlib.contextmanager
 def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     """Open a picture within its limits; convert Pillow's errors, also of the block."""
     kind = _format(data)
+    count_steps(data, kind)
     try:
         with Image.open(BytesIO(data), formats=[kind]) as opened:
             _check(opened, data, kind, limits)
@@ -98,12 +125,8 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
         raise ImageError(_too_large(limits)) from None
     except Exception as error:  # Pillow raises a dozen types for damaged files
         raise ImageError(
-            f"the {_NAMES[kind]} file is truncated or damaged; send the whole file"
+            f"the {NAMES[kind]} file is truncated or damaged; send the whole file"
         ) from error
-
-
-_NAMES = {"PNG": "PNG", "JPEG": "JPEG", "GIF": "GIF", "BMP": "BMP", "WEBP": "WebP"}
-"""Pillow's name of each format, and the usual one."""
 
 
 def _format(data: bytes) -> str:
@@ -133,7 +156,7 @@ def _check(opened: Image.Image, data: bytes, kind: str, limits: ImageLimits) -> 
             )
     elif not limits.first_frame and getattr(opened, "is_animated", False):
         raise ImageError(
-            f"the {_NAMES[kind]} file is animated; send one frame, or set `first_frame` to true"
+            f"the {NAMES[kind]} file is animated; send one frame, or set `first_frame` to true"
         )
 
 
