@@ -83,7 +83,6 @@ CLIENTS = [
         normalize=None,
     ),
     Client("txtai", "txtai_vectors", "BadRequestError", "BadRequestError"),
-    Client("voyageai", "voyage", "APIError", "APIError"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Unit vectors in the types of Cohere's `embedding_types`, as Jina and Voyage also offer.
+"""Unit vectors in the types of Cohere's `embedding_types`, some of which Jina has too.
 
 Cohere has not published the range of its 8-bit types. Here every feature has the same range,
 −1 … 1, so that vectors of different requests and models can be compared: int8 is 127 x, rounded,

@@ -21,7 +21,7 @@ PROMPTS: Mapping[str, tuple[str, ...]] = {
     "text-matching": ("text-matching",),
     "separation": ("separation", "clustering"),
 }
-"""Input type of Cohere, Voyage or Jina → names of the prompt in a checkpoint, best first."""
+"""Input type of Cohere or Jina → names of the prompt in a checkpoint, best first."""
 
 
 def without_prompt(inference: Inference) -> str | None:

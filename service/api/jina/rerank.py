@@ -15,7 +15,6 @@ from service.api.cohere.rerank import RankRequest
 from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
 from service.api.vllm.errors import with_vllm_errors
-from service.api.voyage import rerank as voyage
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
 from service.api.wire.text_warnings import WarnedReply, warning_field
@@ -64,22 +63,17 @@ class RerankReply(WarnedReply):
     "/v1/rerank",
     response_model=None,
     responses={
-        200: {"model": RerankReply | vllm.VllmRerankReply | voyage.VoyageRerankReply},
+        200: {"model": RerankReply | vllm.VllmRerankReply},
         **with_vllm_errors(ERRORS),
     },
 )
-async def rerank(
-    body: JinaRerankRequest | vllm.VllmRerankRequest | voyage.VoyageRerankRequest,
-    request: Request,
-) -> Response:
+async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut.
 
-    A body with a field that only vLLM or only Voyage has is answered in that service's format.
+    A body with a field that only vLLM has is answered in its format.
     """
     if isinstance(body, vllm.VllmRerankRequest):
         return await vllm.rerank(body, request)
-    if isinstance(body, voyage.VoyageRerankRequest):
-        return await voyage.rerank(body, request)
     model = model_of(request)
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)

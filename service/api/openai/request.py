@@ -1,6 +1,6 @@
-"""Request of `POST /v1/embeddings`, with the fields of OpenAI, Jina, Voyage and vLLM.
+"""Request of `POST /v1/embeddings`, with the fields of OpenAI, Jina and vLLM.
 
-The clients of all four call this path. Fields that change vectors are honoured or rejected;
+The clients of all three call this path. Fields that change vectors are honoured or rejected;
 `service.api.wire.effective_fields` lists the rejected fields.
 """
 
@@ -49,14 +49,6 @@ class EmbeddingsRequest(MessagesRequest):
         False,
         description="Jina's field: encode all inputs as one text, and pool the tokens of each.",
     )
-    input_type: Literal["query", "document"] | None = Field(
-        None, description="Voyage's field: selects a prompt, like `task`."
-    )
-    truncation: bool = Field(False, description="Voyage's field: like `truncate`.")
-    output_dimension: int | None = Field(None, description="Voyage's field: `dimensions`.")
-    output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] | None = Field(
-        None, description="Voyage's field: type of the numbers, for both encoding formats."
-    )
 
     def check_model(self, inference: Inference) -> None:
         """Check that the model embeds texts.
@@ -87,32 +79,25 @@ class EmbeddingsRequest(MessagesRequest):
         """Conversion and serialisation of each vector.
 
         Raises:
-            Unprocessable: two fields set the type, or a bit vector is requested in base64.
+            Unprocessable: a bit vector is requested in base64.
 
         """
         kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
-        if kind is not None and self.output_dtype is not None:
-            raise Unprocessable("embedding_type: leave out `output_dtype`, Voyage's name for it")
         if kind in ("binary", "ubinary"):
             if as_base64:
                 raise Unprocessable(f"embedding_type: {kind} is not given in base64: leave out one")
             return FORMS[kind]
-        if self.output_dtype in (None, "float"):
-            return FORMS["base64" if as_base64 or kind == "base64" else "float"]
-        return replace(FORMS[self.output_dtype], as_base64=as_base64)
+        return FORMS["base64" if as_base64 or kind == "base64" else "float"]
 
     def tokenizing(self, inference: Inference) -> Options:
         """Return the tokenisation options that apply before `truncate_prompt_tokens`.
 
         Raises:
-            Unprocessable: two fields select a prompt, or the task is unknown.
+            Unprocessable: the task is unknown.
 
         """
-        if self.task is not None and self.input_type is not None:
-            raise Unprocessable("task: leave out `input_type`, which is Voyage's name for it")
-        field, kind = ("input_type", self.input_type) if self.input_type else ("task", self.task)
-        options = self.options("input[{}]", prompt_for(inference, kind, field))
-        truncate = options.truncate or self.truncate or self.truncation
+        options = self.options("input[{}]", prompt_for(inference, self.task, "task"))
+        truncate = options.truncate or self.truncate
         return replace(options, truncate=truncate, ids_as_given=True)
 
     def features(self, size: int) -> int | None:
@@ -122,15 +107,10 @@ class EmbeddingsRequest(MessagesRequest):
             size: number of features of the model's vectors.
 
         Raises:
-            Unprocessable: two numbers are requested, or bits would not fill whole bytes.
+            Unprocessable: bits would not fill whole bytes.
 
         """
-        kept = self.dimensions
-        if self.output_dimension is not None:
-            if kept not in (None, self.output_dimension):
-                raise Unprocessable("dimensions: leave out `output_dimension`, or send it alike")
-            kept = self.output_dimension
-        in_bits = {"binary", "ubinary"}.intersection((self.embedding_type, self.output_dtype))
+        kept, in_bits = self.dimensions, self.embedding_type in ("binary", "ubinary")
         if in_bits and (size if kept is None else kept) % FEATURES_PER_BYTE:
             raise Unprocessable("dimensions: binary vectors need a multiple of 8")
         return kept

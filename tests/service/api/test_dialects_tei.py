@@ -54,18 +54,10 @@ DIFFERENCES = {
     "POST /v1/embeddings lacks 422": "OpenAI's is 400",
     "POST /v1/embeddings: form of 200": "warnings, and vectors of other types",
     **{
-        f"POST /v1/embeddings takes {name}": "Jina's, Voyage's and vLLM's clients call this path"
+        f"POST /v1/embeddings takes {name}": "Jina's and vLLM's clients call this path"
         for name in (
-            *("embedding_type", "input_type", "normalized", "output_dimension", "output_dtype"),
-            *(
-                "messages",
-                "task",
-                "truncate",
-                "truncate_prompt_tokens",
-                "truncation",
-                "truncation_side",
-            ),
-            "use_activation",
+            *("embedding_type", "messages", "normalized", "task", "truncate"),
+            *("truncate_prompt_tokens", "truncation_side", "use_activation"),
         )
     },
     **{

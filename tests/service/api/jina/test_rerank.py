@@ -44,6 +44,7 @@ async def test_replies_have_the_fields_of_both(ranking: Client, ranker: Ranker) 
         ({"return_embeddings": True}, "return_embeddings"),
         ({"documents": [{"image": "https://a/b"}]}, "documents[0] is neither"),
         ({"top_n": 0}, "top_n"),
+        ({"top_k": 2}, "top_k: it would change the reply"),
     ],
 )
 async def test_refusals(ranking: Client, fields: dict[str, Any], says: str) -> None:

@@ -1,8 +1,7 @@
-"""Fields of `POST /v1/embeddings` from Jina, Voyage and vLLM."""
+"""Fields of `POST /v1/embeddings` from Jina and vLLM."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -38,10 +37,8 @@ async def prompted(
         ({"task": "retrieval.passage"}, "passage: "),
         ({"task": "text-matching"}, "same? "),
         ({"task": "query"}, "query: "),
-        ({"input_type": "query"}, "query: "),
-        ({"input_type": "document"}, "passage: "),
         ({"task": "classification"}, ""),
-        ({"task": None, "input_type": None}, ""),
+        ({"task": None}, ""),
     ],
 )
 async def test_a_task_is_the_checkpoints_prompt(
@@ -57,20 +54,12 @@ async def read(client: httpx.AsyncClient, **fields: Any) -> list[Any]:
     return [one["embedding"] for one in answer.json()["data"]]
 
 
-@pytest.mark.parametrize("name", ["embedding_type", "output_dtype"])
-async def test_bits_are_the_signs(client: httpx.AsyncClient, name: str) -> None:
-    """numpy is the oracle; `binary` is 128 less, as Jina, Voyage and Cohere have it."""
+async def test_bits_are_the_signs(client: httpx.AsyncClient) -> None:
+    """numpy is the oracle; `binary` is 128 less, as Jina and Cohere have it."""
     expected = np.packbits(await vectors(client, TEXTS) > 0, axis=1)
-    np.testing.assert_array_equal(await read(client, **{name: "ubinary"}), expected)
+    np.testing.assert_array_equal(await read(client, embedding_type="ubinary"), expected)
     signed = expected.astype(int) - 128
-    np.testing.assert_array_equal(await read(client, **{name: "binary"}), signed)
-
-
-async def test_base64_of_integers_is_what_voyages_client_reads(client: httpx.AsyncClient) -> None:
-    given = await read(client, output_dtype="int8")
-    encoded = await read(client, output_dtype="int8", encoding_format="base64")
-    found = [np.frombuffer(base64.b64decode(one), np.int8) for one in encoded]
-    np.testing.assert_array_equal(found, given)
+    np.testing.assert_array_equal(await read(client, embedding_type="binary"), signed)
 
 
 async def test_types_of_floats(client: httpx.AsyncClient) -> None:
@@ -79,7 +68,6 @@ async def test_types_of_floats(client: httpx.AsyncClient) -> None:
     for fields in (
         {"embedding_type": "base64"},
         {"embedding_type": "float", "encoding_format": "base64"},
-        {"output_dtype": "float", "encoding_format": "base64"},
     ):
         assert all(isinstance(one, str) for one in await read(client, **fields))
         np.testing.assert_array_equal(await vectors(client, TEXTS, **fields), expected)
@@ -98,7 +86,7 @@ async def test_lengths_are_the_checkpoints_where_unit_vectors_are_not_wanted(
 async def test_long_texts_are_cut_where_that_is_asked_for(client: httpx.AsyncClient) -> None:
     long = "a " * 600
     fits = await vectors(client, "a " * 510)
-    for fields in ({"truncate": True}, {"truncation": True}, {"truncate_prompt_tokens": -1}):
+    for fields in ({"truncate": True}, {"truncate_prompt_tokens": -1}):
         np.testing.assert_allclose(await vectors(client, long, **fields), fits, atol=1e-6)
     few = await vectors(client, "a b c d e", truncate_prompt_tokens=4)
     np.testing.assert_allclose(few, await vectors(client, "a b"), atol=1e-6)
@@ -107,24 +95,17 @@ async def test_long_texts_are_cut_where_that_is_asked_for(client: httpx.AsyncCli
     np.testing.assert_allclose(few, await vectors(client, "d e"), atol=1e-6)
 
 
-async def test_the_number_of_features_by_voyages_name(client: httpx.AsyncClient) -> None:
-    expected = await vectors(client, TEXTS, dimensions=16)
-    found = await vectors(client, TEXTS, output_dimension=16)
-    np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"task": "poetry"}, "task"),
-        ({"task": "retrieval.query", "input_type": "query"}, "task"),
-        ({"input_type": "search_query"}, "input_type"),
+        ({"input_type": "query"}, "input_type"),
         ({"late_chunking": True, "truncate_prompt_tokens": 5}, "late_chunking"),
         ({"embedding_type": "int8"}, "embedding_type"),
-        ({"embedding_type": "binary", "output_dtype": "binary"}, "embedding_type"),
+        ({"output_dtype": "binary"}, "output_dtype"),
         ({"embedding_type": "binary", "encoding_format": "base64"}, "embedding_type"),
         ({"embedding_type": "binary", "dimensions": 12}, "dimensions"),
-        ({"dimensions": 8, "output_dimension": 16}, "dimensions"),
+        ({"output_dimension": 16}, "output_dimension"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ({"normalize": False}, "normalize"),
         ({"prompt_name": "query"}, "prompt_name"),

@@ -27,7 +27,6 @@ DOCUMENTED: dict[str, set[str]] = {
         *("input", "model", "encoding_format", "dimensions", "user"),  # OpenAI, TEI
         *("task", "embedding_type", "normalized", "truncate", "late_chunking"),  # Jina
         *("return_multivector", "prompt_name"),
-        *("input_type", "truncation", "output_dimension", "output_dtype"),  # Voyage
         *VLLM,
         *("add_special_tokens", "embed_dtype", "endianness", "normalize", "messages"),
         *("chat_template", "chat_template_kwargs"),
@@ -62,7 +61,6 @@ DOCUMENTED: dict[str, set[str]] = {
     "/v1/rerank": {
         *("model", "query", "documents", "top_n", "rank_fields", "return_documents"),  # Cohere
         *("max_chunks_per_doc", "return_embeddings"),  # and Jina
-        *("top_k", "truncation"),  # Voyage
         *VLLM,
     },
     "/score": {

@@ -1,1 +1,0 @@
-"""Voyage's request formats on paths shared with other dialects."""
