@@ -5,7 +5,7 @@
         ├── CheckpointError     files, keys or shapes do not fit the encoder
         ├── ImageError          a file is not a picture that can be opened
         ├── SourceError         a model name cannot be resolved to a local checkpoint
-        ├── ArtifactError       an artifact folder is incomplete, damaged or foreign
+        ├── ArtifactError       an artifact folder is incomplete, damaged or unusable
         ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
         ├── ProviderError       the requested hardware does not work here
         └── DeviceLostError     the hardware failed, and only a new process can use it again
@@ -35,7 +35,7 @@ class SourceError(ModelError):
 
 
 class ArtifactError(ModelError):
-    """Artifact folder that is incomplete, damaged or foreign."""
+    """Artifact folder that is incomplete, damaged or unusable."""
 
 
 class VerificationError(ModelError):

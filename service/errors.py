@@ -9,7 +9,6 @@
     ├── RequestTimeout           408     Validation   the client sends too slowly
     ├── AnotherModel             409     Validation   another fingerprint than the expected one
     ├── ModelBusy                409     Validation   another load or unload of the model runs
-    ├── ConfigBusy               409     Validation   another reload of the configuration runs
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── RequestTooLarge          413     Validation   its work would take too much memory
@@ -25,7 +24,7 @@
     │   └── DeadlinePassed       429     Overloaded   before anything was computed
     ├── EngineFailed             500     Backend      the engine raised, or its output is invalid
     ├── EngineNotInstalled       501     Backend
-    ├── NotExported              501     Backend      e.g. maps or other layers of a foreign graph
+    ├── NotExported              501     Backend      e.g. maps of a static embedding
     │   └── NotVerified          501     Backend      this use of the artifact failed verification
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   ├── EngineOutOfMemory    503     Backend
@@ -126,13 +125,6 @@ class ModelBusy(ServiceError):
     """Another load or unload of the same model is running."""
 
     status, title, slug, error_type = 409, "Model busy", "model-busy", "Validation"
-    retryable = True
-
-
-class ConfigBusy(ServiceError):
-    """Another reload of the configuration is running."""
-
-    status, title, slug, error_type = 409, "Configuration busy", "config-busy", "Validation"
     retryable = True
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from model.artifact.integrity import sha256_once
 from model.artifact.late_files import METADATA
-from model.artifact.modules import listed_modules, transformer_folder
+from model.artifact.modules import is_static, listed_modules, transformer_folder
 from model.artifact.weight_files import pickled_files
 from model.config.precision import WeightBits
 from model.errors import SourceError
 from model.families.task_adapters import PEFT_CONFIG
 
-LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers", "transformers")
+STATIC_LIBRARIES = ("tokenizers", "transformers")
+LIBRARIES = ("torch", "onnx", "onnxscript", *STATIC_LIBRARIES)
 
 
 def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
@@ -49,7 +50,9 @@ def cache_key(
         CheckpointError: an index of its weights is damaged.
 
     """
-    export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
+    static = is_static(checkpoint)
+    version = exporter_version(STATIC_LIBRARIES if static else LIBRARIES)
+    export = f"{model}\0{precision}\0{weight_bits}\0{version}\0"
     digest = hashlib.sha256(export.encode())
     vocabularies = ("vocab.txt", "merges.txt", "*.spm", "*.model")
     patterns = ("*.safetensors", "*.json", "*.jinja", *vocabularies, METADATA)
@@ -59,7 +62,7 @@ def cache_key(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
     )
     files = sorted({*files, *pickled_files(checkpoint)})
-    if (transformer_folder(checkpoint) / "config.json") not in files:
+    if not static and (transformer_folder(checkpoint) / "config.json") not in files:
         raise SourceError(f"{checkpoint} holds no checkpoint: there is no config.json")
     for path in files:
         name = path.relative_to(checkpoint).as_posix()

@@ -30,8 +30,8 @@ and a safetensors file names tensors of another. An artifact exported with --ser
 tensors of `FLOAT_WEIGHTS` that no graph and no head names: only PyTorch and decompositions read
 them.
 
-Files of the task and of the decoder are present if the checkpoint has such a part. A foreign graph,
-by another exporter, has only `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json`.
+Files of the task and of the decoder are present if the checkpoint has such a part. A static
+embedding has only `table.safetensors`, `modules.safetensors` and `tokenizer.json`.
 
 An artifact of CLIP or SigLIP is the artifact of the text tower, which holds the artifact of the
 vision tower in the folder `vision/`.
@@ -59,7 +59,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.verification import VerificationRecord
 from model.config.decoder import DecoderConfig
-from model.config.encoder import EncoderConfig, UnknownEncoder
+from model.config.encoder import EncoderConfig, StaticConfig
 from model.config.precision import Precision, WeightBits
 from model.errors import ArtifactError
 from model.images.processing import ImageProcessing
@@ -117,9 +117,10 @@ FILES = (
     *(name for name in GRAPHS.values() if name not in (*TASK_FILES, *DECODER_FILES)),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
-"""Files of every natively exported artifact."""
-FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
-"""Files of an artifact with a foreign graph."""
+"""Files of every artifact with graphs."""
+TABLE = "table.safetensors"
+STATIC_FILES = (TABLE, VECTOR_MODULES, TOKENIZER)
+"""Files of a static embedding."""
 FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
 """Files of the float32 modules; serving reads only the tensors that graphs and heads name."""
 _OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
@@ -136,8 +137,8 @@ DATA_OF: dict[str, tuple[str, ...]] = {
 """File → files beside it that may hold some of its tensors; other files are self-contained."""
 FORMAT: Literal[11] = 11
 
-GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
-RuntimeName = Literal[GraphRuntimeName, "pytorch"]
+ArtifactRuntimeName = Literal["onnx", "openvino", "static"]
+RuntimeName = Literal[ArtifactRuntimeName, "pytorch"]
 
 
 class DualConfig(BaseModel):
@@ -174,16 +175,15 @@ class Manifest(BaseModel):
 
     format: Literal[11]
     model: str
-    runtime: GraphRuntimeName
-    """Runtime that the graphs are exported for."""
+    runtime: ArtifactRuntimeName
+    """Runtime that the artifact is exported for."""
     precision: Precision
-    """Precision of the encoder's arithmetic. For a foreign graph, the least exact type of its
-    matrices, where int8 means any type of at most 8 bits."""
+    """Precision of the encoder's arithmetic."""
     weight_bits: WeightBits | None = None
     """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
     exporter: str
     """SHA-256 of the exporter's own source and of the versions of its libraries."""
-    config: EncoderConfig | UnknownEncoder
+    config: EncoderConfig | StaticConfig
     sentence: SentenceConfig
     task: TaskConfig | None = None
     """Config of the task head; None without one."""
@@ -199,26 +199,15 @@ class Manifest(BaseModel):
     files: dict[str, FileRecord]
     weights_sha256: str
     """SHA-256 of the whole `weights.safetensors`, of which a serving-only artifact has a part; of
-    the data file for a foreign graph."""
+    the table for a static embedding."""
     serving_only: bool = False
     """Whether the tensors that only PyTorch and decompositions read are omitted."""
     verification: VerificationRecord
 
     @property
-    def foreign(self) -> bool:
-        """Whether the graph was exported by another tool."""
-        return self.runtime == "foreign"
-
-    @property
-    def gives_maps(self) -> bool:
-        """Whether attention weights are available; a foreign graph needs them among its outputs."""
-        return not self.foreign or len(self.signature["encoder"].outputs) > 1
-
-    @property
-    def state_layers(self) -> range:
-        """Layers of the hidden states that the graph outputs; a foreign graph outputs the last."""
-        last = self.config.num_hidden_layers
-        return range(last if self.foreign else 0, last + 1)
+    def static(self) -> bool:
+        """Whether the model is a static embedding, which has no layers and no heads."""
+        return self.runtime == "static"
 
     @property
     def depths(self) -> tuple[int, int]:
@@ -229,8 +218,8 @@ class Manifest(BaseModel):
     @property
     def file_names(self) -> tuple[str, ...]:
         """Names of the artifact's files beside its manifest."""
-        if self.foreign:
-            return FOREIGN_FILES
+        if self.static:
+            return STATIC_FILES
         own = tuple(name for name in FILES if not (self.images and name == TOKENIZER))
         of_task = TASK_FILES if self.task else ()
         of_decoder = DECODER_FILES if self.decoder else ()

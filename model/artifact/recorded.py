@@ -21,8 +21,6 @@ def passed_uses(manifest: Manifest) -> tuple[Use, ...]:
 
 def measured(manifest: Manifest) -> dict[Kind, Tolerance]:
     """Return the tolerances that rounding measured at export has widened; usually none."""
-    if manifest.foreign:
-        return {}
     usual, record = tolerances_of(manifest.precision, *manifest.depths), manifest.verification
     return {
         kind: Tolerance(**record.tolerances[kind])

@@ -28,8 +28,8 @@ from model.config.encoder import EncoderConfig
 from model.numerics.task_head import TaskConfig
 
 Float = Literal["float32", "float16"]
-Dtype = Literal["int64", "int32"] | Float
-"""Data type of an input or output; int32 is only for ids of foreign graphs."""
+Dtype = Literal["int64"] | Float
+"""Data type of an input or output."""
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project → their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}

@@ -142,7 +142,7 @@ class TextVectors:
 
         Returns:
             `[2, D]`, of vectors of the last hidden state by the checkpoint's pooling. None without
-            calibration texts: a foreign graph's export encodes none.
+            calibration texts: the export of a static embedding encodes none.
 
         """
         return self._measured(dimensions, normalize) if self.has_ranges else None

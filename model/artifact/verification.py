@@ -27,9 +27,8 @@ class VerificationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    reference: Literal["pytorch", "itself"] = "pytorch"
-    """Computation that the graphs were compared with. A foreign graph is compared with itself: each
-    text in a batch against the same text alone."""
+    reference: Literal["pytorch", "table"] = "pytorch"
+    """Reference of the comparison: the checkpoint in PyTorch, or a static embedding's own table."""
     vectors: Verdict
     heads: Verdict
     provider: str

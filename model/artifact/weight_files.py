@@ -60,33 +60,26 @@ def is_pickle(path: Path) -> bool:
     return path.name == PICKLE_INDEX or path.suffix in (".bin", ".pt")
 
 
-def pickled_files(checkpoint: Path, *, modules_only: bool = False) -> list[Path]:
+def pickled_files(checkpoint: Path) -> list[Path]:
     """Return the pickles that an export of a checkpoint reads.
-
-    Args:
-        checkpoint: folder of the checkpoint.
-        modules_only: whether the encoder's own weights are left out.
 
     Raises:
         ConfigError: `modules.json` cannot be read.
         CheckpointError: an index of weights is damaged.
 
     """
-    encoder = transformer_folder(checkpoint)
-    folders = {encoder, *(entry.folder for entry in listed_modules(checkpoint) or ())}
+    modules = listed_modules(checkpoint) or ()
+    folders = {transformer_folder(checkpoint), *(module.folder for module in modules)}
     files: set[Path] = set()
-    for folder in folders - {encoder} if modules_only else folders:
+    for folder in folders:
         if any((folder / name).is_file() for pair in FORMATS for name in pair):
             files |= {path for path in weight_files(folder) if is_pickle(path)}
-    if not modules_only:
-        files |= {path for name in HYBRID_HEADS if (path := checkpoint / name).is_file()}
+    files |= {path for name in HYBRID_HEADS if (path := checkpoint / name).is_file()}
     return sorted(files)
 
 
-def report_pickles(
-    checkpoint: Path, progress: Callable[[str], None], *, modules_only: bool = False
-) -> None:
+def report_pickles(checkpoint: Path, progress: Callable[[str], None]) -> None:
     """Report the pickles that an export of a checkpoint reads, if there are any."""
-    if files := pickled_files(checkpoint, modules_only=modules_only):
+    if files := pickled_files(checkpoint):
         names = ", ".join(path.relative_to(checkpoint).as_posix() for path in files)
         progress(f"reading tensors, and nothing else, from pickled weights: {names}")

@@ -237,7 +237,7 @@ class EncoderConfig(BaseModel):
         heads, groups = self.num_attention_heads, self.layer_groups
         if self.adapters and self.type_vocab_size != self.adapters.count + 1:
             raise ValueError(f"{self.adapters.count} adapters need one token type more")
-        if not heads:  # only an `UnknownEncoder` has no heads
+        if not heads:  # only a static embedding has no heads
             return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(
@@ -334,19 +334,15 @@ def patches_of(config: EncoderConfig) -> PatchLayout:
     return config.embeddings.patches
 
 
-STATIC = "static_embedding"
-"""`model_type` of a table of one vector a token, which has no layers."""
+class StaticConfig(EncoderConfig):
+    """Config of a static embedding: a table of one vector a token, which is hidden state 0."""
 
-
-class UnknownEncoder(EncoderConfig):
-    """Config of a foreign graph of an unknown family; unknown values are 0 or None.
-
-    Its only hidden state, the last, has index 0. For a graph with attention weights,
-    `num_hidden_layers` is the number of layers that have them.
-    """
-
+    model_type: Literal["static_embedding"] = "static_embedding"
     num_hidden_layers: int = 0
     num_attention_heads: int = 0
     intermediate_size: int = 0
     hidden_act: Any = None
     layer_norm_eps: Any = None
+    max_position_embeddings: int = 8192
+    type_vocab_size: int = 0
+    pad_token_id: int = 0

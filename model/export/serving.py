@@ -74,14 +74,14 @@ def serving_copy(whole: Artifact, out: Path) -> Artifact:
         out: a folder that does not exist yet, or is empty.
 
     Raises:
-        ArtifactError: the artifact is foreign or already serving-only, or `out` exists and is not
+        ArtifactError: the artifact is static or already serving-only, or `out` exists and is not
             empty, or the disk is full.
 
     """
-    if whole.manifest.foreign:
+    if whole.manifest.static:
         raise ArtifactError(
-            "--serving-only is for a checkpoint's own export: a foreign ONNX graph has no tensors "
-            "that only PyTorch reads"
+            "--serving-only is for transformers: a static embedding has no tensors that only "
+            "PyTorch reads"
         )
     if whole.manifest.serving_only:
         raise ArtifactError(f"{whole.folder} was already exported with --serving-only")

@@ -1,36 +1,45 @@
-"""Static embeddings (model2vec) as ONNX graphs, which are then imported like any foreign graph.
+"""Export of static embeddings (model2vec): a table of one vector a token, without torch.
 
 Format: sentence-transformers' module StaticEmbedding, a table of one vector a token and a tokenizer
 without special tokens; also model2vec's own keys, whose tokens share rows and have weights
-(https://github.com/MinishLab/model2vec). A text's vector is the mean of its tokens' rows. Without
-torch.
+(https://github.com/MinishLab/model2vec). A text's vector is the mean of its tokens' rows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
-from model.artifact.cache import exporter_version
-from model.artifact.integrity import sha256_once
+from model.artifact.access import writing
+from model.artifact.cache import STATIC_LIBRARIES, exporter_version
+from model.artifact.manifest import (
+    FORMAT,
+    STATIC_FILES,
+    TABLE,
+    TOKENIZER,
+    VECTOR_MODULES,
+    Artifact,
+    Manifest,
+    record_file,
+    write_manifest,
+)
+from model.artifact.mapped import mapped_tensors
 from model.artifact.modules import MODULES, ModuleEntry, listed_modules, read_json, read_object
-from model.artifact.weight_files import WEIGHTS
-from model.config.encoder import STATIC
+from model.artifact.sentence import SentenceConfig
+from model.artifact.verification import UNVERIFIED, Verdict, VerificationRecord
+from model.artifact.weight_files import WEIGHTS, report_pickles
+from model.config.encoder import StaticConfig
 from model.errors import CheckpointError
-from model.families.rotary import LONGEST
-from model.sources.home import EXPORTS, make_cache
+from model.export.placement import Exported, Progress, place
+from model.runtimes.static import ROWS, StaticRuntime
+from model.tokenization.tokenizer import load_tokenizer
 
 _SETTINGS = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer.json"
@@ -39,41 +48,49 @@ _CLASSES = "sentence_transformers.models."
 _FLOATS = ("float16", "float32", "float64")
 
 
-def static_export(checkpoint: Path, folders: Path) -> Path:
-    """Return a folder with the ONNX graph and the descriptions of a static embedding.
+def export_static(
+    checkpoint: Path, out: Path, model: str, progress: Progress = lambda _: None
+) -> Exported:
+    """Export a static embedding, compare its table with the checkpoint's, and move it to `out`.
 
     Args:
         checkpoint: folder whose first module is StaticEmbedding.
-        folders: parent of the new folder, which is reused if it exists.
+        out: a folder that does not exist yet, or is empty.
+        model: name under which the service answers.
+        progress: called with a line at each step.
 
     Raises:
         ConfigError: a description cannot be read.
-        CheckpointError: the table or the tokenizer cannot be read.
+        CheckpointError: the table, the tokenizer or a module's tensors cannot be read.
+        ArtifactError: `out` exists and is not empty.
 
     """
+    progress(f"reading {model}")
     first, *others = listed_modules(checkpoint) or []
-    read = [first.folder / WEIGHTS, first.folder / _TOKENIZER, checkpoint / MODULES]
-    for path in read:
+    for path in (first.folder / WEIGHTS, first.folder / _TOKENIZER):
         if not path.is_file():
             raise CheckpointError(f"{checkpoint}: {path.name} of StaticEmbedding is missing")
-    digest = hashlib.sha256(f"{checkpoint.resolve()}\0{exporter_version(('onnx',))}".encode())
-    settings = checkpoint / _SETTINGS
-    for path in [*read, settings] if settings.is_file() else read:
-        digest.update(sha256_once(path).encode())
-    folder = folders / digest.hexdigest()[:32]
-    if folder.exists():
-        return folder
-    make_cache(folders, EXPORTS)
-    scratch = Path(tempfile.mkdtemp(dir=folders))
-    try:
-        table = read_table(first.folder / WEIGHTS)
-        _save_graph(table, scratch / "model.onnx")
-        _describe(checkpoint, first, others, table.shape, scratch)
-        if not folder.exists():
-            scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return folder
+    report_pickles(checkpoint, progress)
+    table = read_table(first.folder / WEIGHTS)
+
+    def build(folder: Path) -> None:
+        described = folder.with_name("described")
+        _describe(checkpoint, first, others, described)
+        _build(table, described, folder, model)
+
+    def verify(artifact: Artifact) -> VerificationRecord:
+        same = np.array_equal(mapped_tensors(artifact.path(TABLE))[ROWS], table)
+        verdict = Verdict(passed=same, failed=None if same else "the table differs")
+        return UNVERIFIED.model_copy(
+            update={
+                "reference": "table",
+                "vectors": verdict,
+                "heads": verdict,
+                "provider": StaticRuntime.provider,
+            }
+        )
+
+    return place(out, build, verify)
 
 
 def read_table(path: Path) -> NDArray[np.float32]:
@@ -113,31 +130,63 @@ def read_table(path: Path) -> NDArray[np.float32]:
     return table
 
 
-def _save_graph(table: NDArray[np.float32], path: Path) -> None:
-    """Write a graph that looks up each token's row, with the table beside it."""
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    axes = ["batch", "sequence", table.shape[1]]
-    states = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, axes)
-    node = helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])
-    rows = numpy_helper.from_array(table, "table")
-    graph = helper.make_graph([node], "static", inputs, [states], [rows])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data")
+def _build(table: NDArray[np.float32], described: Path, folder: Path, model: str) -> None:
+    """Write all files, with a manifest that does not record a verification yet."""
+    vocabulary, features = table.shape
+    config = StaticConfig(vocab_size=vocabulary, hidden_size=features)
+    sentence = SentenceConfig.from_checkpoint(described, config.max_position_embeddings, features)
+    tokenizer = load_tokenizer(described, config, lowercase=sentence.lowercase)
+    with writing(path := folder / TOKENIZER):
+        tokenizer.save(str(path), pretty=False)
+    with writing(path := folder / TABLE):
+        save_file({ROWS: table}, path)
+    with writing(path := folder / VECTOR_MODULES):
+        save_file(_module_tensors(described, sentence), path)
+    for name in STATIC_FILES:
+        (folder / name).chmod(0o644)
+    files = {name: record_file(folder / name) for name in STATIC_FILES}
+    manifest = Manifest(
+        format=FORMAT,
+        model=model,
+        runtime="static",
+        precision="fp32",
+        exporter=exporter_version(STATIC_LIBRARIES),
+        config=config,
+        sentence=sentence,
+        signature={},
+        files=files,
+        weights_sha256=files[TABLE].sha256,
+        verification=UNVERIFIED,
+    )
+    write_manifest(folder, manifest)
+
+
+def _module_tensors(described: Path, sentence: SentenceConfig) -> dict[str, NDArray[Any]]:
+    """Return the tensors of the modules after pooling; reading any of them needs torch.
+
+    Raises:
+        CheckpointError: torch is not installed, or the tensors are unusable.
+
+    """
+    if not any(module.shapes() for module in sentence.modules):
+        return {}
+    try:
+        from model.export.module_tensors import module_tensors  # noqa: PLC0415 - it needs torch
+    except ImportError:
+        raise CheckpointError(
+            "the static embedding has modules with weights, and to read them torch is needed, "
+            "which is not installed"
+        ) from None
+    tensors = module_tensors(described, sentence.modules)
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def _describe(
-    checkpoint: Path,
-    first: ModuleEntry,
-    others: list[ModuleEntry],
-    shape: tuple[int, ...],
-    folder: Path,
+    checkpoint: Path, first: ModuleEntry, others: list[ModuleEntry], folder: Path
 ) -> None:
     """Write the descriptions of a Transformer with mean pooling and the checkpoint's modules."""
-    config = {"model_type": STATIC, "vocab_size": shape[0], "hidden_size": shape[1]}
     listed = read_json(checkpoint / MODULES)[1:]
+    folder.mkdir()
     for module in others:
         if module.folder.is_dir() and module.folder != checkpoint:
             (folder / module.folder.name).symlink_to(module.folder.resolve())
@@ -147,14 +196,12 @@ def _describe(
         *listed,
     ]
     contents: Mapping[str, Any] = {
-        "config.json": config | {"max_position_embeddings": LONGEST},
         MODULES: modules,
         _TOKENIZER: _without_special_tokens(first.folder / _TOKENIZER),
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
         f"{_POOLING}/config.json": {"pooling_mode": "mean"},
+        _SETTINGS: read_object(checkpoint / _SETTINGS),
     }
-    if settings := read_object(checkpoint / _SETTINGS):
-        contents = {**contents, _SETTINGS: settings}
     (folder / _POOLING).mkdir()
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")

@@ -18,9 +18,8 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.config.decoder import DecoderConfig
-from model.config.encoder import STATIC
 from model.errors import ModelError
-from model.numerics.batch import Batch, Ids
+from model.numerics.batch import Ids
 from model.numerics.task_head import TaskConfig
 from model.runtimes.contract import Decoding, Floats, HeadScores, Runtime
 
@@ -43,19 +42,6 @@ class HeadMaps(ABC):
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
-
-        """
-
-
-class GraphMaps(ABC):
-    """Attention weights of all heads, which a foreign graph outputs itself."""
-
-    @abstractmethod
-    def maps(self, batch: Batch) -> Floats:
-        """Return all attention weights of a batch of one text.
-
-        Returns:
-            `[L, N, S, S]`, over keys; each row sums to 1.
 
         """
 
@@ -194,28 +180,26 @@ def capability(runtime: Runtime, kind: type[Capability]) -> Capability:
     return part
 
 
-_IN_GRAPH: Mapping[type, str] = {
+_OF_HEADS: Mapping[type, str] = {
     HeadMaps: "attention weights",
-    GraphMaps: "attention weights",
     HeadOutputs: "what a head adds",
     HeadScoring: "what a head compares",
     Decomposition: "shares of input tokens",
 }
-"""Capability → noun for its output, in the error of a foreign graph."""
+"""Capability → noun for its output, in the error of a static embedding."""
 _OTHER: Mapping[type, str] = {
-    GraphMaps: "attention weights of this artifact are recomputed, a layer at a time",
     Decoder: "the artifact has no decoder: export a checkpoint that has one, such as a "
     "MarianMTModel",
     TaskHead: "the artifact has no task head to score with: export a checkpoint that has one, "
     "such as a …ForSequenceClassification",
 }
-"""Capability → error of an artifact that is neither foreign nor serving-only."""
+"""Capability → error of an artifact that is neither static nor serving-only."""
 
 
 def declared(manifest: Manifest) -> frozenset[type]:
     """Return the capabilities of an artifact."""
-    if manifest.foreign:
-        return frozenset({GraphMaps} if manifest.gives_maps else ())
+    if manifest.static:
+        return frozenset()
     kinds: set[type] = {HeadMaps, HeadOutputs, HeadScoring}
     if not manifest.serving_only:
         kinds.add(Decomposition)
@@ -226,27 +210,13 @@ def declared(manifest: Manifest) -> frozenset[type]:
     return frozenset(kinds)
 
 
-def lacking(manifest: Manifest, *kinds: type) -> str | None:
-    """Return the error message, with the remedy, if an artifact has none of some capabilities.
-
-    Args:
-        manifest: manifest of the artifact.
-        kinds: capabilities that serve the same purpose; the message is about the first.
-
-    """
-    if declared(manifest).intersection(kinds):
+def lacking(manifest: Manifest, kind: type) -> str | None:
+    """Return the error message, with the remedy, if an artifact lacks a capability."""
+    if kind in declared(manifest):
         return None
-    kind = kinds[0]
-    if manifest.foreign and kind in _IN_GRAPH:
-        return _not_in_graph(manifest, _IN_GRAPH[kind])
+    if manifest.static and kind in _OF_HEADS:
+        return _not_in_table(_OF_HEADS[kind])
     return _left_out("a decomposition") if kind is Decomposition else _OTHER[kind]
-
-
-def lacking_state(manifest: Manifest, layer: int) -> str | None:
-    """Return the error message, with the remedy, if an artifact does not output a hidden state."""
-    if layer in manifest.state_layers:
-        return None
-    return _not_in_graph(manifest, f"hidden state {layer}")
 
 
 def lacking_weights(manifest: Manifest, needing: str = "PyTorch") -> str | None:
@@ -259,19 +229,13 @@ def lacking_weights(manifest: Manifest, needing: str = "PyTorch") -> str | None:
     """
     if manifest.serving_only:
         return _left_out(needing)
-    return _not_in_graph(manifest, "what PyTorch computes with") if manifest.foreign else None
+    return _not_in_table("what PyTorch computes with") if manifest.static else None
 
 
-def _not_in_graph(manifest: Manifest, what: str) -> str:
-    if manifest.config.model_type == STATIC:
-        return (
-            "this model is a static embedding, a table without layers and heads, which gives one "
-            f"vector a token alone, not {what}: serve a transformer encoder"
-        )
-    maps = " and attention weights" if manifest.gives_maps else ""
+def _not_in_table(what: str) -> str:
     return (
-        f"this model is a foreign ONNX graph, which gives the last hidden state{maps} alone, not "
-        f"{what}: `headscope export` of its checkpoint in safetensors has it"
+        "this model is a static embedding, a table without layers and heads, which gives one "
+        f"vector a token alone, not {what}: serve a transformer encoder"
     )
 
 

@@ -129,9 +129,6 @@ class Runtime(Protocol):
         Returns:
             `[T, H]` per requested layer, in that order.
 
-        Raises:
-            ModelError: a foreign graph lacks a layer, or cannot ablate heads.
-
         """
 
     def warm_up(self, batch_tokens: int, longest: int, /) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -25,14 +25,11 @@ from model.numerics.batch import Batch
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps
 from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
-from model.runtimes.foreign import load_foreign
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.limited import TRIAL_SECONDS, LimitedSession
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime, Place
-from model.runtimes.sessions import Array
 
 try:
     import onnxruntime
@@ -60,11 +57,6 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         ModelError: ONNX Runtime rejects a graph.
 
     """
-    if artifact.manifest.foreign:
-        shared = _session(artifact.path(ENCODER_GRAPH))
-        many = resources.threads > 1
-        lone = _session(artifact.path(ENCODER_GRAPH), threads=resources.threads) if many else shared
-        return load_foreign(artifact, shared, lone)
     chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
         return OnnxRuntime(artifact, resources.threads)
@@ -150,32 +142,6 @@ class OnnxRuntime(HostRuntime, HeadMaps):
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads, adapter)
         return self._attention.run(["attention"], feed)[0][0]
-
-
-def trial(graph: Path, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all outputs of one call of a graph, by name.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the graph or the call, or the call exceeds the time limit.
-
-    """
-    session = _session(graph)
-    names = [output.name for output in session.get_outputs()]
-    limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
-    try:
-        return dict(zip(names, limited.run(names, feed), strict=True))
-    except ModelError:
-        raise
-    except Exception as error:  # onnxruntime's exceptions share no base class
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
-
-
-def load_for_trial(artifact: Artifact) -> Runtime:
-    """Load a foreign graph with a limit of `TRIAL_SECONDS` for each call."""
-    session = _session(artifact.path(ENCODER_GRAPH))
-    limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
-    return load_foreign(artifact, limited, limited)
 
 
 def host_session(graph: Path) -> InferenceSession:

@@ -51,7 +51,7 @@ def load_encoder(artifact: Artifact) -> Encoder:
     """Load the float32 encoder of an artifact.
 
     Raises:
-        ArtifactError: the artifact is serving-only, or a foreign graph.
+        ArtifactError: the artifact is serving-only, or a static embedding.
         CheckpointError: the weights do not fit the config.
 
     """

@@ -16,7 +16,7 @@ from model.artifact.vectors import TextVectors
 from model.config.precision import Precision, WeightBits
 from model.errors import ProviderError
 from model.runtimes.contract import Device, Resources, Runtime
-from model.runtimes.sessions import Array, Session
+from model.runtimes.sessions import Session
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RuntimeKind:
     libraries: tuple[str, ...]
     """Modules that it imports."""
     precisions: tuple[Precision, ...]
-    """Precisions that an artifact is exported in for this runtime; empty for foreign graphs."""
+    """Precisions that an artifact is exported in for this runtime."""
     devices: tuple[Device, ...] = ("cpu",)
     three_axes: bool = False
     """Whether its encoder graph computes tokens as `[1, T, …]` instead of `[T, …]`:
@@ -51,8 +51,11 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
         precisions=("bf16", "int8"),
         three_axes=True,
     ),
-    "foreign": RuntimeKind(
-        title="a foreign ONNX graph", module=_ONNX, libraries=("onnxruntime",), precisions=()
+    "static": RuntimeKind(
+        title="a static embedding",
+        module="model.runtimes.static",
+        libraries=(),
+        precisions=("fp32",),
     ),
     "pytorch": RuntimeKind(
         title="PyTorch",
@@ -113,23 +116,6 @@ def check_device(name: RuntimeName, device: Device) -> None:
     if device not in kind.devices:
         raise ProviderError(f"device {device}: {kind.title} runs on the CPU only")
     importlib.import_module(kind.module).choose(device)
-
-
-def trial(graph: Path, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all outputs of one call of a graph outside any artifact, by name.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the graph or the call, or the call exceeds the time limit.
-
-    """
-    outputs: dict[str, Array] = importlib.import_module(_ONNX).trial(graph, feed)
-    return outputs
-
-
-def load_for_trial(artifact: Artifact) -> Runtime:
-    """Load a foreign graph that may never end; a call beyond the time limit raises `ModelError`."""
-    runtime: Runtime = importlib.import_module(_ONNX).load_for_trial(artifact)
-    return runtime
 
 
 def host_session(graph: Path) -> Session:

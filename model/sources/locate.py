@@ -16,7 +16,6 @@ from pathlib import Path
 
 from model.artifact.integrity import sha256_once
 from model.errors import SourceError
-from model.sources.foreign_exports import find_graph, is_graph
 from model.sources.home import HUB, check_home, expanded, make_cache
 from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
@@ -32,6 +31,8 @@ _FILES = {
     "tokenizer too",
     ".gguf": "a GGUF file, which is not read: name the folder or the hub's name of the checkpoint "
     "that it was converted from",
+    ".onnx": "an ONNX graph, which is not served: name the checkpoint that it was made from, with "
+    "config.json, tokenizer.json, and model.safetensors or pytorch_model.bin",
 }
 """File suffix → description of the file for error messages."""
 
@@ -39,11 +40,10 @@ _FILES = {
 def locate(
     name: str, hub: Hub, progress: Callable[[str], None], revision: str | None = None
 ) -> Path:
-    """Return the local folder of a checkpoint, or a local ONNX file; download it if necessary.
+    """Return the local folder of a checkpoint; download it if necessary.
 
     Args:
-        name: a folder, an ONNX file, or a name like `organisation/model` or
-            `organisation/model@revision`.
+        name: a folder, or a name like `organisation/model` or `organisation/model@revision`.
         hub: the hub for downloads, with their cache.
         progress: called with a line before a download, and for each other decision.
         revision: a branch, tag or commit of the hub's repository.
@@ -55,11 +55,10 @@ def locate(
 
     """
     path = expanded(name)
-    if local(name):
+    if name and path.is_dir():
         if revision is not None:
-            kind = "folder" if path.is_dir() else "file"
-            raise SourceError(f"{name} is a {kind}, which has no revision {revision}")
-        if path.is_dir() and is_name(name):
+            raise SourceError(f"{name} is a folder, which has no revision {revision}")
+        if is_name(name):
             progress(
                 f"{name} is a local folder, which is used instead of the hub's model of that name"
             )
@@ -79,20 +78,9 @@ def locate(
     return folder
 
 
-def local(name: str) -> Path | None:
-    """Return the folder or ONNX file with this name; None if there is none."""
-    path = expanded(name)
-    return path if name and (path.is_dir() or is_graph(path)) else None
-
-
 def display_name(name: str) -> str:
-    """Return a model's name in replies and manifests: the hub's without revision, or a folder's.
-
-    The name of an ONNX file is that of the folder with its descriptions.
-    """
-    path = expanded(name)
-    graph = find_graph(path) if name and is_graph(path) else None
-    folder = graph.checkpoint if graph else path
+    """Return a model's name in replies and manifests: the hub's without revision, or a folder's."""
+    folder = expanded(name)
     if not (name and folder.is_dir()):
         return name.partition("@")[0]
     absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link's own name, not its target's

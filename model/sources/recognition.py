@@ -24,7 +24,6 @@ from model.artifact.weight_files import (
 )
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
-from model.families.pictures import PICTURE_TYPES
 from model.families.registry import (
     FAMILIES,
     parse_config,
@@ -44,7 +43,6 @@ from model.sources.checkpoint_files import (
     read_json,
     reads_pictures,
 )
-from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.headers import FULL, check_weights
 from model.sources.kinds import kind_of
 from model.sources.towers import as_folders
@@ -69,8 +67,8 @@ _OTHER_WEIGHTS = (
     ),
     (
         re.compile(r"\.onnx$"),
-        "ONNX exports alone ({}), which are not fetched: name the checkpoint that they were made "
-        "from, or download them and name one's path",
+        "ONNX graphs alone ({}), which are not served: name the checkpoint that they were made "
+        "from, with config.json, tokenizer.json, and model.safetensors or pytorch_model.bin",
     ),
     (
         re.compile(r"openvino_model\.xml$"),
@@ -88,10 +86,10 @@ _NO_CHECKPOINT = "holds no checkpoint: there is no "
 
 
 def check_recognised(folder: Path, *, pickles: bool = True) -> None:
-    """Raise an error that describes a folder unless it is a supported checkpoint or ONNX export.
+    """Raise an error that describes a folder unless it is a supported checkpoint.
 
     Args:
-        folder: a folder, or an ONNX file.
+        folder: folder of the model.
         pickles: whether pickled weights may be read.
 
     Raises:
@@ -99,9 +97,6 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
         CheckpointError: its files are of an unsupported kind.
 
     """
-    if folder.is_file():
-        _check_graph(find_graph(folder))
-        return
     names = list(_listing(folder))
     _check_pulled(folder, filter(_holds_files, names))
     if is_static(folder):
@@ -112,11 +107,6 @@ def check_recognised(folder: Path, *, pickles: bool = True) -> None:
             check_recognised(tower, pickles=pickles)
         if parts:
             return
-    graph = find_graph(folder, pickles=pickles)
-    if _check_graph(graph):
-        if graph and not pickles:
-            _check_modules(graph.checkpoint, list(_listing(graph.checkpoint)), str(folder))
-        return
     check_described(folder, names, str(folder), pickles=pickles)
     home = folder / encoder_place(folder)
     if reads_pictures(folder):
@@ -136,31 +126,6 @@ def _check_pulled(folder: Path, names: Iterable[str]) -> None:
             f"{folder} holds Git LFS pointers in place of files ({_some(pointers)}): "
             "run `git lfs pull` there"
         )
-
-
-def _check_graph(graph: ForeignGraph | None) -> bool:
-    """Return whether there is a graph; raise an error if it is not of a text encoder."""
-    if graph is None:
-        return False
-    if _is_pointer(graph.path):
-        raise CheckpointError(
-            f"{graph.path} is a Git LFS pointer in place of a file: run `git lfs pull` there"
-        )
-    config = read_json(graph.config)
-    if not isinstance(config, dict):
-        raise ConfigError(f"{graph.config} does not hold a JSON object")
-    model_type = str(config.get("model_type"))
-    if model_type in PICTURE_TYPES:
-        raise ConfigError(
-            f"{graph.path} is of an encoder of pictures, whose ONNX exports are not served: name "
-            "the checkpoint that it was made from"
-        )
-    kind_of_model = None if model_type in FAMILIES else kind_of(config)
-    if kind_of_model:
-        raise ConfigError(
-            f"{graph.path} is of {kind_of_model}: its model_type is {config.get('model_type')!r}"
-        )
-    return True
 
 
 def check_described(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from model.sources.home import expanded
 from model.sources.hub.repository import is_name
-from model.sources.locate import local
 
 ORGANISATION = "sentence-transformers"
 _ORIGINAL = """
@@ -38,6 +38,6 @@ def full_name(name: str) -> str:
 
     """
     own = name.partition("@")[0]
-    if "/" in own or own in ORIGINAL or not is_name(own) or local(name):
+    if "/" in own or own in ORIGINAL or not is_name(own) or expanded(name).exists():
         return name
     return f"{ORGANISATION}/{name}"

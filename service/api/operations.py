@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 from model.artifact.manifest import Manifest
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from model.config.encoder import UnknownEncoder
 from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.accept import prefers
@@ -180,9 +179,9 @@ def _of_cost(cost: BatchCost) -> dict[str, float] | None:
 def _of_encoder(manifest: Manifest) -> dict[str, object]:
     """Return the shapes and functions of the encoder, and of a decoder.
 
-    Null where a foreign graph does not reveal them, or without a decoder.
+    Null for a static embedding, which has no layers, or without a decoder.
     """
-    config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
+    config, static = manifest.config, manifest.static
     decoder = manifest.decoder.layers if manifest.decoder else None
     return {
         "runtime": manifest.runtime,
@@ -191,8 +190,8 @@ def _of_encoder(manifest: Manifest) -> dict[str, object]:
         "decoder_layers": decoder.num_hidden_layers if decoder else None,
         "decoder_heads": decoder.num_attention_heads if decoder else None,
         "hidden_size": config.hidden_size,
-        "attention_score": config.attention_score if known else None,
-        "attention_normalizer": config.attention_normalizer if known else None,
+        "attention_score": None if static else config.attention_score,
+        "attention_normalizer": None if static else config.attention_normalizer,
     }
 
 

@@ -95,8 +95,6 @@ def _bytes_per_token(manifest: Manifest, longest: int) -> int:
     vectors (encoder state, query and context of cross-attention), and the rows of cross-attention.
     """
     config = manifest.config
-    if manifest.foreign:
-        return 4 * 6 * config.hidden_size
     keys = min(longest, QUERIES_AT_ONCE)
     stacks = [(config, 6, 2 * keys)]
     if manifest.decoder:

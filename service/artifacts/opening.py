@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from model.artifact.cache import cache_key
 from model.artifact.files import share_files
@@ -15,15 +14,14 @@ from model.artifact.manifest import VISION, Artifact, load_artifact
 from model.artifact.modules import is_static
 from model.artifact.recorded import passed_uses
 from model.artifact.weight_files import HYBRID_HEADS
-from model.config.encoder import STATIC
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
+from model.export.placement import Exported
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.checkpoint_files import may_be_hybrid
-from model.sources.foreign_exports import ForeignGraph, find_graph
-from model.sources.home import EXPORTS, make_cache
+from model.sources.home import EXPORTS, expanded, make_cache
 from model.sources.hub.download import UnreachableError
-from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
+from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, locate
 from model.sources.pooling import (
     PoolingSetting,
     may_be_dense_or_sparse,
@@ -40,50 +38,32 @@ from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
 
 Progress = Callable[[str], None]
-_FOREIGN = (
-    "this is a foreign ONNX graph: it was not verified against PyTorch, and has {}: `headscope "
-    "export` of its checkpoint in safetensors has them"
-)
 _GIVES: Mapping[PoolingSetting, str] = {"splade": "sparse vectors", "yes-no": "scores of pairs"}
 """Outputs of a checkpoint by its pooling; dense vectors otherwise."""
-FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
-FOREIGN_WITH_MAPS = _FOREIGN.format(
-    "neither another hidden state than the last nor the ablation of heads"
-)
-"""Warning about the limits of a foreign graph with attention maps."""
 
 
 class NotExportedError(ArtifactError):
     """Model that is not in the caches, while settings are `cached`."""
 
 
-def open_artifact(
-    settings: Settings, progress: Progress = lambda _: None, precision: Precision | None = None
-) -> Artifact:
+def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Artifact:
     """Open the artifact to serve: the named folder, or the model's export from the cache.
 
     Args:
         settings: settings of the model or artifact, and of the precision.
         progress: function called with a line at each step of an export.
-        precision: precision in place of the settings' one.
 
     Raises:
         ModelError: the artifact or checkpoint does not exist, or is damaged.
         VerificationError: its verification failed and the settings do not allow that.
-        ValueError: the exporter is not installed, or the precision is "auto", which
-            `service.measuring.fastest` handles.
+        ValueError: the exporter is not installed.
 
     """
     if folder := artifact_of(settings):
         return report_limits(check_verified(load_artifact(folder), settings), progress)
-    graph = find_foreign(settings, progress, precision or settings.precision)
-    if graph is not None:
-        foreign = _cached_foreign(settings, graph, progress)
-        return report_limits(check_verified(foreign, settings), progress)
-    precision = precision or fixed(settings)
-    require_exporter(checkpoint_of(settings), precision)
+    require_exporter(checkpoint_of(settings), settings.precision)
     checkpoint = find_checkpoint(settings, progress)
-    artifact = export_once(settings, checkpoint, precision, progress)
+    artifact = export_once(settings, checkpoint, progress)
     return report_limits(check_verified(artifact, settings), progress)
 
 
@@ -138,37 +118,26 @@ def _of_source(settings: Settings, source: Source) -> Settings:
 
 
 def report_limits(artifact: Artifact, progress: Progress) -> Artifact:
-    """Report the limits of a foreign graph, or a failed use, and return the artifact."""
+    """Report the limits of a static embedding, or a failed use, and return the artifact."""
     manifest = artifact.manifest
-    if manifest.config.model_type == STATIC:
+    if manifest.static:
         progress("this is a static embedding: a table of vectors without layers and attention")
-    elif manifest.foreign:
-        progress(FOREIGN_WITH_MAPS if manifest.gives_maps else FOREIGN)
     elif manifest.verification.passed and manifest.verification.failed:
         (use,) = passed_uses(manifest)
         progress(f"served for {use} only, as the other use failed: {manifest.verification.failed}")
     return artifact
 
 
-def fixed(settings: Settings) -> Precision:
-    """Return the precision of the settings.
-
-    Raises:
-        ValueError: the precision is "auto".
-
-    """
-    if settings.precision == "auto":
-        raise ValueError("precision auto is for `headscope serve` and `headscope export`")
-    return settings.precision
-
-
 def require_exporter(model: str, precision: Precision = "fp32") -> None:
-    """Check that the exporter of a precision is installed.
+    """Check that the exporter of a precision is installed; a local static embedding needs none.
 
     Raises:
         ValueError: a package is missing; the message has the command that installs it.
 
     """
+    if is_static(expanded(model)):
+        require(f"reading {model}", "transformers")
+        return
     beside = ["default-model"] if model == DEFAULT_MODEL and embedded_default() is None else []
     require(f"exporting {model}", *EXPORTER, also=beside)
     require(f"--precision {precision}", *RUNTIMES[runtime_of(precision)].libraries)
@@ -233,7 +202,8 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     """
     checkpoint, name = locate_checkpoint(settings, progress), checkpoint_of(settings)
     if is_static(checkpoint):
-        return _static(settings, checkpoint, settings.precision)
+        _check_static(settings)
+        return checkpoint
     if settings.pooling is None:
         if may_be_dense_or_sparse(checkpoint):
             progress(
@@ -260,99 +230,58 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     return pooled
 
 
-def find_foreign(
-    settings: Settings, progress: Progress, precision: Precision | Literal["auto"]
-) -> ForeignGraph | None:
-    """Return the foreign graph that the settings name as the model, if any.
+def _check_static(settings: Settings) -> None:
+    """Raise for settings that a static embedding does not have.
 
     Raises:
-        ModelError: the graph cannot be served.
-        ValueError: a precision or pooling is set, or the package onnx is not installed.
-
-    """
-    model = checkpoint_of(settings)
-    place = local(model)
-    if place is not None and is_static(place):
-        return find_graph(_static(settings, locate_checkpoint(settings, progress), precision))
-    if place is None or find_graph(place, pickles=settings.pickle) is None:
-        return None
-    graph = find_graph(locate_checkpoint(settings, progress), pickles=settings.pickle)
-    if settings.pooling is not None:
-        raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own pooling")
-    if precision != "fp32":
-        raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own precision")
-    check_device("foreign", settings.device)
-    require(f"reading {model}", "onnx", "transformers")
-    return graph
-
-
-def _static(settings: Settings, checkpoint: Path, precision: Precision | Literal["auto"]) -> Path:
-    """Return the folder with the ONNX graph of a static embedding.
-
-    Raises:
-        ModelError: the checkpoint cannot be read.
-        ValueError: a precision or pooling is set, or a package is not installed.
+        ProviderError: the device is not the CPU.
+        ValueError: a precision or pooling is set.
 
     """
     model = checkpoint_of(settings)
     if settings.pooling is not None:
         raise ValueError(f"{model} is a static embedding, whose pooling is the mean")
-    if precision != "fp32":
+    if settings.precision != "fp32":
         raise ValueError(f"{model} is a static embedding, which is served in fp32")
-    check_device("foreign", settings.device)
-    require(f"reading {model}", "onnx", "transformers")
-    from model.export.static_embedding import static_export  # noqa: PLC0415 - imports onnx
-
-    return static_export(checkpoint, settings.cache("static"))
+    check_device("static", settings.device)
 
 
-def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
-    from model.export import foreign_import  # noqa: PLC0415 - imports onnx
-
-    name = display_name(checkpoint_of(settings))
-    folder = _folder(settings, foreign_import.foreign_key(graph, name))
-    return _kept(folder, lambda: foreign_import.export_foreign(graph, folder, name, progress))
-
-
-def export_once(
-    settings: Settings,
-    checkpoint: Path,
-    precision: Precision,
-    progress: Progress,
-    base: Artifact | None = None,
-) -> Artifact:
+def export_once(settings: Settings, checkpoint: Path, progress: Progress) -> Artifact:
     """Return a checkpoint's export from the cache, exporting it first if necessary.
 
     Args:
-        settings: settings of the cache, the model's name and the device of the verification.
+        settings: settings of the cache, the model's name, the precision and the verifying device.
         checkpoint: Hugging Face folder.
-        precision: precision of the export.
         progress: function called with a line at each step.
-        base: export in float32, which saves most of the work for bf16 and int8.
 
     Raises:
         ModelError: the checkpoint is not usable, or the cached artifact is damaged.
 
     """
-    if (graph := find_graph(checkpoint, pickles=settings.pickle)) is not None:
-        return _cached_foreign(settings, graph, progress)
-    name = display_name(checkpoint_of(settings))
+    name, precision = display_name(checkpoint_of(settings)), settings.precision
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = _folder(settings, key)
 
     def make() -> Artifact:
-        from model.export import exporter  # noqa: PLC0415 - imports torch, for new exports only
-
-        device = settings.device
-        if base is not None:
-            return exporter.derive(base, folder, precision, progress, device).artifact
         with one_export(settings.cache_folder):
             if folder.exists():  # another process has made it meanwhile
                 return load_artifact(folder)
-            check_memory(checkpoint, name)
-            return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
+            return export_to(folder, settings, checkpoint, progress).artifact
 
     return _kept(folder, make)
+
+
+def export_to(out: Path, settings: Settings, checkpoint: Path, progress: Progress) -> Exported:
+    """Export a checkpoint to a folder; arguments and errors as for `export_once`."""
+    name = display_name(checkpoint_of(settings))
+    if is_static(checkpoint):
+        from model.export.static_embedding import export_static  # noqa: PLC0415 - transformers
+
+        return export_static(checkpoint, out, name, progress)
+    check_memory(checkpoint, name)
+    from model.export import exporter  # noqa: PLC0415 - imports torch, for new exports only
+
+    return exporter.export(checkpoint, out, name, settings.precision, progress, settings.device)
 
 
 def _folder(settings: Settings, key: str) -> Path:

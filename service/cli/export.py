@@ -1,4 +1,4 @@
-"""`headscope export`: export an artifact of a checkpoint or of a foreign ONNX graph."""
+"""`headscope export`: export an artifact of a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ import click
 
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
-from model.sources.foreign_exports import ForeignGraph, find_graph
 from model.sources.image_size import with_image_size
-from model.sources.locate import display_name
-from service.artifacts.export_memory import check_memory
 from service.artifacts.opening import (
+    export_to,
     find_checkpoint,
-    find_foreign,
     open_artifact,
-    report_limits,
     require_exporter,
 )
 from service.artifacts.precision import precision_note
@@ -33,7 +29,6 @@ from service.settings.served import checkpoint_of
 EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
 headscope export --precision int8 --out artifacts/int8
-headscope export --precision auto --pairs pairs.csv      the fastest precision here
 headscope export --image-size 336x448 --out artifacts/wide   pictures of another size
 headscope export --serving-only --out artifacts/small    without PyTorch's weights
 """
@@ -42,7 +37,6 @@ Progress = Callable[[str], None]
 
 def export(
     out: Path | None,
-    pairs: Path | None,
     device: str,
     *,
     serving_only: bool,
@@ -51,15 +45,15 @@ def export(
 ) -> int:
     """Export, verify, and print the artifact's folder."""
     settings = settings_of_model(options, device)
-    if image_size and (out is None or serving_only or settings.precision == "auto"):
+    if image_size and (out is None or serving_only):
         raise WrongUseError(
-            "--image-size needs --out, and neither --serving-only nor --precision auto: the cache "
-            "keeps artifacts of the checkpoint's own size"
+            "--image-size needs --out, and not --serving-only: the cache keeps artifacts of the "
+            "checkpoint's own size"
         )
     if serving_only and out is None:
         raise WrongUseError("--serving-only needs --out: the cache keeps whole artifacts")
     with terminal.steps() as say:
-        folder, passed = _export(settings, None if serving_only else out, pairs, say, image_size)
+        folder, passed = _export(settings, None if serving_only else out, say, image_size)
         if serving_only and out is not None:
             from model.export.serving import serving_copy
 
@@ -71,21 +65,10 @@ def export(
 def _export(
     settings: Settings,
     out: Path | None,
-    pairs: Path | None,
     say: Progress,
     image_size: tuple[int, int] | None,
 ) -> tuple[Path, bool]:
     """Export an artifact, and return its folder and whether its verification passed."""
-    graph = find_foreign(settings, say, settings.precision)
-    if graph is not None:
-        if image_size:
-            raise WrongUseError("--image-size is for checkpoints: a foreign ONNX graph has its own")
-        return _export_foreign(graph, settings, out, say)
-    require_exporter(checkpoint_of(settings))
-    if settings.precision == "auto":
-        return _export_fastest(settings, out, pairs, say)
-    if pairs:
-        raise WrongUseError("--pairs is for --precision auto; headscope bench ranks one artifact")
     require_exporter(checkpoint_of(settings), settings.precision)
     check_device(runtime_of(settings.precision), settings.device)
     if note := precision_note(settings.precision):
@@ -93,38 +76,9 @@ def _export(
     if out is None:
         return open_artifact(settings, say).folder, True
     checkpoint = find_checkpoint(settings, say)
-    if (graph := find_graph(checkpoint)) is not None:  # a static embedding of the hub
-        return _export_foreign(graph, settings, out, say)
     if image_size:
         checkpoint = with_image_size(checkpoint, image_size, settings.cache("image-sizes"))
-    name = display_name(checkpoint_of(settings))
-    check_memory(checkpoint, name)
-    from model.export import exporter
-
-    exported = exporter.export(checkpoint, out, name, settings.precision, say, settings.device)
-    return exported.artifact.folder, exported.artifact.passed
-
-
-def _export_foreign(
-    graph: ForeignGraph, settings: Settings, out: Path | None, say: Progress
-) -> tuple[Path, bool]:
-    if out is None:
-        return open_artifact(settings, say).folder, True
-    from model.export.foreign_import import export_foreign
-
-    name = display_name(checkpoint_of(settings))
-    artifact = report_limits(export_foreign(graph, out, name, say), say)
-    return artifact.folder, artifact.passed
-
-
-def _export_fastest(
-    settings: Settings, out: Path | None, pairs: Path | None, say: Progress
-) -> tuple[Path, bool]:
-    from service.measuring.fastest import export_fastest, open_fastest
-
-    if out is None:
-        return open_fastest(settings, say, pairs, again=True).folder, True
-    artifact = export_fastest(settings, out, say, pairs)
+    artifact = export_to(out, settings, checkpoint, say).artifact
     return artifact.folder, artifact.passed
 
 
@@ -147,7 +101,7 @@ command = Command(
     "export",
     callback=export,
     params=[
-        setting("model", single=True, about="Hub name, name@revision, folder, or ONNX file."),
+        setting("model", single=True, about="Hub name, name@revision, or folder."),
         setting("revision"),
         setting("pooling"),
         setting("pickle"),
@@ -160,12 +114,7 @@ command = Command(
         setting(
             "precision",
             about="fp32 is exact; fp16 is for GPUs; bf16 and int8 are faster on CPUs, by OpenVINO; "
-            "auto measures all candidates and keeps the fastest.",
-        ),
-        click.Option(
-            ["--pairs"],
-            type=click.Path(path_type=Path),
-            help="For auto: CSV file of scored pairs for each candidate, as for bench.",
+            "headscope bench measures which is the fastest here.",
         ),
         click.Option(
             ["--image-size"],

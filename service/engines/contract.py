@@ -56,7 +56,7 @@ class TextTask:
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
     ablated: Ablated = ()
-    scores: tuple[int, ...] = ()  # shape of a task head's scores, or of a foreign graph's maps
+    scores: tuple[int, ...] = ()  # shape of a task head's scores
     unseen: tuple[int, ...] = ()  # indices of tokens masked as keys; at least one remains
     target: Target | None = None  # labels, if the model is an encoder–decoder
     pixels: Floats | None = None  # [S, F] of a picture's patches, zeros for its special tokens
@@ -113,7 +113,7 @@ class Output:
     maps: Floats | None = None  # [heads, T, S], over keys
     value_products: Floats | None = None  # [S, heads, heads], see `HeadOutputs`
     head_scores: HeadScores | None = None
-    scores: Floats | None = None  # scores of a task head, or maps [L, N, S, S] of a foreign graph
+    scores: Floats | None = None  # scores of a task head
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None
 

@@ -12,7 +12,6 @@ from model.numerics.task_head import rows_of, text_scores
 from model.runtimes.capabilities import (
     Decoder,
     Decomposition,
-    GraphMaps,
     HeadMaps,
     HeadOutputs,
     HeadScoring,
@@ -73,20 +72,11 @@ class RuntimeEngine(Engine):
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
 
     def compute(self, tasks: Sequence[Task]) -> list[Output]:
-        """Compute all texts in one packed forward pass, and every other task in a call of its own.
-
-        A foreign graph's maps take a call per text, which computes all layers.
-        """
-        alone = [not isinstance(task, TextTask) or self._gives_maps_of(task) for task in tasks]
-        texts = [
-            task
-            for task, own in zip(tasks, alone, strict=True)
-            if isinstance(task, TextTask) and not own
-        ]
+        """Compute all texts in one packed forward pass, and each other task in its own call."""
+        texts = [task for task in tasks if isinstance(task, TextTask)]
         encoded = iter(self._encode(texts) if texts else ())
         return [
-            self._alone(task) if own else next(encoded)
-            for task, own in zip(tasks, alone, strict=True)
+            next(encoded) if isinstance(task, TextTask) else self._alone(task) for task in tasks
         ]
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
@@ -142,16 +132,10 @@ class RuntimeEngine(Engine):
         for output, target in zip(outputs, targets, strict=True):
             output.target = target
 
-    def _gives_maps_of(self, task: TextTask) -> bool:
-        return bool(task.scores) and find(self._runtime, GraphMaps) is not None
-
-    def _alone(self, task: Task) -> Output:
+    def _alone(self, task: MapsTask | DecomposeTask) -> Output:
         runtime = self._runtime
         if isinstance(task, DecomposeTask):
             return Output(decomposed=capability(runtime, Decomposition).decompose(task.step))
-        if isinstance(task, TextTask):
-            batch = pack([(task.input_ids, task.segment_ids)])
-            return Output(scores=capability(runtime, GraphMaps).maps(batch))
         if task.kind != "encoder":
             return self._of_decoder(task, task.kind)
         heads = task.layer, task.heads, task.adapter

@@ -13,15 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.runtimes.capabilities import (
-    GraphMaps,
     HeadMaps,
     HeadOutputs,
     lacking,
-    lacking_state,
 )
 from service.engines.contract import Engine, Output, Task
 from service.errors import NotExported, Unprocessable
-from service.files.encoder import Outcome, Pending, Refused
+from service.files.encoder import Outcome, Pending, Refused, batches_by_length
 from service.files.options import Encoding, Kind, UsageError
 from service.files.readers import TextReader, reader_of
 from service.files.text_arrays import Plan, plan_of
@@ -30,7 +28,6 @@ from service.inference.fingerprint import fingerprint_of
 from service.inference.text_spans import check_pooling
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.tokenized import TokenizedText
-from service.measuring.evaluation import batches_by_length
 from service.models.engine_start import engine_factories, torch_hosts
 from service.models.limits import token_limits
 from service.scheduler.outputs import check_outputs
@@ -66,7 +63,7 @@ class LocalEncoder:
             UsageError: the layer, dimensions or prompt do not exist, or an option is for texts and
                 the model reads pictures.
             NoTaskHead: sparse vectors are requested, and the model has none.
-            NotExported: a foreign graph lacks the requested output.
+            NotExported: the artifact lacks the requested output.
             ModelError: the artifact cannot be loaded.
 
         """
@@ -167,7 +164,7 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
 
     Raises:
         UsageError: the layer or the dimensions do not exist.
-        NotExported: a foreign graph lacks the output.
+        NotExported: the artifact lacks the output.
 
     """
     manifest = artifact.manifest
@@ -182,12 +179,6 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
             check_pooling(encoding.pooling or manifest.sentence.pooling)
         except Unprocessable as error:
             raise UsageError(f"{error}; or pass --no-late") from None
-    layer = encoding.layer % states
-    if encoding.kind == "stats":
-        message = lacking(manifest, HeadMaps, GraphMaps)
-    else:
-        message = lacking_state(manifest, layer)
-        if encoding.kind == "importance":
-            message = message or lacking(manifest, HeadOutputs)
-    if message:
+    needed = {"stats": HeadMaps, "importance": HeadOutputs}.get(encoding.kind)
+    if needed and (message := lacking(manifest, needed)):
         raise NotExported(message)

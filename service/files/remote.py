@@ -20,13 +20,12 @@ from service.files.connection import (
     RefusedRequest,
     ServiceFailure,
 )
-from service.files.encoder import Outcome, Pending, Refused
+from service.files.encoder import Outcome, Pending, Refused, batches_by_length
 from service.files.fields import FIELDS, Array, TextArrays
 from service.files.options import Encoding, Kind, UsageError
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.text_warnings import NO_WARNINGS, Warnings
-from service.measuring.evaluation import batches_by_length
 
 REQUESTS_AT_ONCE = 4
 REQUEST_CHARACTERS = 2**15
@@ -63,7 +62,7 @@ class RemoteEncoder:
         self._connection, self._encoding = connection, encoding
         try:
             info = self.encoder_info(connection.get("/info"))
-            # for a foreign graph the number of heads is unknown, and the service rejects the first
+            # a static embedding has no heads, and the service rejects the first
             self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
             (tried,) = self._request([self.trial])
         except RefusedRequest as error:

@@ -14,7 +14,6 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.quantization import FLOAT32, Quantization
-from model.runtimes.capabilities import GraphMaps, declared
 from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
 from service.errors import EngineFailed, NoTaskHead, Unprocessable
 from service.files.encoder import Refused
@@ -193,8 +192,6 @@ class StatisticsPlan(Plan):
         """Compute `[L, N]` for each of `STATISTICS`, with the maps of one layer at a time."""
         config = self.manifest.config
         layers, heads = config.num_hidden_layers, tuple(range(config.num_attention_heads))
-        if GraphMaps in declared(self.manifest):
-            return [self._of_graph(text, run) for text in texts]
         wanted = tuple(range(layers))
         states = run([_states_task(text, wanted) for text in texts])
         arrays: list[TextArrays] = []
@@ -211,23 +208,15 @@ class StatisticsPlan(Plan):
         return arrays
 
     def refusal(self, text: TokenizedText) -> Refused | None:
-        """Reject a text with too large maps of a layer, or of all layers of a foreign graph."""
-        config, tokens = self.manifest.config, len(text.input_ids)
-        layers = config.num_hidden_layers if GraphMaps in declared(self.manifest) else 1
-        size = 4 * layers * config.num_attention_heads * tokens**2
+        """Reject a text with too large maps of a layer."""
+        tokens = len(text.input_ids)
+        size = 4 * self.manifest.config.num_attention_heads * tokens**2
         if size <= LAYER_BYTES:
             return None
         return Refused(
             f"the text has {tokens} tokens: maps that are computed together take {size} bytes, "
             f"the limit is {LAYER_BYTES}"
         )
-
-    def _of_graph(self, text: TokenizedText, run: Run) -> TextArrays:
-        config, tokens = self.manifest.config, len(text.input_ids)
-        shape = (config.num_hidden_layers, config.num_attention_heads, tokens, tokens)
-        (output,) = run([TextTask(text.input_ids, text.segment_ids, scores=shape)])
-        values = statistics(_given(output.scores), self._ends(text))
-        return tuple(values[name] for name in STATISTICS)
 
     def _ends(self, text: TokenizedText) -> list[int]:
         places: list[int] = np.isin(text.input_ids, [*self.separators]).nonzero()[0].tolist()

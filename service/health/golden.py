@@ -27,8 +27,8 @@ class GoldenCheck:
         """Compare hidden states, maps, pooled vectors and a task head's outputs with PyTorch's.
 
         The engine computes all texts in one batch, while PyTorch computed them one by one. An
-        engine without a model only has to answer. Foreign graphs and artifacts that failed their
-        verification are not checked, and tensors of a use that failed are not compared.
+        engine without a model only has to answer. Static embeddings and artifacts that failed
+        their verification are not checked, and tensors of a use that failed are not compared.
 
         Raises:
             VerificationError: a tensor exceeds the precision's tolerance; the message names it.

@@ -14,15 +14,11 @@ from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.comparison import Comparison
 from model.runtimes.capabilities import (
-    GraphMaps,
     HeadMaps,
     HeadOutputs,
-    declared,
     lacking,
-    lacking_state,
 )
 from service.errors import NotExported, Unprocessable
-from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.layer_passes import OF_VALUES
 from service.inference.attention.maps import Convert, unchanged
 from service.inference.attention.selection import AttentionSelection
@@ -137,12 +133,12 @@ class Inference:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
-            NotExported: the lane is `attention`, and the foreign graph has no attention weights.
+            NotExported: the lane is `attention`, and the model is a static embedding.
             Overloaded: the queue is full, or the deadline cannot be met.
 
         """
         if lane == "attention":
-            self.require(HeadMaps, GraphMaps)
+            self.require(HeadMaps)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.hold_place(lane, demand)
@@ -236,53 +232,41 @@ class Inference:
         """Raise if the artifact cannot compute the requested arrays.
 
         Raises:
-            NotExported: a layer other than the last, or a head's output, of a foreign graph.
+            NotExported: a head's output of a static embedding.
             NotVerified: a use that failed the artifact's verification.
 
         """
-        for layer in options.states:
-            self.require_layer(layer)
         if options.ablated:
             self.require_head_outputs()
         for use in options.uses(self.manifest):
             self.require_use(use)
 
-    def require(self, *kinds: type) -> None:
-        """Raise if the artifact has none of some capabilities of `model.runtimes.capabilities`.
+    def require(self, kind: type) -> None:
+        """Raise if the artifact lacks a capability of `model.runtimes.capabilities`.
 
         Raises:
-            NotExported: the message is about the first.
+            NotExported: the message has the remedy.
 
         """
-        if message := lacking(self.manifest, *kinds):
-            raise NotExported(message)
-
-    def require_layer(self, layer: int) -> None:
-        """Raise if the graph does not output a hidden state.
-
-        Raises:
-            NotExported: a layer other than the last of a foreign graph.
-
-        """
-        if message := lacking_state(self.manifest, layer):
+        if message := lacking(self.manifest, kind):
             raise NotExported(message)
 
     def require_maps(self) -> None:
         """Raise if the model has no attention weights.
 
         Raises:
-            NotExported: the artifact is a foreign graph without attention weights.
+            NotExported: the model is a static embedding.
             NotVerified: heads failed the artifact's verification.
 
         """
-        self.require(HeadMaps, GraphMaps)
+        self.require(HeadMaps)
         self.require_use("heads")
 
     def require_head_outputs(self) -> None:
         """Raise if the model's heads can be neither ablated nor scored.
 
         Raises:
-            NotExported: the artifact is a foreign graph.
+            NotExported: the model is a static embedding.
             NotVerified: heads failed the artifact's verification.
 
         """
@@ -303,7 +287,7 @@ class Inference:
             convert: applied to each array of weights in the thread that computed it.
 
         Raises:
-            NotExported: ablated heads or norms of a foreign graph.
+            NotExported: the model is a static embedding.
             NotVerified: heads failed the artifact's verification.
             ReplyTooLarge: the maps that are in memory together are too large.
 
@@ -312,9 +296,7 @@ class Inference:
         if selection.ablates or selection.include & OF_VALUES:
             self.require_head_outputs()
         texts = attention_texts(self.manifest, self.reader, prepared.texts)
-        maps_of_graph = GraphMaps in declared(self.manifest)
-        kind = GraphAttentionStream if maps_of_graph else AttentionStream
-        return kind(
+        return AttentionStream(
             prepared.scheduler,
             self.config,
             selection,

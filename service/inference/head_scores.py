@@ -37,7 +37,7 @@ def require_scores(inference: Inference) -> None:
     """Reject a model without scores.
 
     Raises:
-        NotExported: the model is a foreign graph.
+        NotExported: the model is a static embedding.
         NotVerified: heads failed the artifact's verification.
 
     """

@@ -61,7 +61,7 @@ def quantization_of(
     ranges = vectors.ranges(options.dimensions, options.normalize)
     if ranges is None:
         raise Unprocessable(
-            f"vector_type {vector_type}: the artifact of a foreign ONNX graph records no ranges: "
+            f"vector_type {vector_type}: the artifact of a static embedding records no ranges: "
             "give `vector_ranges`"
         )
     return Quantization(vector_type, ranges)

@@ -10,8 +10,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.artifact.manifest import MANIFEST, Artifact, Manifest
-from model.sources.foreign_exports import is_graph
-from model.sources.home import expanded
 from model.sources.locate import display_name
 from service.artifacts.repository import Target
 from service.settings import Settings
@@ -65,9 +63,8 @@ def _named(settings: Settings) -> Iterator[tuple[str, str]]:
             with contextlib.suppress(OSError, ValidationError):
                 manifest = Manifest.model_validate_json((source / MANIFEST).read_bytes())
                 yield manifest.model, manifest.precision
-        else:  # the precision of a foreign graph is not known yet: its path stands in
-            precision = source if is_graph(expanded(source)) else settings.precision
-            yield display_name(source), precision
+        else:
+            yield display_name(source), settings.precision
 
 
 def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[str]:

@@ -95,7 +95,7 @@ def _start_encoder(
     artifact = with_prompts(artifact, settings.tables.models.get(name))
     manifest = artifact.manifest
     metrics = shared.metrics.of_model(name)
-    if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
+    if settings.fallback == "torch" or (settings.verify_share and manifest.static):
         check_installed(artifact)
     label = f"{name}: " if shared.several or tower else ""
     trial = GoldenCheck(artifact)
@@ -118,7 +118,7 @@ def _start_encoder(
         metrics,
         live_verification.inspect if settings.verify_share else None,
     )
-    probe = blank_text(manifest.config, 1, Pooling(manifest.state_layers[0], "cls"))
+    probe = blank_text(manifest.config, 1, Pooling(0, "cls"))
     readiness = ModelReadiness(engines, live_verification, probe)
     return ServedModel(
         name=name,

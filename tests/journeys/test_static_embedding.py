@@ -37,7 +37,7 @@ async def test_its_vectors_are_sentence_transformers(
     settings = Settings(model=str(folder), cache_folder=tmp_path / "cache")
     artifact = open_artifact(settings, said.append)
     found = find_checkpoint(settings, print)  # as after a download
-    assert export_once(settings, found, "fp32", print) == artifact
+    assert export_once(settings, found, print) == artifact
     assert said[-1] == "this is a static embedding: a table of vectors without layers and attention"
     pair: dict[str, Any] = {"inputs": [TEXTS[:2]]}
     async with serving(artifact) as client:

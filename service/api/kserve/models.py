@@ -138,7 +138,7 @@ def describe(model: ServedModel) -> ModelMetadata:
     names: list[OutputName] = [
         name
         for name in DATATYPES
-        if (inference.manifest.gives_maps or name not in ATTENTION)
+        if (not inference.manifest.static or name not in ATTENTION)
         and (name not in HEAD_VECTORS or HEAD_VECTORS[name] in own)
     ]
     return ModelMetadata(

@@ -299,7 +299,7 @@ async def prepare(
     """
     prepared: list[PreparedTexts] = []
     for side, (inference, inputs) in enumerate(zip(towers, body.sides, strict=True)):
-        lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
+        lane: LaneName = "encode" if inference.manifest.static else "attention"
         options = replace(body.options, naming=f"inputs[{{}}][{side}]")
         if towers[0] is not towers[1] and isinstance(inputs[0], Picture):
             options = replace(options, prompt_name=None, task=None)  # of the texts

@@ -41,8 +41,8 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
     Raises:
         NoEmbeddings: the model does not compute vectors of texts.
         Unprocessable: shares are requested of vectors that are not a sum over tokens.
-        NotExported: a layer other than the last, a decomposition or an ablated head of a foreign
-            graph; or a decomposition of a serving-only artifact.
+        NotExported: a decomposition or an ablated head of a static embedding; or a decomposition
+            of a serving-only artifact.
         NotVerified: a use that failed the artifact's verification.
 
     """
@@ -53,7 +53,6 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
             "reranker or a hybrid model, or serve an embedding model, a sparse encoder or a "
             "late-interaction model"
         )
-    inference.require_layer(options.layer)
     inference.require_use("vectors")
     if options.pairs or options.layer != inference.config.num_hidden_layers:
         inference.require_use("heads")

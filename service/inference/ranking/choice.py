@@ -97,7 +97,7 @@ class ScorerFactory:
 
         Raises:
             NoTaskHead: the model cannot rank texts.
-            NotExported: the shares of a serving-only sparse encoder, or a foreign graph's states.
+            NotExported: the shares of a serving-only sparse encoder.
             NotVerified: a use that failed the artifact's verification.
             Unprocessable: a prompt for a model without prompts, too many texts, or one that does
                 not fit the model.
@@ -176,7 +176,7 @@ class ScorerFactory:
 
     @property
     def _lane(self) -> LaneName:
-        maps = self.explains and self.inference.manifest.gives_maps
+        maps = self.explains and not self.inference.manifest.static
         return "attention" if maps else "encode"
 
 
