@@ -57,8 +57,8 @@ class Lane:
     texts: FairQueue = field(default_factory=FairQueue)
     """Waiting texts in fair order."""
     maps: OrderedDict[int, Entry[object]] = field(default_factory=OrderedDict)
-    """Waiting maps and layers of computed texts, oldest first. They go before all texts, so that
-    running requests finish before new ones begin."""
+    """Waiting maps of computed texts, oldest first. They go before all texts, so that running
+    requests finish before new ones begin."""
     map_tokens: int = 0
     """Tokens of `maps`."""
 

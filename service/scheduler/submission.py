@@ -135,7 +135,7 @@ class Entry(Generic[Value_co]):
     """Index of the task in its submission."""
     task: Task
     number: int
-    """Sequence number, in the order of arrival; negative for maps and layers of computed texts."""
+    """Sequence number, in the order of arrival; negative for maps of computed texts."""
     start: float = 0.0
     """Virtual time of its start in fair queueing."""
     waiting: bool = True

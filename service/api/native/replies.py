@@ -53,9 +53,6 @@ class EncodeResult(TextResult):
 
     embeddings: Vectors = Field(None, description="`[S][H]`, or `[layers][S][H]`.")
     pooled: list[float] | Vectors = Field(None, description="`[H]`, or `[layers][H]`.")
-    attended: Vectors = Field(None, description="Output of attention.")
-    residual: Vectors = Field(None, description="State to which `mlp` is added.")
-    mlp: Vectors = Field(None, description="Output of the feed-forward part.")
     windows: int | None = Field(None, description="With `overflow` `windows`: their number.")
     spans: list[tuple[int, int]] | None = Field(
         None, description="Start and end of each span, in code points."
