@@ -80,15 +80,10 @@ def export_static(
 
     def verify(artifact: Artifact) -> VerificationRecord:
         same = np.array_equal(mapped_tensors(artifact.path(TABLE))[ROWS], table)
-        verdict = Verdict(passed=same, failed=None if same else "the table differs")
-        return UNVERIFIED.model_copy(
-            update={
-                "reference": "table",
-                "vectors": verdict,
-                "heads": verdict,
-                "provider": StaticRuntime.provider,
-            }
-        )
+        failed = None if same else "the table differs from the checkpoint's"
+        verdict = Verdict(passed=same, failed=failed)
+        record = {"reference": "table", "vectors": verdict, "heads": verdict}
+        return UNVERIFIED.model_copy(update=record | {"provider": StaticRuntime.provider})
 
     return place(out, build, verify)
 

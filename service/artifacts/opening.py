@@ -70,16 +70,12 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
 def open_source(settings: Settings, source: Source) -> Artifact | None:
     """Open a version of a model repository; return None if it is to be exported first.
 
-    A static embedding needs no export: another process copies its table into the cache.
-
     Raises:
         ModelError, ValueError: as for `open_artifact`.
 
     """
     single = _of_source(settings, source)
     try:
-        if source.kind != "artifact" and is_static(locate_checkpoint(single, lambda _: None)):
-            return export_source(settings, source)
         return open_artifact(single)
     except NotExportedError:
         return None

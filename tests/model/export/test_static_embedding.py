@@ -1,4 +1,4 @@
-"""Static embeddings: their table, the exported folder, and errors."""
+"""Static embeddings: their table, the exported artifact, and errors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from safetensors.numpy import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from model.artifact.modules import is_static
-from model.artifact.sentence import SentenceConfig
-from model.errors import CheckpointError
-from model.export.static_embedding import read_table, static_export
+from model.artifact.cache import cache_key
+from model.artifact.manifest import load_artifact
+from model.errors import CheckpointError, ModelError
+from model.export.static_embedding import export_static, read_table
+from model.numerics.batch import pack
+from model.runtimes.registry import load_runtime
 from model.sources.recognition import check_recognised
 from tests.model.static_checkpoints import FEATURES, write_model2vec, write_static
 
@@ -30,7 +31,7 @@ def test_the_rows_of_model2vec_are_those_of_sentence_transformers(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["", "0_StaticEmbedding"])
-def test_the_graph_looks_up_rows_and_its_files_describe_it(tmp_path: Path, place: str) -> None:
+def test_an_artifact_looks_up_rows_and_describes_them(tmp_path: Path, place: str) -> None:
     folder = write_static(tmp_path / "a", prompts={"q": "the "})
     weights = folder / place / "model.safetensors"
     weights.parent.mkdir(exist_ok=True)
@@ -40,23 +41,42 @@ def test_the_graph_looks_up_rows_and_its_files_describe_it(tmp_path: Path, place
     modules[0]["path"] = place
     (folder / "modules.json").write_text(json.dumps(modules))
     check_recognised(folder)
-    found = static_export(folder, tmp_path / "static")
-    assert found == static_export(folder, tmp_path / "static")
-    assert not is_static(found)
-    sentence = SentenceConfig.from_checkpoint(found, 8192, FEATURES)
+    exported = export_static(folder, tmp_path / "out", "a/model")
+    artifact = load_artifact(tmp_path / "out")
+    assert artifact == exported.artifact
+    assert (artifact.passed, artifact.manifest.verification.reference) == (True, "table")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {*artifact.manifest.files, "manifest.json"} == names
+    sentence = artifact.manifest.sentence
     assert (sentence.pooling, sentence.normalize, sentence.vector_size(FEATURES)) == (
         "mean",
         True,
         4,
     )
-    assert sentence.prompts["q"] == "the "
-    session = onnxruntime.InferenceSession(found / "model.onnx")
-    ids = np.array([[5, 57, 5]])
-    (states,) = session.run(None, {"input_ids": ids, "attention_mask": ids * 0})
+    assert (sentence.prompts["q"], sentence.max_length) == ("the ", 8192)
     table = load_file(weights)["embedding.weight"]
-    assert np.array_equal(states, table[ids])
+    batch = pack([(np.array(ids), np.zeros(len(ids), np.int64)) for ids in ([5, 57, 5], [7])])
+    runtime = load_runtime(artifact)
+    (states,) = runtime.hidden_states(batch, [0])
+    assert np.array_equal(states, table[[5, 57, 5, 7]])
+    for layers, mask in (([1], None), ([0], np.ones((2, 1, 1), np.float32))):
+        with pytest.raises(ModelError, match="a static embedding has no layers and heads"):
+            runtime.hidden_states(batch, layers, mask)
+    key = cache_key(folder, "a/model", "fp32")
     save_file({"embedding.weight": 2 * table}, weights)
-    assert static_export(folder, tmp_path / "static") != found
+    assert cache_key(folder, "a/model", "fp32") != key
+
+
+def test_a_table_that_was_not_written_whole_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(tensors: dict[str, Any], path: Path) -> None:
+        save_file({name: 2 * tensor for name, tensor in tensors.items()}, path)
+
+    monkeypatch.setattr("model.export.static_embedding.save_file", save)
+    exported = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a")
+    assert exported.verification.failed == "the table differs from the checkpoint's"
+    assert not exported.artifact.passed
 
 
 @pytest.mark.parametrize(
@@ -87,4 +107,4 @@ def test_files_that_are_missing_are_named(tmp_path: Path, name: str) -> None:
     folder = write_model2vec(tmp_path / "a")
     (folder / "model.safetensors").write_bytes(b"a")
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
-        static_export(folder, tmp_path / "static")
+        export_static(folder, tmp_path / "out", "a")

@@ -10,11 +10,11 @@ import pytest
 from model.artifact.manifest import Artifact, Manifest, RuntimeName
 from model.errors import ModelError
 from model.export.serving import serving_copy
+from model.export.static_embedding import export_static
 from model.runtimes import capabilities
 from model.runtimes.capabilities import (
     Decoder,
     Decomposition,
-    GraphMaps,
     HeadMaps,
     HeadOutputs,
     HeadScoring,
@@ -23,16 +23,17 @@ from model.runtimes.capabilities import (
     declared,
     find,
     lacking,
-    lacking_state,
     lacking_weights,
 )
 from model.runtimes.registry import load_runtime
-from tests.foreign import exported_from, write_foreign
+from tests.model.static_checkpoints import write_static
 
-EVERY = (HeadMaps, GraphMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)
+EVERY = (HeadMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)
 OF_ENCODERS = {HeadMaps, HeadOutputs, HeadScoring, Decomposition}
-FOREIGN = "this model is a foreign ONNX graph, which gives the last hidden state"
-REMEDY = "`headscope export` of its checkpoint in safetensors has it"
+STATIC = (
+    "this model is a static embedding, a table without layers and heads, which gives one vector a "
+    "token alone, not "
+)
 SERVING = "this artifact was exported with --serving-only, without the float32 weights that "
 WHOLE = " needs: serve an export without --serving-only"
 
@@ -96,30 +97,19 @@ def test_a_serving_only_artifact_lacks_what_needs_its_weights(
     assert lacking_weights(tiny_artifact.manifest) is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("maps", [True, False])
-def test_a_foreign_graph(tmp_path: Path, maps: bool) -> None:
-    artifact = exported_from(
-        write_foreign(tmp_path / "tiny", maps=("layer_0", "layer_1") if maps else ())
-    )
-    assert_kept(artifact, {GraphMaps} if maps else set())
-    manifest, gives = artifact.manifest, " and attention weights" if maps else ""
-
-    def message(what: str) -> str:
-        return f"{FOREIGN}{gives} alone, not {what}: {REMEDY}"
-
-    assert lacking(manifest, HeadMaps, GraphMaps) == (
-        None if maps else message("attention weights")
-    )
-    assert lacking(manifest, HeadOutputs) == message("what a head adds")
-    assert lacking(manifest, HeadScoring) == message("what a head compares")
-    assert lacking(manifest, Decomposition) == message("shares of input tokens")
-    assert lacking_weights(manifest) == message("what PyTorch computes with")
-    assert [lacking_state(manifest, layer) for layer in (0, 1, 2)] == [
-        message("hidden state 0"),
-        message("hidden state 1"),
-        None,
-    ]
+def test_a_static_embedding_has_none(tmp_path: Path) -> None:
+    artifact = export_static(write_static(tmp_path / "a"), tmp_path / "out", "a").artifact
+    assert_kept(artifact, set())
+    manifest = artifact.manifest
+    for kind, noun in (
+        (HeadMaps, "attention weights"),
+        (HeadOutputs, "what a head adds"),
+        (HeadScoring, "what a head compares"),
+        (Decomposition, "shares of input tokens"),
+    ):
+        assert lacking(manifest, kind) == f"{STATIC}{noun}: serve a transformer encoder"
+    says = lacking_weights(manifest)
+    assert says == f"{STATIC}what PyTorch computes with: serve a transformer encoder"
 
 
 def test_checkpoints_without_a_part(tiny_artifact: Artifact) -> None:
@@ -131,7 +121,6 @@ def test_checkpoints_without_a_part(tiny_artifact: Artifact) -> None:
         "the artifact has no task head to score with: export a checkpoint that has one, such as "
         "a …ForSequenceClassification"
     )
-    assert [lacking_state(manifest, layer) for layer in (0, 1, 2)] == [None] * 3
 
 
 def test_a_runtime_without_a_capability_raises(tiny_artifact: Artifact) -> None:

@@ -17,7 +17,7 @@ from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, SourceError
 from model.families.registry import read_config
 from model.sources.hub.repository import Hub
-from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, local, locate
+from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, locate
 from model.tokenization.tokenizer import load_tokenizer
 from tests.hub import COMMIT, NAME, StandIn
 from tests.model.sentences import write_modules
@@ -96,28 +96,13 @@ def test_a_folder_has_no_revision(tmp_path: Path) -> None:
     [
         ("model.safetensors", "is a file of weights: name its folder"),
         ("model.Q4_K_M.GGUF", "is a GGUF file, which is not read: name the folder"),
+        ("model.onnx", "is an ONNX graph, which is not served: name the checkpoint that it was"),
         ("config.json", "is a file: name the folder of a checkpoint"),
     ],
 )
 def test_a_file_is_no_folder(tmp_path: Path, file: str, part: str) -> None:
     (tmp_path / file).touch()
     assert part in fails(str(tmp_path / file), tmp_path)
-
-
-def test_an_onnx_file(tmp_path: Path) -> None:
-    graph = tmp_path / "my model" / "onnx" / "model.onnx"
-    graph.parent.mkdir(parents=True)
-    for path in (graph, tmp_path / "my model" / "config.json", graph.parent.parent / "vocab.txt"):
-        path.write_text("{}")
-    assert find(str(graph), tmp_path) == (graph, [])
-    assert local(str(graph)) == graph
-    assert display_name(str(graph)) == "my model"
-    assert "is a file, which has no revision v1" in fails(str(graph), tmp_path, revision="v1")
-
-
-def test_local_names(tmp_path: Path) -> None:
-    assert local(str(tmp_path)) == tmp_path
-    assert [local(name) for name in ("", NAME, str(tmp_path / "none.onnx"))] == [None] * 3
 
 
 def test_the_default_is_embedded(minilm_checkpoint: Path, tmp_path: Path) -> None:

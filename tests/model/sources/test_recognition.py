@@ -279,7 +279,7 @@ def test_weights_of_other_kinds(folder: Path, files: list[str], part: str) -> No
     ("files", "part"),
     [
         (["model.Q4.gguf"], "holds GGUF files alone (model.Q4.gguf)"),
-        (["model.onnx"], "model.onnx: there is no config.json, neither beside it nor in"),
+        (["model.onnx"], "holds ONNX graphs alone (model.onnx), which are not served"),
         (["manifest.json", "encoder.onnx"], "is an exported artifact, not a checkpoint"),
         (["model_index.json"], "is a diffusion pipeline (model_index.json)"),
         (["model.safetensors"], "holds no checkpoint: there is no config.json"),
@@ -292,53 +292,20 @@ def test_folders_without_a_config(tmp_path: Path, files: list[str], part: str) -
     assert part in refusal(tmp_path, ConfigError)
 
 
-def foreign(folder: Path, content: str = "") -> Path:
-    """Return the checkpoint with a graph instead of its weights, and a pickle."""
+def test_a_graph_alone(folder: Path) -> None:
+    """Locally and on a hub one line says what is needed."""
     (folder / "model.safetensors").unlink()
-    (folder / "weights.pt").touch()
     (folder / "onnx").mkdir()
-    (folder / "onnx" / "model.onnx").write_text(content)
-    return folder / "onnx" / "model.onnx"
-
-
-def test_a_foreign_graph_passes(folder: Path) -> None:
-    graph = foreign(folder)
-    for model_type in ("bert", "roformer"):
-        edit_json(folder / "config.json", model_type=model_type)
-        check_recognised(folder)
-        check_recognised(graph)
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_a_foreign_graph_of_another_kind(folder: Path, kind: Any) -> None:
-    foreign(folder)
-    kind().save_pretrained(folder)
-    what, _, model_type = FOREIGN[kind].removeprefix("is ").partition(": its model_type is ")
-    message = refusal(folder, ConfigError)
-    assert message == f"onnx/model.onnx is of {what}: its model_type is {model_type}"
-
-
-def test_a_foreign_graph_of_pictures(folder: Path) -> None:
-    foreign(folder)
-    edit_json(folder / "config.json", model_type="vit")
-    message = refusal(folder, ConfigError)
-    assert "is of an encoder of pictures, whose ONNX exports are not served: name the" in message
-
-
-def test_a_foreign_graph_that_was_not_pulled(folder: Path) -> None:
-    foreign(folder, POINTER)
-    assert "onnx/model.onnx is a Git LFS pointer" in refusal(folder, CheckpointError)
-
-
-def test_a_foreign_graph_without_an_object(folder: Path) -> None:
-    foreign(folder)
-    (folder / "config.json").write_text("[]")
-    assert "does not hold a JSON object" in refusal(folder, ConfigError)
-
-
-def test_graphs_of_the_hub_are_not_fetched(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"ONNX exports alone \(onnx/model.onnx\), which are"):
+    (folder / "onnx" / "model.onnx").touch()
+    says = (
+        "holds ONNX graphs alone (onnx/model.onnx), which are not served: name the checkpoint that "
+        "they were made from, with config.json, tokenizer.json, and model.safetensors or "
+        "pytorch_model.bin"
+    )
+    assert refusal(folder, CheckpointError) == says
+    with pytest.raises(CheckpointError) as failed:
         check_described(folder, ["config.json", "onnx/model.onnx"], "somebody/model")
+    assert str(failed.value) == f"somebody/model {says}"
 
 
 def test_modules_without_a_transformer(tmp_path: Path) -> None:
@@ -375,14 +342,5 @@ def test_a_pickled_module(folder: Path) -> None:
     edit_json(folder / "2_Dense" / "config.json", in_features=12, out_features=5)
     (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
     check_recognised(folder)
-    message = refusal(folder, CheckpointError, pickles=False)
-    assert message.startswith("Dense has pickled weights alone (2_Dense/pytorch_model.bin)")
-
-
-def test_a_pickled_module_of_a_foreign_graph(folder: Path) -> None:
-    (folder / "onnx").mkdir()
-    (folder / "onnx" / "model.onnx").touch()
-    test_a_pickled_module(folder)
-    (folder / "model.safetensors").unlink()
     message = refusal(folder, CheckpointError, pickles=False)
     assert message.startswith("Dense has pickled weights alone (2_Dense/pytorch_model.bin)")

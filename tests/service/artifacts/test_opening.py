@@ -15,10 +15,9 @@ import pytest
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
 from model.artifact.weight_files import HYBRID_HEADS
-from model.errors import ArtifactError, VerificationError
+from model.errors import ArtifactError, ProviderError
 from model.export.exporter import Exported
 from service.artifacts.opening import (
-    FOREIGN,
     export_source,
     find_checkpoint,
     open_artifact,
@@ -27,13 +26,13 @@ from service.artifacts.opening import (
 )
 from service.artifacts.repository import Source
 from service.cli import main
-from service.measuring.fastest import open_fastest
 from service.settings import Settings
 from service.settings.model_table import ModelTable, Tables
-from tests.foreign import write_foreign
 from tests.model.checkpoints import edit_json
 from tests.model.hybrid_checkpoints import write_hybrid
-from tests.model.static_checkpoints import write_static
+from tests.model.static_checkpoints import write_model2vec
+
+LIMITS = "this is a static embedding: a table of vectors without layers and attention"
 
 
 @pytest.fixture(autouse=True)
@@ -92,66 +91,43 @@ def test_the_missing_files_of_what_may_be_bge_m3_are_named(tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a foreign graph; read only."""
-    return write_foreign(tmp_path_factory.mktemp("foreign") / "somebodys")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a static embedding without a Dense module; read only."""
+    return write_model2vec(tmp_path_factory.mktemp("static") / "somebodys")
 
 
-def test_a_foreign_graph_is_made_an_artifact_once(foreign: Path, tmp_path: Path) -> None:
+def test_a_static_embedding_is_made_an_artifact_once(static: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    made = open_artifact(Settings(model=str(foreign)), said.append)
-    assert said.count(FOREIGN) == 1
-    assert said[0].startswith("reading ")
+    made = open_artifact(Settings(model=str(static)), said.append)
+    assert said == ["reading somebodys", LIMITS]
     again: list[str] = []
-    assert open_artifact(Settings(model=str(foreign)), again.append) == made
-    assert again == [FOREIGN]
-    file = open_artifact(Settings(model=str(foreign / "onnx" / "model.onnx")))
-    assert file == made
+    assert open_artifact(Settings(model=str(static)), again.append) == made
     assert made.manifest.model == "somebodys"
     assert made.folder.parent == tmp_path / "artifacts"
     assert open_artifact(Settings(artifact=made.folder), again.append) == made
-    assert again == [FOREIGN, FOREIGN]
+    assert again == [LIMITS, LIMITS]
 
 
-def test_a_foreign_graph_that_leaks_is_not_served(tmp_path: Path) -> None:
-    folder = write_foreign(tmp_path / "leaks", leaks=True)
-    with pytest.raises(VerificationError, match="failed its verification"):
-        open_artifact(Settings(model=str(folder)))
-    assert open_artifact(Settings(model=str(folder), allow_unverified=True)).manifest.foreign
-
-
-def test_a_foreign_graph_needs_no_torch(foreign: Path, tmp_path: Path) -> None:
+def test_a_static_embedding_needs_no_torch(static: Path, tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "sys.modules['torch'] = sys.modules['onnxscript'] = None\n"
+        "for name in ('torch', 'onnx', 'onnxscript', 'onnxruntime'): sys.modules[name] = None\n"
         "from service.cli import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     out = tmp_path / "out"
-    command = [sys.executable, "-c", code, "export", "--model", str(foreign), "--out", str(out)]
+    command = [sys.executable, "-c", code, "export", "--model", str(static), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
-    assert done.stderr.splitlines()[-1] == f"headscope: {FOREIGN}"
-    assert load_artifact(out).manifest.foreign
+    assert load_artifact(out).manifest.static
 
 
-def test_a_foreign_graph_keeps_its_precision(
-    foreign: Path, capsys: pytest.CaptureFixture[str]
+def test_a_static_embedding_refuses_what_needs_layers(
+    static: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", "--model", str(foreign), "--precision", "fp16"]) == 1
-    assert "is a foreign ONNX graph, which keeps its own precision" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="a foreign ONNX graph, which keeps its own precision"):
-        open_fastest(Settings(model=str(foreign), precision="auto"), print)
-    assert main(["export", "--model", str(foreign), "--device", "cuda"]) == 1
-    assert "a foreign ONNX graph runs on the CPU only" in capsys.readouterr().err
-    assert main(["fetch", str(foreign)]) == 0
-    assert capsys.readouterr().out.strip() == str(foreign)
-
-
-def test_a_foreign_artifact_is_not_verified_against_pytorch(
-    foreign: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    artifact = open_artifact(Settings(model=str(foreign)))
+    with pytest.raises(ProviderError, match="a static embedding runs on the CPU only"):
+        open_artifact(Settings(model=str(static), device="cuda"))
+    artifact = open_artifact(Settings(model=str(static)))
     assert main(["verify", "--artifact", str(artifact.folder)]) == 1
     assert "not what PyTorch computes with" in capsys.readouterr().err
 
@@ -187,7 +163,7 @@ def test_a_model_of_a_table_is_exported_as_the_table_says(
 def test_an_export_in_the_cache_is_found_without_the_hub(
     artifact: Artifact,
     small_checkpoint: Path,
-    foreign: Path,
+    static: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -200,20 +176,10 @@ def test_an_export_in_the_cache_is_found_without_the_hub(
     tables = Tables(models={"hub": ModelTable(source="nobody/has-this-model")})
     settings = Settings(tables=tables, cache_folder=tmp_path)
     assert open_source(settings, Source("hub", "1", Path("nobody"), "named")) is None
-    for folder in (small_checkpoint, foreign):
+    for folder in (small_checkpoint, static):
         source = Source(folder.name, "1", folder, "checkpoint")
         assert open_source(settings, source) is None
         assert open_source(settings, source) is None, "looking exports nothing"
         made = open_artifact(Settings(model=str(folder), cache_folder=tmp_path))
         assert open_source(settings, source) == made
     assert open_source(settings, Source("a", "1", made.folder)) == made
-
-
-def test_a_static_embedding_is_copied_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("model.export.static_embedding._save_graph", None)  # as above
-    source = Source("a", "1", write_static(tmp_path / "static-model"), "checkpoint")
-    found = open_source(Settings(cache_folder=tmp_path / "cache"), source)
-    assert found is not None
-    assert found.manifest.foreign

@@ -13,7 +13,6 @@ from service.engines.fake import FakeEngine
 from service.errors import NotExported
 from service.inference.core import Inference
 from service.models.state import state_of
-from tests.foreign import exported_from, write_foreign
 from tests.service.harness import CONFIG, serving
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +31,3 @@ async def test_a_serving_only_artifact_is_refused_by_the_options_name(
     with pytest.raises(NotExported, match=r"--serving-only, without .* a decomposition") as no:
         (await core(serving)).require(Decomposition)
     assert no.value.status == 501
-
-
-async def test_a_foreign_graph_is_refused(tmp_path: Path) -> None:
-    foreign = exported_from(write_foreign(tmp_path / "tiny"))
-    with pytest.raises(NotExported, match="not shares of input tokens: `headscope export` of"):
-        (await core(foreign)).require(Decomposition)

@@ -16,7 +16,7 @@ from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.vector_types import quantization_of, quantized
 
 RANGES = [[-1.0, -2.0, 0.0], [1.0, 2.0, 0.0]]
-FOREIGN = TextVectors(SentenceConfig(max_length=9), 3, {})
+STATIC = TextVectors(SentenceConfig(max_length=9), 3, {})
 VECTORS = TextVectors(SentenceConfig(max_length=9), 3, {CALIBRATION: np.array(RANGES, np.float32)})
 
 
@@ -25,13 +25,13 @@ def options(**fields: Any) -> EncodeOptions:
 
 
 def test_ranges_are_the_requests_or_the_artifacts() -> None:
-    given = quantization_of("int8", [[0.0, 0.0], [1.0, 1.0]], options(dimensions=2), FOREIGN, 2)
+    given = quantization_of("int8", [[0.0, 0.0], [1.0, 1.0]], options(dimensions=2), STATIC, 2)
     assert given.ranges is not None
     assert given.ranges.tolist() == [[0, 0], [1, 1]]
     recorded = quantization_of("uint8", None, options(), VECTORS, 2)
     assert recorded.ranges is not None
     assert recorded.ranges.tolist() == RANGES
-    assert quantization_of("binary", None, options(layer=0), FOREIGN, 2).ranges is None
+    assert quantization_of("binary", None, options(layer=0), STATIC, 2).ranges is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_ranges_are_the_requests_or_the_artifacts() -> None:
         ("int8", None, {"layer": 1}, VECTORS, "another layer or pooling"),
         ("int8", None, {"layers": (1, 2)}, VECTORS, "another layer or pooling"),
         ("uint8", None, {"pooling": "max"}, VECTORS, "another layer or pooling"),
-        ("int8", None, {}, FOREIGN, "records no ranges: give `vector_ranges`"),
+        ("int8", None, {}, STATIC, "records no ranges: give `vector_ranges`"),
         ("int8", RANGES, {"dimensions": 2}, VECTORS, "has 3 numbers, where the vectors have 2"),
         ("int8", [[0, 1, 0], [0, 0, 0]], {}, VECTORS, "feature 1 has 1 … 0"),
         ("int8", [[0, 0, 0], [0, 0, 1e39]], {}, VECTORS, "feature 2 has 0 … 1e"),

@@ -25,16 +25,14 @@ class Served(Inference):
     """Part of a served model that decides whether it can be explained."""
 
     def __init__(
-        self, *, pooling: str = "mean", additive: bool = True, foreign: bool = False
+        self, *, pooling: str = "mean", additive: bool = True, static: bool = False
     ) -> None:
         manifest = SimpleNamespace(
             task=None,
             model="a/model",
-            foreign=foreign,
+            static=static,
             serving_only=False,
-            state_layers=range(2 if foreign else 0, 3),
             decoder=None,
-            gives_maps=True,
             config=CONFIG,
             precision="int8",
             verification=VERIFIED,
@@ -52,9 +50,8 @@ class Served(Inference):
         (Served(), replace(PAIRS, pooling="max"), Unprocessable, "this is pooling max"),
         (Served(additive=False), PAIRS, Unprocessable, "modules after pooling"),
         (Served(additive=False), DECOMPOSITION, Unprocessable, "modules after pooling"),
-        (Served(foreign=True), replace(NONE, layer=1), NotExported, "hidden state 1"),
-        (Served(foreign=True), DECOMPOSITION, NotExported, "shares of input tokens"),
-        (Served(foreign=True), HEADS, NotExported, "what a head adds"),
+        (Served(static=True), DECOMPOSITION, NotExported, "shares of input tokens"),
+        (Served(static=True), HEADS, NotExported, "what a head adds"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
