@@ -15,17 +15,17 @@ from io import BytesIO
 import numpy as np
 from PIL import (
     BmpImagePlugin,
-    ExifTags,
     GifImagePlugin,
     Image,
     ImageCms,
+    ImageOps,
     JpegImagePlugin,
     PngImagePlugin,
     WebPImagePlugin,
 )
 
 from model.errors import ImageError
-from model.images.steps import NAMES, count_steps
+from model.images.steps import count_steps, format_of
 
 warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # a line for each damaged tag
 
@@ -34,25 +34,12 @@ MOST_PIXELS = 2**30 // 12
 DECODING_BYTES = 16
 """Maximum bytes of memory of a pixel while a picture is opened: WebP; others take 8, or 10 with a
 palette."""
-BYTES_OF_A_BYTE = 4
-"""Maximum bytes of memory of a byte of the file while a picture is opened, beside its steps."""
 MOST_SCANS = 32
 """Maximum scans of a JPEG file. Progressive files have about 10; each costs a pass over all pixels
 and may take only a few bytes."""
 PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin)
 """Modules that register the formats with Pillow."""
-_STARTS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "GIF": b"GIF8", "BMP": b"BM"}
 _START_OF_SCAN = b"\xff\xda"
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""Turn by EXIF orientation, as in `ImageOps.exif_transpose`, which also writes all tags again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +68,11 @@ def open_image(data: bytes, limits: ImageLimits) -> Image.Image:
     """
     with _opened(data, limits) as opened:
         opened.load()
-        turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
-        return _in_rgb(opened if turn is None else opened.transpose(turn))
+        opened.getexif()
+        for metadata in ("exif", "Raw profile type exif"):  # all tags would be written again
+            opened.info.pop(metadata, None)
+        ImageOps.exif_transpose(opened, in_place=True)
+        return _in_rgb(opened)
 
 
 def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
@@ -100,63 +90,39 @@ def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
         return opened.size
 
 
-def opening_steps(data: bytes) -> int:
-    """Return the number of steps in which a file is opened; see `count_steps`.
-
-    Raises:
-        ImageError: the file is of another format, or takes too many steps.
-
-    """
-    return count_steps(data, _format(data))
-
-
 @contextlib.contextmanager
 def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     """Open a picture within its limits; convert Pillow's errors, also of the block."""
-    kind = _format(data)
-    count_steps(data, kind)
+    name = format_of(data)
+    count_steps(data)
     try:
-        with Image.open(BytesIO(data), formats=[kind]) as opened:
-            _check(opened, data, kind, limits)
+        with Image.open(BytesIO(data), formats=[name.upper()]) as opened:
+            _check(opened, data, name, limits)
             yield opened
     except (ImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ImageError(_too_large(limits)) from None
     except Exception as error:  # Pillow raises a dozen types for damaged files
-        raise ImageError(
-            f"the {NAMES[kind]} file is truncated or damaged; send the whole file"
-        ) from error
-
-
-def _format(data: bytes) -> str:
-    """Return Pillow's name of a file's format."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WEBP"
-    for name, start in _STARTS.items():
-        if data.startswith(start):
-            return name
-    raise ImageError(
-        "the file is not a PNG, JPEG, WebP, GIF or BMP picture; convert it to one of them"
-    )
+        raise ImageError(f"the {name} file is truncated or damaged; send the whole file") from error
 
 
 def _too_large(limits: ImageLimits) -> str:
     return f"the picture has more than {limits.max_pixels} pixels; send a smaller one"
 
 
-def _check(opened: Image.Image, data: bytes, kind: str, limits: ImageLimits) -> None:
+def _check(opened: Image.Image, data: bytes, name: str, limits: ImageLimits) -> None:
     """Raise ImageError for a picture that must not be decoded."""
     if opened.width * opened.height > limits.max_pixels:
         raise ImageError(_too_large(limits))
-    if kind == "JPEG":  # further pictures in the file, of cameras, are not an animation
+    if name == "JPEG":  # further pictures in the file, of cameras, are not an animation
         if data.count(_START_OF_SCAN) > MOST_SCANS:
             raise ImageError(
                 f"the JPEG file has more than {MOST_SCANS} scans; save it as a baseline JPEG"
             )
     elif not limits.first_frame and getattr(opened, "is_animated", False):
         raise ImageError(
-            f"the {NAMES[kind]} file is animated; send one frame, or set `first_frame` to true"
+            f"the {name} file is animated; send one frame, or set `first_frame` to true"
         )
 
 

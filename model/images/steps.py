@@ -1,9 +1,8 @@
-"""Steps that Pillow takes to open a picture file, counted before Pillow opens it.
+"""Steps in which Pillow opens a picture file, counted before Pillow opens it.
 
-Pillow reads chunks, segments and blocks one by one in Python, decompresses every text of a PNG
-file, and copies the EXIF data of a JPEG file for each further segment: a file of one pixel and
-10 MB took up to 38 s. The count follows the same way, stops where Pillow stops, and ends at its
-limit.
+Pillow reads chunks, segments and blocks in Python, decompresses every text of a PNG file, and
+copies the EXIF data of a JPEG file for each segment: 10 MB of one pixel took up to 38 s. The count
+goes the same way, ends where Pillow ends, and is limited.
 """
 
 from __future__ import annotations
@@ -22,30 +21,42 @@ most some 8 µs. Encoders write pixels in chunks of at least 4 KiB; a camera's f
 steps."""
 STEP_BYTES = 10_000
 """Maximum bytes of memory of a step: 1 MB of text is 512 steps, and takes 5 bytes a character."""
-NAMES = {"PNG": "PNG", "JPEG": "JPEG", "GIF": "GIF", "BMP": "BMP", "WEBP": "WebP"}
-"""Usual name of each format by Pillow's name."""
-_START_OF_SCAN, _APP1, _APP13, _DQT = 0xFFDA, 0xFFE1, 0xFFED, 0xFFDB
+MOST_TAGS_BYTES = 12 * 65535
+"""Maximum bytes of the tags in a directory of EXIF data."""
+_STARTS = {
+    "PNG": b"\x89PNG\r\n\x1a\n",
+    "JPEG": b"\xff\xd8\xff",
+    "GIF": b"GIF8",
+    "BMP": b"BM",
+    "WebP": b"RIFF",
+}
 
 
-def count_steps(data: bytes, kind: str) -> int:
-    """Return the number of steps in which Pillow opens a file.
+def format_of(data: bytes) -> str:
+    """Return the name of a file's format; Pillow's is the same in upper case."""
+    for name, start in _STARTS.items():
+        if data.startswith(start) and (name != "WebP" or data[8:12] == b"WEBP"):
+            return name
+    raise ImageError(
+        "the file is not a PNG, JPEG, WebP, GIF or BMP picture; convert it to one of them"
+    )
 
-    Args:
-        data: the file, which may be damaged.
-        kind: Pillow's name of its format.
+
+def count_steps(data: bytes) -> int:
+    """Return the number of steps in which Pillow opens a file, which may be damaged.
 
     Raises:
-        ImageError: the file takes too many steps.
+        ImageError: the file takes too many steps, or is of another format.
 
     """
-    steps, most = 0.0, MOST_STEPS + len(data) // BYTES_A_STEP
+    name, steps, most = format_of(data), 0.0, MOST_STEPS + len(data) // BYTES_A_STEP
     with contextlib.suppress(IndexError):  # the file is truncated, which Pillow finds
-        for cost in _COSTS[kind](data):
+        for cost in _COSTS[name](data):
             steps += cost
             if steps > most:
                 raise ImageError(
-                    f"the {NAMES[kind]} file has too many parts or too large metadata: opening it "
-                    f"takes more than {most} steps; save it again without metadata, as PNG or JPEG"
+                    f"the {name} file has too many parts or too large metadata: opening it takes "
+                    f"more than {most} steps; save it again without metadata, as PNG or JPEG"
                 )
     return round(steps)
 
@@ -56,41 +67,39 @@ def _png(data: bytes) -> Iterator[float]:
     while is_cid(name := data[place + 4 : place + 8]) and name != b"IEND":
         start, end = place + 8, place + 8 + int.from_bytes(data[place : place + 4])
         yield 1
-        if name == b"eXIf":
-            yield _tags(data[start:end]) / 4
-        elif name in (b"zTXt", b"iCCP") or (
-            name == b"iTXt" and data[data.find(b"\0", start, end) + 1]
-        ):
-            yield min(end - start, 1024) / 2  # deflate shrinks to a thousandth at most
-        elif name == b"iTXt":
-            yield len(data[start:end]) / 1024
+        if name in (b"eXIf", b"zTXt", b"iCCP", b"iTXt"):
+            if name == b"eXIf":
+                yield min(end - start, MOST_TAGS_BYTES) / 192
+            elif name == b"iTXt" and data[data.find(b"\0", start, end) + 1] == 0:
+                yield len(data[start:end]) / 1024
+            else:  # deflate shrinks to a thousandth at most
+                yield min(end - start, 1024) / 2
         place = end + 4
 
 
 def _jpeg(data: bytes) -> Iterator[float]:
-    """Yield the steps of each segment before the first scan, and of each byte between segments."""
+    """Yield the steps of each segment before the first scan, and of bytes between segments."""
     place = 2
-    while True:
-        marker = data[place] << 8 | data[place + 1]
+    while (marker := data[place] << 8 | data[place + 1]) != 0xFFDA:  # start of scan
         if marker < 0xFF00 or marker == 0xFFFF:
             yield 1 / 16
             place += 1
         elif marker == 0xFF00 or (marker in MARKER and MARKER[marker][2] is None):
             yield 1 / 8
             place += 2
-        elif marker == _START_OF_SCAN or marker not in MARKER:
-            return
-        else:
-            yield 1
+        elif marker in MARKER:
             length = int.from_bytes(data[place + 2 : place + 4])
             end = place + 2 + max(2, length)
-            if marker == _APP1 and data.startswith(b"Exif\0\0", place + 4):
+            yield 1
+            if marker == 0xFFE1 and data.startswith(b"Exif\0\0", place + 4):
                 yield length / 48  # 4 tags; the segments before are copied, too
-            elif marker == _APP13:
+            elif marker == 0xFFED:
                 yield data.count(b"8BIM", place, end)  # Photoshop's resources
-            elif marker == _DQT:
-                yield length / 64  # a table
+            elif marker == 0xFFDB:
+                yield length / 64  # quantisation tables
             place = end
+        else:
+            return
 
 
 def _gif(data: bytes) -> Iterator[float]:
@@ -101,9 +110,9 @@ def _gif(data: bytes) -> Iterator[float]:
         if data[place] == ord("!"):
             label, place = data[place + 1], place + 2
             if label != 0xFE:  # Pillow reads sub-blocks of other extensions beyond an empty one
-                loop = not images and label == 0xFF
                 first = data[place + 1 : place + 1 + data[place]]
-                for _ in range(2 if loop and first.startswith(b"NETSCAPE2.0") else 1):
+                loop = label == 0xFF and not images and first.startswith(b"NETSCAPE2.0")
+                for _ in range(2 if loop else 1):
                     place += 1 + data[place]
             place = yield from _sub_blocks(data, place)
         elif data[place] == ord(","):
@@ -131,10 +140,9 @@ def _webp(data: bytes) -> Iterator[float]:
     """Yield the steps of each chunk of the RIFF container."""
     place, end = 12, min(len(data), 8 + int.from_bytes(data[4:8], "little"))
     while place + 8 <= end:
-        yield 1
         size = int.from_bytes(data[place + 4 : place + 8], "little")
-        if data.startswith(b"EXIF", place):
-            yield _tags(data[place + 8 : place + 8 + size]) / 4
+        tags = min(size, MOST_TAGS_BYTES) if data.startswith(b"EXIF", place) else 0
+        yield 1 + tags / 192
         place += 8 + size + size % 2
 
 
@@ -144,15 +152,5 @@ def _bmp(data: bytes) -> Iterator[float]:
         yield len(data) / 128
 
 
-def _tags(exif: bytes) -> int:
-    """Return the number of tags in the first directory of EXIF data (TIFF 6.0, or BigTIFF)."""
-    tiff = exif.removeprefix(b"Exif\0\0").removeprefix(b"Exif\0\0")
-    order = "little" if tiff.startswith(b"II") else "big"
-    big = 43 in tiff[2:4]
-    start = int.from_bytes(tiff[8:16] if big else tiff[4:8], order)
-    count = int.from_bytes(tiff[start : start + (8 if big else 2)], order)
-    return min(count, len(tiff) // 12)
-
-
-_COSTS = {"PNG": _png, "JPEG": _jpeg, "GIF": _gif, "WEBP": _webp, "BMP": _bmp}
-"""Steps of a file's parts, by Pillow's name of the format."""
+_COSTS = {"PNG": _png, "JPEG": _jpeg, "GIF": _gif, "WebP": _webp, "BMP": _bmp}
+"""Steps of a file's parts, by the name of the format."""

@@ -14,6 +14,7 @@ from model.errors import ImageError
 from model.images.opening import DECODING_BYTES, ImageLimits, open_image, read_size
 from model.images.patches import patch_rows
 from model.images.pixels import prepare, resizing_bytes
+from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import (
@@ -22,6 +23,9 @@ from service.inference.tokenization.tokenized import (
     PictureView,
     TokenizedText,
 )
+
+FILE_COPIES = 4
+"""Maximum copies of a file in memory while it is opened, beside its steps."""
 
 
 class PictureReader:
@@ -70,10 +74,11 @@ class PictureReader:
         except ImageError as error:
             raise Unprocessable(f"{name}: {error}") from None
 
-    def working_bytes(self, size: tuple[int, int], name: str) -> int:
+    def working_bytes(self, picture: Picture, size: tuple[int, int], name: str) -> int:
         """Return the maximum bytes of memory that reading a picture takes.
 
         Args:
+            picture: the picture, whose head was read.
             size: width and height of the picture.
             name: name of the picture in error messages.
 
@@ -82,9 +87,11 @@ class PictureReader:
 
         """
         try:
-            return DECODING_BYTES * math.prod(size) + resizing_bytes(size, self.processing)
+            opening = FILE_COPIES * len(picture.data) + STEP_BYTES * count_steps(picture.data)
+            resizing = resizing_bytes(size, self.processing)
         except ImageError as error:
             raise Unprocessable(f"{name}: {error}") from None
+        return opening + DECODING_BYTES * math.prod(size) + resizing
 
     def read(self, picture: Picture, name: str) -> TokenizedText:
         """Return the tokens of a picture, with `[S, F]` pixels.

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from model.artifact.manifest import Manifest
 from model.images.sample import sample_file
+from model.images.steps import count_steps
 from service.errors import Unprocessable
 from service.inference.pictures.reader import PictureReader
 from service.inference.tokenization.backlog import WEIGHT, Backlog, Nature, TokenizerWork
@@ -27,6 +28,9 @@ HEAD_BYTES = 2**16
 TARGET_WEIGHT = 2
 """Time of a pixel of the encoder's picture, which is normalised, in pixels of a file that are
 decoded and resized. For 224 × 224 it was 1.3 ms, where a pixel of a JPEG file takes 14 ns."""
+STEP_PIXELS, BYTES_A_PIXEL = 400, 8
+"""Time of a step in which a file is opened, in pixels that are decoded; and number of a file's
+bytes that are searched and copied in the time of a pixel."""
 SAMPLE_EDGE = 512
 """Maximum width and height of the picture that is measured before any request."""
 OF_PICTURES = Nature(
@@ -40,8 +44,9 @@ OF_PICTURES = Nature(
 )
 """Decoding and preprocessing, whose size is the pixels with `TARGET_WEIGHT`; a slice takes some
 20 ms."""
-OF_HEADS = replace(OF_PICTURES, slice_size=2**23, large_size=2**40, pace={"heads": 2e-9})
-"""Reading of heads, whose size is the bytes with `HEAD_BYTES`."""
+OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace={"heads": 2e-9})
+"""Reading of heads, whose size is the bytes with `HEAD_BYTES`. Each is a slice, as it may take
+50 ms in place of the usual 0.1 ms."""
 
 
 class RequestPictures:
@@ -95,8 +100,10 @@ class RequestPictures:
         pictures = self._checked(inputs, options)
         bytes_read = sum(len(picture.data) for picture in pictures)
         pixels = min(self._pixels_per_byte * bytes_read, self._most_pixels * len(pictures))
-        size = round(pixels) + self._target * len(pictures)
+        size = round(pixels) + self._target * len(pictures) + bytes_read // BYTES_A_PIXEL
         seconds = self._backlog.seconds(caller.client, size, "pictures")
+        head_size = HEAD_BYTES * len(pictures) + bytes_read
+        seconds += self._heads.seconds(caller.client, head_size, "heads")
         tokens = self._reader.tokens * len(pictures)
         return Demand(caller, len(pictures), tokens, seconds, exact=True)
 
@@ -117,12 +124,13 @@ class RequestPictures:
         del beside
         pictures, reservation = self._checked(inputs, options), caller.reservation
 
-        def heads(part: Sequence[Picture], first: int) -> list[tuple[int, int]]:
-            """Return the pixels of each picture, and the bytes that reading it takes."""
+        def heads(part: Sequence[Picture], first: int) -> list[tuple[int, int, int]]:
+            """Return the pixels, the steps, and the bytes of memory of reading each picture."""
             names = [options.name(number) for number, _ in enumerate(part, first)]
             sizes = [self._reader.size_of(*both) for both in zip(part, names, strict=True)]
-            working = map(self._reader.working_bytes, sizes, names)
-            return list(zip(map(math.prod, sizes), working, strict=True))
+            steps = [count_steps(picture.data) for picture in part]
+            working = map(self._reader.working_bytes, part, sizes, names)
+            return list(zip(map(math.prod, sizes), steps, working, strict=True))
 
         def tokens(part: Sequence[Picture], first: int) -> list[TokenizedText]:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
@@ -130,14 +138,15 @@ class RequestPictures:
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
         read_heads = TokenizerWork(caller, pictures, bytes_read, heads, "heads")
         read = await self._heads.run(read_heads)
-        pixels, needed = [count for count, _ in read], sorted(size for _, size in read)
-        for picture, count in zip(pictures, pixels, strict=True):
-            rate = count / len(picture.data)
-            self._pixels_per_byte += WEIGHT * (rate - self._pixels_per_byte)
+        needed = sorted(size for _, _, size in read)
         working = sum(needed[-self._backlog.threads :])  # of the pictures that are read at once
         if reservation:
             reservation.grow(working + self._reader.nbytes * len(pictures))
-        sizes = [count + self._target for count in pixels]
+        sizes = []
+        for picture, (pixels, steps, _) in zip(pictures, read, strict=True):
+            self._pixels_per_byte += WEIGHT * (pixels / len(picture.data) - self._pixels_per_byte)
+            opened = STEP_PIXELS * steps + len(picture.data) // BYTES_A_PIXEL
+            sizes.append(opened + pixels + self._target)
         work = TokenizerWork(caller, pictures, sizes, tokens, "pictures")
         texts = await self._backlog.run(work)
         if reservation:

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from model.errors import ImageError
-from model.images.opening import ImageLimits, open_image, opening_steps, read_size
-from model.images.steps import MOST_STEPS
+from model.images.opening import ImageLimits, open_image, read_size
+from model.images.steps import MOST_STEPS, count_steps
 from testing.damaged_pictures import damaged
 from testing.pictures import animated, crowded, kinds, pixels, png, saved, turned
 
@@ -55,7 +55,7 @@ def test_steps_follow_the_reads_of_pillow(kind: str) -> None:
             with Image.open(file, formats=[kind]) as opened:
                 assert getattr(opened, "is_animated", False) in (True, False)
                 opened.load()
-            steps = opening_steps(data)
+            steps = count_steps(data)
         except Exception:  # Pillow's errors of damaged files
             continue
         assert file.reads <= READS * steps + 300, seed
@@ -83,7 +83,7 @@ def test_files_of_cameras_and_animations_are_opened() -> None:
     ]
     for data in files:
         open_image(data, ImageLimits(10**6, first_frame=True))
-        assert opening_steps(data) < MOST_STEPS + len(data) // 2048
+        assert count_steps(data) < MOST_STEPS + len(data) // 2048
 
 
 def test_a_turn_does_not_write_the_other_tags_again() -> None:
@@ -109,4 +109,4 @@ def test_damaged_tags_are_not_written_to_standard_error() -> None:
 
 
 def test_the_end_of_a_png_file_ends_the_count() -> None:
-    assert opening_steps(png(1, 1, 8, 2) + MEGABYTES["PNG texts"][33:]) == 2
+    assert count_steps(png(1, 1, 8, 2) + MEGABYTES["PNG texts"][33:]) == 2

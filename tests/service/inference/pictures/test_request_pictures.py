@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.images.steps import STEP_BYTES
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.inference.pictures.reader import PictureReader
 from service.inference.pictures.request_pictures import RequestPictures
@@ -85,10 +86,13 @@ async def test_memory_is_reserved_by_the_pixels_before_a_picture_is_decoded(
 ) -> None:
     """600 pixels take 16 bytes while decoded, 240 between the axes and 2 · 96 after them 4 bytes.
 
-    Each of the 96 has 16 bytes of values. Tokens and patches stay.
+    Each of the 96 has 16 bytes of values, and the file 4 bytes for each of its own beside 2 steps.
+    Tokens and patches stay.
     """
     kept = 1024 + 7 * 40 + 4 * 7 * 48
-    reservation = Reservation(ByteBudget(2 * (16 * 600 + 4 * (240 + 2 * 96) + 16 * 96) + 2 * kept))
+    opening = 4 * len(picture()) + 2 * STEP_BYTES
+    working = opening + 16 * 600 + 4 * (240 + 2 * 96) + 16 * 96
+    reservation = Reservation(ByteBudget(2 * working + 2 * kept))
     caller = Caller("a", time.monotonic() + 60, reservation=reservation)
     await pictures.tokenize([Picture(picture())] * 2, PLAIN, caller)
     assert reservation.size == 2 * kept
@@ -142,3 +146,47 @@ async def test_a_single_picture_goes_before_the_rest_of_a_long_list(
     gate.release(9)
     await asyncio.gather(first, task)
     assert begun == ["long 0", "short 0", "long 1", "long 2"]
+
+
+async def test_a_head_waits_for_one_head_of_another_client(
+    pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forecast does not know the parts of a file, so each head is a slice of its own."""
+    gate, begun = threading.Semaphore(0), []
+    size_of = PictureReader.size_of
+
+    def wait(self: PictureReader, given: Picture, name: str) -> Any:
+        begun.append(name)
+        assert gate.acquire(timeout=60)
+        return size_of(self, given, name)
+
+    monkeypatch.setattr(PictureReader, "size_of", wait)
+    long, short = (Options(naming=f"{name} {{}}") for name in ("long", "short"))
+    other = Caller("b", time.monotonic() + 60)
+    first = asyncio.create_task(pictures.tokenize([Picture(picture())] * 3, long, other))
+    await until(lambda: len(begun) == 1)
+    task = asyncio.create_task(pictures.tokenize([Picture(picture())], short, ANYBODY))
+    await until(lambda: pictures._heads._waiting == 2)
+    gate.release(9)
+    await asyncio.gather(first, task)
+    assert begun == ["long 0", "short 0", "long 1", "long 2"]
+
+
+async def test_work_grows_with_the_steps_and_bytes_of_a_file(
+    pictures: RequestPictures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works: list[list[int]] = []
+    run = pictures._backlog.run
+
+    async def note(work: Any) -> Any:
+        works.append([*work.sizes])
+        return await run(work)
+
+    monkeypatch.setattr(pictures._backlog, "run", note)
+    plain = picture(width=1, height=1, kind="GIF")
+    await pictures.tokenize([Picture(plain), Picture(plain + bytes(8000))], PLAIN, ANYBODY)
+    junk = Picture(plain[:-1] + bytes(4000) + b";")
+    await pictures.tokenize([junk], PLAIN, ANYBODY)
+    ((own, padded), (many,)) = works
+    assert padded - own == 1000
+    assert many - own == 500 + 400 * 1000
