@@ -31,7 +31,7 @@ SETTINGS = (
     *("max_length", "max_characters", "max_image_pixels", "max_image_bytes"),
 )
 SINGLE = {
-    "model": "Hub name, name@revision, folder, or ONNX file.",
+    "model": "Hub name, name@revision, or folder.",
     "artifact": "Exported artifact folder, in place of a model.",
 }
 """Setting that accepts several values for `serve` → help of the single value here."""

@@ -31,7 +31,7 @@ class ModelSettings(BaseSettings):
         Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
     ] = Field(
         default_factory=tuple,
-        description="Checkpoint to serve: a hub name, name@revision, a folder, or an ONNX file; "
+        description="Checkpoint to serve: a hub name, name@revision, or a folder; "
         "repeat the flag to serve several.",
     )
     revision: Annotated[str | None, Shown(Group.MODEL, "REVISION", "the hub's main")] = Field(
@@ -86,8 +86,8 @@ class ModelSettings(BaseSettings):
         description="Maximum memory of all loaded models of a worker. The least recently used "
         "model that is not pinned makes room for another.",
     )
-    precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
-        "fp32", description="Precision of the export; `auto` measures and chooses the fastest here."
+    precision: Annotated[Precision, Shown(Group.MODEL)] = Field(
+        "fp32", description="Precision of the export."
     )
     pooling: Annotated[
         PoolingSetting | None, Shown(Group.MODEL, default="the checkpoint's own")

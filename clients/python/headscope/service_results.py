@@ -87,7 +87,7 @@ class Info(Shown):
     """Maximum number of inputs of one request."""
     max_queue_tokens: int
     layers: int | None
-    """Number of layers; None if it is unknown, for a foreign graph. So for the next two."""
+    """Number of layers; None for a static embedding, which has no layers and heads."""
     heads: int | None
     hidden_size: int | None
     embedding_dimension: int
