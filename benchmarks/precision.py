@@ -46,7 +46,7 @@ from model.numerics.similarity import similarity
 from model.packing import PackedBatch
 from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
-from service.measuring.evaluation import ranking, read_pairs, sentences
+from service.files.bench import ranking, read_pairs
 
 Floats = NDArray[np.float32]
 KINDS = ("bf16", "int8", "int7")
@@ -131,7 +131,7 @@ def rows_of(
     texts = list(similarity_batches(checkpoint.tokenizer, checkpoint.sentence.max_length))
     odd = [text for text in TEXTS if isinstance(text, str)]
     pairs = read_pairs(arguments.pairs) if arguments.pairs else []
-    scored = [arguments.prefix + text for text in sentences(pairs)]
+    scored = [arguments.prefix + text for pair in pairs for text in pair[:2]]
 
     def compute(encoder: Encoder) -> tuple[list[list[Floats]], Floats, float]:
         states = checkpoint.states(encoder, texts)

@@ -251,43 +251,22 @@ def exported(exports: Path) -> Callable[..., Artifact]:
     """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
 
     Or by an earlier run, while nothing that decides it has changed (`tests.kept`). A name stands
-    for one checkpoint. An export takes seconds, however small the model. bf16 and int8 are made
-    from `base`, or from the checkpoint's fp32 where there is none, which spares most of that where
-    tests want fp32 as well (`derived`); that the bytes are those of an export is held in
-    tests/model/export.
+    for one checkpoint. An export takes seconds, however small the model.
     """
+    from model.export.exporter import export
+    from tests.exports import share_work
 
     known: dict[Path, Artifact] = {}
     kept = Kept(Settings().cache_folder / "tests")
 
-    def make(
-        checkpoint: Path, name: str, precision: Precision, base: Artifact | None, out: Path
-    ) -> None:
-        from model.export.exporter import derive, export
-        from tests.exports import share_work
-
-        share_work(exports / "graphs")
-        if base is None:
-            export(checkpoint, out, name, precision)
-        else:
-            derive(base, out, precision)
-
-    def once(
-        checkpoint: Path,
-        name: str,
-        precision: Precision = "fp32",
-        base: Artifact | None = None,
-        *,
-        derived: bool = True,
-    ) -> Artifact:
+    def once(checkpoint: Path, name: str, precision: Precision = "fp32") -> Artifact:
         out = exports / f"{name}-{precision}-{weight_bits(precision)}"
         if out not in known:
             with FileLock(f"{out}.lock"):
                 key = kept.key(checkpoint, name, precision)
                 if not out.exists() and not kept.copy(key, out):
-                    recast = derived and precision in ("bf16", "int8")
-                    fp32 = base or once(checkpoint, name) if recast else None
-                    make(checkpoint, name, precision, fp32, out)
+                    share_work(exports / "graphs")
+                    export(checkpoint, out, name, precision)
                     kept.keep(key, out)
             known[out] = load_artifact(out)
         return known[out]

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import os
+import platform
 import shutil
 import tempfile
 import time
@@ -24,7 +25,6 @@ from model.artifact.manifest import load_artifact
 from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.runtimes.registry import weight_bits
-from service.system.machine import processor_name
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 """Variable that keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""
@@ -45,6 +45,13 @@ def runtimes() -> list[str]:
         for one in importlib.metadata.distributions()
         if one.name.startswith(RUNTIMES)
     )
+
+
+def processor_name() -> str:
+    """Return the processor's name from Linux, or else the name of its architecture."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.partition(":")[2] for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 class Kept:

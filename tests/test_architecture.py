@@ -36,7 +36,7 @@ FLOORS = {
         {"inference"},
         {"request_context"},
         {"artifacts", "telemetry"},
-        {"health", "http", "measuring"},
+        {"health", "http"},
         {"models"},
         {"api", "files"},
         {"app"},
@@ -66,7 +66,7 @@ TORCH_FREE_RUNTIMES = {
 EXPORTING = {
     f"service.{name}"
     for name in (
-        *("artifacts.opening", "measuring.fastest", "measuring.selection"),
+        *("artifacts.opening", "files.bench"),
         *("cli.export", "cli.verify"),
     )
 }

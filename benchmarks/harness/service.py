@@ -13,13 +13,13 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts.opening import find_checkpoint, open_artifact
 from service.engines.contract import Floats
+from service.engines.measuring import measured_batches, measured_cost, texts_of
 from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.measuring.batches import measured_batches, measured_cost, texts_of
 from service.models.limits import token_limits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,19 +13,6 @@ from model.artifact.manifest import MANIFEST, Artifact
 
 LEAST_BYTES = 2**20
 """Minimum size of a file that is searched for in other artifacts."""
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make a hard link to a file, or a copy where the file systems differ or have no links.
-
-    Raises:
-        OSError: the source cannot be read, or there is no room.
-
-    """
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from model.artifact.access import writing
 from model.artifact.cache import exporter_version
-from model.artifact.files import link_or_copy
 from model.artifact.golden import save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
@@ -22,9 +20,11 @@ from model.artifact.manifest import (
     ENCODER_GRAPH,
     FORMAT,
     GOLDEN,
+    GRAPHS,
     HEADS,
     TASK_GRAPH,
     TASK_WEIGHTS,
+    VALUE_NORMS_GRAPH,
     VECTOR_MODULES,
     WEIGHTS,
     Artifact,
@@ -39,8 +39,10 @@ from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, WeightBits
 from model.encoder.encoder import Encoder
+from model.errors import ConfigError
 from model.export.decoder_files import save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
+from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -50,29 +52,29 @@ from model.export.graphs import (
     save_device_graphs,
     signatures,
 )
-from model.export.host_graphs import save_host_graphs
+from model.export.head_scores import export_head_scores
 from model.export.loading import Modules, load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.pooled import calibration_vectors
-from model.export.precisions import check_precision
 from model.export.quantization import quantize
-from model.export.samples import Samples, samples_of
+from model.export.samples import Samples
 from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
+from model.export.values import export_value_norms
 from model.export.towers import add_vision, read_dual
 from model.export.verify import verify
-from model.families.registry import read_decoder_config
+from model.families.registry import FAMILIES, read_decoder_config
 from model.runtimes.contract import Device
-from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.towers import as_folders
 from model.tasks.head import TaskModule
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Precision → type of the weights and of tensors on a device; float32 for all others."""
+_OF_DECODERS: tuple[Precision, ...] = ("fp32", "fp16")
 
 
 def export(
@@ -119,45 +121,29 @@ def export(
         return place(out, build, lambda artifact: _verify(artifact, device, progress))
 
 
-def derive(
-    base: Artifact,
-    out: Path,
-    precision: Precision,
-    progress: Progress = lambda _: None,
-    device: Device = "cpu",
-) -> Exported:
-    """Export another precision of an artifact, byte for byte as an export of its checkpoint.
-
-    Only the encoder's graph is built again; nothing but the artifact is read.
+def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> None:
+    """Raise an error if a checkpoint cannot be exported in a precision.
 
     Args:
-        base: artifact in float32, with its weights, exported by this version.
-        out: as for `export`.
-        precision: one whose other graphs are in float32 as well, so not fp16.
-        progress: called with a line at each step.
-        device: device that verifies the artifact.
+        precision: requested precision.
+        model_type: model type in its `config.json`.
+        decoder: whether it has a decoder.
 
     Raises:
-        ModelError: as for `export`; or the base lacks its weights.
+        ConfigError: the precision is not supported; the message names those that are.
 
     """
-    check_device(runtime_of(precision), device)
-    check_precision(
-        precision, base.manifest.config.model_type, decoder=base.manifest.decoder is not None
-    )
-    vision, dual = base.vision, base.manifest.dual
-
-    def build(folder: Path) -> None:
-        _recast(base, folder, precision, progress)
-        if vision is not None and dual is not None:
-            add_vision(
-                folder,
-                dual,
-                lambda own: _recast(vision, own, precision, progress),
-                lambda artifact: _verify(artifact, device, progress),
-            )
-
-    return place(out, build, lambda artifact: _verify(artifact, device, progress))
+    family = FAMILIES.get(model_type)
+    if precision == "fp16" and family and not family.half:
+        raise ConfigError(
+            f"{model_type} is not exported in fp16, as its hidden states exceed half precision's "
+            "65,504; export it in fp32"
+        )
+    precisions = [name for name in _OF_DECODERS if name != "fp16" or not family or family.half]
+    if decoder and precision not in precisions:
+        raise ConfigError(
+            f"an encoder–decoder is exported in {' or '.join(precisions)}, not {precision}"
+        )
 
 
 def _build(
@@ -219,27 +205,6 @@ def _build(
     write_manifest(folder, manifest.model_copy(update=changed))
 
 
-def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
-    """Write the encoder's graph anew, and all other files as links or copies."""
-    manifest, bits = base.manifest, weight_bits(precision)
-    for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
-        with writing(folder / name):
-            link_or_copy(base.path(name), folder / name)
-    encoder = load_encoder(base)
-    served = _served(encoder, samples_of(base), bits, progress)
-    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
-    for name in (ENCODER_GRAPH, ENCODER_DATA):
-        (folder / name).chmod(0o644)
-    changed = {
-        "runtime": runtime_of(precision),
-        "precision": precision,
-        "weight_bits": bits,
-        "files": records_of(folder, manifest.file_names),
-        "verification": UNVERIFIED,
-    }
-    write_manifest(folder, manifest.model_copy(update=changed))
-
-
 def _verify(artifact: Artifact, device: Device, progress: Progress) -> VerificationRecord:
     progress("verifying ONNX against PyTorch")
     record = verify(artifact, device).record()
@@ -283,7 +248,9 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_device_graphs(config, dtype, folder)
     progress("exporting the graphs of values, scores and a decomposition")
-    save_host_graphs(config, folder)
+    save_graph(export_value_norms(config), folder / VALUE_NORMS_GRAPH)
+    save_graph(export_head_scores(config), folder / GRAPHS["head_scores"])
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

@@ -1,41 +1,38 @@
-"""`headscope bench`: rank correlation of artifacts on scored sentence pairs, and their speed."""
+"""`headscope bench`: speed and verdicts of artifacts, or of a model's precisions."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from model.artifact.manifest import load_artifact
-from model.runtimes.contract import Device
+from service.cli import terminal
 from service.cli.command import Choice, Command
-from service.cli.exits import Exit
+from service.cli.exits import Exit, WrongUseError
+from service.cli.options import setting, settings_of, settings_of_model
 
 EXAMPLES = """
-headscope bench --artifact artifacts/int8 --pairs pairs.csv
+headscope bench --model BAAI/bge-small-en-v1.5      the fastest precision here
 headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pairs.csv
 """
 
 
-def bench(artifact: tuple[Path, ...], pairs: Path, device: Device) -> int:
-    """Score artifacts on the pairs; several artifacts are timed in turn and printed as a table."""
-    from service.engines.onnx import OnnxEngine
-    from service.measuring.evaluation import compare, score, standings, verdicts, words
+def bench(artifact: tuple[Path, ...], pairs: Path | None, device: str, **options: Any) -> int:
+    """Time artifacts in turn, or a model's precisions, and print a table of them."""
+    from service.files.bench import fastest, measure, open_precisions, read_pairs, table
 
-    artifacts = [load_artifact(folder) for folder in artifact]
-    if len(artifacts) > 1:
-        compared = compare(artifacts, device, pairs)
-        click.echo("\n".join(standings(artifacts, compared)))
-        return Exit.DONE
-    (only,) = artifacts
-    engine = OnnxEngine(only, device)
-    result = score(only, engine, pairs)
-    click.echo(
-        f"{only.manifest.precision}, {engine.provider}: Spearman {100 * result.spearman:.2f} "
-        f"over {result.pairs} pairs, {result.texts_per_second:.0f} texts/s"
-    )
-    vectors, heads = words(only.manifest)
-    click.echo("\n".join([f"vectors {vectors}, heads {heads}", *verdicts([only.manifest])]))
+    if artifact and any(options.values()):
+        raise WrongUseError("--artifact and --model exclude each other")
+    settings = settings_of({"device": device}) if artifact else settings_of_model(options, device)
+    rows = read_pairs(pairs) if pairs else []
+    with terminal.steps() as say:
+        artifacts = [*map(load_artifact, artifact)] or open_precisions(settings, say)
+        measured = measure(artifacts, settings, rows)
+    click.echo("\n".join(table(measured)))
+    if not artifact:
+        click.echo(fastest(measured))
     return Exit.DONE
 
 
@@ -46,15 +43,14 @@ command = Command(
         click.Option(
             ["--artifact"],
             type=click.Path(path_type=Path),
-            required=True,
             multiple=True,
-            help="Artifact folder; repeat the flag to compare several.",
+            help="Artifact folder, in place of a model; repeat the flag to compare several.",
         ),
+        setting("model", single=True, about="Hub name, name@revision or folder."),
         click.Option(
             ["--pairs"],
             type=click.Path(path_type=Path),
-            required=True,
-            help="CSV file with lines of sentence,sentence,score.",
+            help="CSV file with lines of sentence,sentence,score, which each artifact ranks.",
         ),
         click.Option(
             ["--device"],
@@ -64,6 +60,7 @@ command = Command(
             help="Device for the artifacts.",
         ),
     ],
-    help="Score one or several artifacts on sentence pairs, and time them.",
+    help="Time a model's precisions on this machine, or artifacts; print their verdicts, and how "
+    "well they rank sentence pairs.",
     examples=EXAMPLES,
 )

@@ -118,11 +118,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
 
     """
     check_names(settings)
-    if settings.precision != "auto":
-        return [open_artifact(single, say) for single in each(settings)]
-    from service.measuring.fastest import open_fastest
-
-    return [open_fastest(single, say) for single in each(settings)]
+    return [open_artifact(single, say) for single in each(settings)]
 
 
 command = Command(

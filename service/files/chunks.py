@@ -12,7 +12,7 @@ import numpy as np
 
 from service.engines.contract import Floats, TextTask
 from service.errors import InputTooLong, Unprocessable
-from service.files.encoder import Refused
+from service.files.encoder import Refused, batches_by_length
 from service.files.fields import TextArrays
 from service.files.text_arrays import PooledPlan, Run
 from service.inference.chunks import chunks_of
@@ -20,7 +20,6 @@ from service.inference.long_texts import Window, store, windows_of
 from service.inference.text_spans import TextSpans, span_vectors
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.measuring.evaluation import batches_by_length
 
 STATE_BYTES = 2**29
 """Maximum bytes of the token vectors of a text, which are in memory together."""

@@ -38,6 +38,22 @@ Pending = list[Future[list[tuple[int, Outcome]]]]
 """Batches of a window; each resolves to the texts' indices in the window and their outcomes."""
 
 
+def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Group the indices of texts by length, with at most `most_tokens` tokens in each group.
+
+    A longer text is a group of its own.
+    """
+    batches: list[list[int]] = [[]]
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches[-1] and tokens + lengths[index] > most_tokens:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(index)
+        tokens += lengths[index]
+    return batches
+
+
 class Encoder(Protocol):
     """Encoder of texts as arrays, which computes started batches concurrently."""
 

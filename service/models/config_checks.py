@@ -71,8 +71,6 @@ def _of_tables(settings: Settings, content: Content) -> _Mistakes:
         if option in content.values:
             flag = option.replace("_", "-")
             yield (option,), f"{flag} is for models without tables: give it in [model.NAME]"
-    if settings.precision == "auto":
-        yield ("precision",), "precision auto is for models without tables: name a precision"
     sources = _sources(settings.models)
     for name, table in tables.items():
         where = f"{MODEL}.{name}"

@@ -9,10 +9,10 @@ from model.artifact.manifest import Artifact
 from model.runtimes.capabilities import HeadMaps, declared
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
+from service.engines.measuring import maps_of, measured_batches, measured_cost, texts_of
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
-from service.measuring.batches import maps_of, measured_batches, measured_cost, texts_of
 from service.models.limits import token_limits
 from service.settings import Settings
 from service.system.resources import in_lower_priority

@@ -1,27 +1,15 @@
-"""Properties of the machine: processor, memory, GPU driver."""
+"""Properties of the machine: threads, memory, GPU driver."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from pathlib import Path
 
-CPU_INFO = Path("/proc/cpuinfo")
 MEMORY_INFO = Path("/proc/meminfo")
 CONTROL_GROUP = Path("/sys/fs/cgroup")
 GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Device files of NVIDIA's driver, and of Windows' driver inside WSL."""
-
-
-def processor_name() -> str:
-    """Return the processor's name from Linux, or else the name of its architecture."""
-    with contextlib.suppress(OSError):
-        for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.machine()
 
 
 def threads_of_worker(threads: int | None, workers: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from model.artifact import files
-from model.artifact.files import link_or_copy, share_files
+from model.artifact.files import share_files
 from model.artifact.manifest import record_file
 
 
@@ -35,17 +35,6 @@ def artifact_at(folder: Path, **contents: bytes) -> Any:
 
 def no_links(*_: object) -> None:
     raise OSError(errno.EXDEV, "another file system")
-
-
-def test_a_link_or_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(b"abc")
-    link_or_copy(source, tmp_path / "link")
-    assert (tmp_path / "link").samefile(source)
-    monkeypatch.setattr(os, "link", no_links)
-    link_or_copy(source, tmp_path / "copy")
-    assert not (tmp_path / "copy").samefile(source)
-    assert (tmp_path / "copy").read_bytes() == b"abc"
 
 
 def test_large_files_of_the_same_content_are_shared_under_any_name(tmp_path: Path) -> None:

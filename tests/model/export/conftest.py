@@ -40,8 +40,8 @@ def _shared_work(exports: Path) -> None:
 def coarse_elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
     """Return another process's exports of `tiny_checkpoint`: int8, and the encoder's fp16 graph.
 
-    The process has two threads; these tests use one. int8 is exported, while the tests' own is
-    derived; bf16's graph is float32's in the layout of int8's.
+    The process has two threads; these tests use one. bf16's graph is float32's in the layout of
+    int8's.
     """
     folder = exports / "coarse elsewhere"
     with FileLock(f"{folder}.lock"):

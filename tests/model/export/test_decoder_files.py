@@ -20,7 +20,7 @@ from model.artifact.manifest import (
 )
 from model.config.precision import Precision
 from model.errors import ArtifactError, ConfigError
-from model.export.exporter import derive, export
+from model.export.exporter import export
 from model.export.shared_tensors import places_of
 
 
@@ -45,7 +45,6 @@ def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_other_precisions_are_refused(
-    bart_artifact: Artifact,
     encoder_decoders: Callable[[str], Path],
     tmp_path: Path,
     precision: Precision,
@@ -53,8 +52,6 @@ def test_other_precisions_are_refused(
     reason = f"an encoder–decoder is exported in fp32 or fp16, not {precision}"
     with pytest.raises(ConfigError, match=reason):
         export(encoder_decoders("bart"), tmp_path / "out", "bart", precision)
-    with pytest.raises(ConfigError, match=reason):
-        derive(bart_artifact, tmp_path / "out", precision)
     assert list(tmp_path.iterdir()) == []
 
 

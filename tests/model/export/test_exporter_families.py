@@ -65,7 +65,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_vectors_are_near_transformers(
     checkpoint: Path, precision: Precision, exported: Callable[..., Artifact]
 ) -> None:
-    artifact = exported(checkpoint, f"coarse-{checkpoint.name}", precision, derived=False)
+    artifact = exported(checkpoint, f"coarse-{checkpoint.name}", precision)
     assert artifact.manifest.verification.passed, artifact.manifest.verification.failed
     reference = AutoModel.from_pretrained(
         checkpoint, attn_implementation="eager", dtype=torch.float32

@@ -162,10 +162,9 @@ def test_an_export_is_the_same_bytes_in_another_process(
 
 
 @pytest.mark.nightly
-def test_another_precision_of_an_artifact_is_what_an_export_gives(
+def test_an_int8_artifact_is_the_same_bytes_in_another_process(
     tiny_int8: Artifact, coarse_elsewhere: Path
 ) -> None:
-    """The tests' own artifact is derived from fp32, the other process's exported."""
     folder = coarse_elsewhere / "int8"
     for name in FILES:
         assert (folder / name).read_bytes() == tiny_int8.path(name).read_bytes(), name

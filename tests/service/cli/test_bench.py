@@ -1,4 +1,4 @@
-"""`headscope bench`: its requirements; test_evaluation.py in artifacts checks its results."""
+"""`headscope bench`: its flags; test_bench.py in files checks its results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ def test_pairs_that_are_not_there(
     assert f"No such file or directory: '{pairs}'" in one_line(capsys, "bench")
 
 
-def test_an_artifact_and_pairs_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    for given in ("--artifact", "--pairs"):
-        (missing,) = {"--artifact", "--pairs"} - {given}
-        assert main(["bench", given, "x"]) == 2
-        assert f"Missing option '{missing}'" in capsys.readouterr().err
+def test_an_artifact_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--artifact", "a", "--model", "b"]) == 2
+    assert "--artifact and --model exclude each other" in one_line(capsys, "bench")

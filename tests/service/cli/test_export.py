@@ -27,7 +27,7 @@ def test_an_unknown_precision_is_a_wrong_use(
     assert main(["export", "--precision", precision, "--out", str(tmp_path / "new")]) == 2
     line = one_line(capsys, "export")
     reported = precision or "''"
-    assert f"--precision {reported} must be fp32, fp16, bf16, int8 or auto" in line
+    assert f"--precision {reported} must be fp32, fp16, bf16 or int8" in line
     assert line.endswith(": did you mean int8?") == (precision == "INT8")
     assert not (tmp_path / "new").exists()
 
@@ -133,10 +133,10 @@ def test_int8_of_7_and_of_8_bits_are_kept_apart(
         return Exported(load_artifact(out), artifact.manifest.verification)
 
     monkeypatch.setattr("model.export.exporter.export", export)
-    settings = Settings(model=str(small_checkpoint))
+    settings = Settings(model=str(small_checkpoint), precision="int8")
     for saturates in (True, False, True, False):
         monkeypatch.setattr("model.runtimes.processor.saturates", lambda answer=saturates: answer)
-        open_artifact(settings, precision="int8")
+        open_artifact(settings)
     assert len(exports) == len({*exports}) == 2
 
 
@@ -169,7 +169,6 @@ def test_pictures_of_another_size(
         (["--image-size", "0x9"], "'0x9' is not a height and a width"),
         (["--image-size", "28x28"], "--image-size needs --out"),
         (["--image-size", "28x28", "--serving-only", "--out", "new"], "--image-size needs --out"),
-        (["--image-size", "28x28", "--precision", "auto", "--out", "new"], "needs --out, and"),
     ],
     ids=str,
 )

@@ -81,7 +81,7 @@ def test_what_is_none_has_its_default_in_words() -> None:
         ({"max_length": ""}, {}, "--max-length '' must be a valid integer"),
         ({"engine": "onx"}, {}, "--engine onx must be onnx, torch or fake: did you mean onnx?"),
         ({}, {"LOG_LEVEL": "inof"}, "HEADSCOPE_LOG_LEVEL=inof must be debug, info, warning or"),
-        ({"precision": "fp8"}, {}, "--precision fp8 must be fp32, fp16, bf16, int8 or auto"),
+        ({"precision": "fp8"}, {}, "--precision fp8 must be fp32, fp16, bf16 or int8"),
         ({}, {"ALLOW_UNVERIFIED": "perhaps"}, "HEADSCOPE_ALLOW_UNVERIFIED=perhaps must be a"),
         ({"api_keys": "s3cret,,"}, {}, "--api-keys: a key is empty"),
         ({}, {"API_KEYS": "s3cret,,"}, "HEADSCOPE_API_KEYS: a key is empty"),

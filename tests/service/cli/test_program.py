@@ -181,7 +181,7 @@ def test_the_versions_and_no_library_are_loaded() -> None:
         ("headscope se", ["serve"]),
         ("headscope serve --log-l", ["--log-level"]),
         ("headscope serve --log-level ", ["debug", "info", "warning", "error"]),
-        ("headscope export --precision ", ["fp32", "fp16", "bf16", "int8", "auto"]),
+        ("headscope export --precision ", ["fp32", "fp16", "bf16", "int8"]),
         ("headscope bench --device c", ["cpu", "cuda"]),
     ],
 )

@@ -26,7 +26,10 @@ from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.runtimes.pytorch import load_encoder
 from service.engines.onnx import OnnxEngine
-from service.measuring.evaluation import Embedder
+from service.files.bench import embed
+from service.files.local import LocalEncoder
+from service.files.options import Encoding
+from service.settings import Settings
 from tests.service.harness import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -198,4 +201,6 @@ def test_an_evaluation_is_of_the_same_vectors(
     artifact: Artifact, engine: OnnxEngine, theirs: SentenceTransformer
 ) -> None:
     expected = theirs.encode(TEXTS, normalize_embeddings=True)
-    close(Embedder(artifact, engine)(TEXTS), expected)
+    encoder = LocalEncoder(artifact, Settings(), Encoding(normalize=True), engine)
+    close(embed(encoder, TEXTS), expected)
+    encoder.close()

@@ -67,7 +67,6 @@ def test_the_example_is_valid_and_has_every_key(here: Path) -> None:
         ("[model.a]\nartifact = 'models'\npooling = 'cls'\n", "an artifact has its own pooling"),
         ("on-demand = false\n[model.a]\nsource = 'x'\nload = 'on-demand'\n", "line 4, column 1"),
         ("artifact = 'models'\n[model.a]\nsource = 'x'\n", "artifact is for models without tables"),
-        ("precision = 'auto'\n[model.a]\nsource = 'x'\n", "precision auto is for models without"),
         ("model.a.source = 'x'\n[alias]\nb = 'c'\n", "line 3, column 1: alias.b: c is not a model"),
         ("model.a.source = 'x'\n[alias]\na = 'a'\n", "alias.a: this is the name of a model"),
         ("model.a.source = 'x'\n[alias]\nb = {a=0.5}\n", "alias.b: the shares add up to 0.5"),

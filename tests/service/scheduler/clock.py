@@ -11,7 +11,7 @@ class FakeClock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         for module in (
-            "service.measuring.batches",
+            "service.engines.measuring",
             "service.scheduler.scheduler",
             "service.scheduler.dispatch",
             "service.scheduler.lanes",

@@ -160,7 +160,7 @@ def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
 PRECISION = "a precision is for a model's export, and an artifact has its own"
 
 
-@pytest.mark.parametrize("precision", ["auto", "int8", "fp32"])
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_an_artifact_has_its_own_precision(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A precision is refused even if it is the default."""
     with pytest.raises(ValueError, match=PRECISION):

@@ -16,9 +16,7 @@ from service.settings.of_model import OPTIONS
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_takes_what_the_setting_takes(name: str) -> None:
     ours, theirs = ModelTable.model_fields[name], Settings.model_fields[name]
-    assert {*choices(ours)} == {*choices(theirs)} - {"auto"} | (
-        {"auto"} if name == "device" else set()
-    )
+    assert choices(ours) == choices(theirs)
     if not choices(theirs):
         assert int in get_args(ours.annotation) or int in get_args(get_args(ours.annotation)[0])
     wrong: Any

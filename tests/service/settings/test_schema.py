@@ -25,7 +25,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "served_model_name": (("flag", "and, another"), ("environment",)),
     "alias": (("a=flag", "b=another"), ("c=environment",)),
     "pooling": ("splade", "mean"),
-    "precision": ("auto", "int8"),
+    "precision": ("bf16", "int8"),
     "engine": ("onnx", "fake"),
     "device": ("cpu", "cuda"),
     "config": (EMPTY, EMPTY.parent / ".." / "settings" / EMPTY.name),

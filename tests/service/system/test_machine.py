@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,6 @@ FILES = {
     "memory/memory.usage_in_bytes": "1024\n",
     "memory/memory.stat": "total_inactive_file 24\n",
 }
-
-
-def test_the_processors_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "cpuinfo"
-    monkeypatch.setattr(machine, "CPU_INFO", info)
-    assert machine.processor_name() == platform.machine()
-    info.write_text("processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD: EPYC\n\nprocessor\t: 1\n")
-    assert machine.processor_name() == "AMD: EPYC"
-    info.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
-    assert machine.processor_name() == platform.machine()
 
 
 def test_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ import pytest
 from transformers import T5PreTrainedModel
 
 from model.errors import ConfigError
-from model.export.exporter import export
-from model.export.precisions import check_precision
+from model.export.exporter import check_precision, export
 
 
 def test_t5_is_refused_in_half_precision_and_told_what_to_do(

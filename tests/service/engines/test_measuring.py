@@ -9,7 +9,7 @@ import pytest
 
 from service.engines.contract import BatchCost, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.measuring.batches import (
+from service.engines.measuring import (
     ROUNDS,
     maps_of,
     measured_batches,

@@ -1,1 +1,0 @@
-"""Measurements on this machine: seconds of batches, quality and speed of artifacts."""
