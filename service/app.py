@@ -17,7 +17,6 @@ from service.health.peers import Answers, Peers
 from service.http import middleware
 from service.models.banner import banner
 from service.models.build import build_state
-from service.models.reload import Reload
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.settings import Settings
@@ -67,7 +66,6 @@ def application(state: ServiceState) -> FastAPI:
     if settings.image_hosts is not None:
         require("--image-hosts", "httpx")
     observers = request_observers(settings)
-    reload = Reload(state)
     if not (peers and peers.index):
         introduce(settings, state.models)
 
@@ -84,8 +82,6 @@ def application(state: ServiceState) -> FastAPI:
                 answers: Answers = {
                     "ready": state.readiness.answer,
                     "refresh": state.refresh_metrics,
-                    "prepare": state.control.workers.answer_prepare,
-                    "reload": reload.answer,
                 }
                 await stack.enter_async_context(peers.answering(answers))
             yield
@@ -101,12 +97,12 @@ def application(state: ServiceState) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.service, app.state.reload = state, reload
+    app.state.service = state
     dialects.install(app, settings)
     describe_head_errors(app)
     if settings.api_keys is not None or settings.keys_file is not None:
         describe_keys(app)
-    state.admission = middleware.install(
+    middleware.install(
         app,
         settings,
         state.metrics.http,

@@ -1,4 +1,4 @@
-"""Models that are loaded, swapped, unloaded, damaged, too large, and killed under 64 connections.
+"""Models that are loaded, swapped, unloaded, damaged and too large under 64 connections.
 
 Each version of each model has vectors of its own size, so that a reply shows which version computed
 it. A request may be answered by the version that served when it was sent, by the one that served
@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import MANIFEST
-from testing.client import Connection, Lost, Reply, ask, request
+from testing.client import Connection, Lost, Reply, request
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import Service, serve
 
@@ -198,8 +197,8 @@ async def silence(port: int, stop: asyncio.Event) -> float:
     return longest
 
 
-async def one_process(scale: Scale) -> list[Gate]:
-    """Swap, unload, damage and load again in one process."""
+async def commands(scale: Scale) -> list[Gate]:
+    """Swap, unload, damage and load again."""
     rounds, quiet = scale.of(120, 2), scale.of(30, 1)
     with repository() as root:
         flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "admin"]
@@ -211,17 +210,17 @@ async def one_process(scale: Scale) -> list[Gate]:
                 began = time.monotonic()
                 await asyncio.sleep(quiet)
                 changing = time.monotonic()
-                commands, grown, longest = await _rounds(service, load, root, rounds)
+                statuses, grown, longest = await _rounds(service, load, root, rounds)
                 ended = time.monotonic()
     wrong = {name for name in load.outcomes if name != "right"}
     before, during = load.p99(began, changing), load.p99(changing, ended)
     return [
         exactly("outcomes of requests", set(), wrong),
         at_least("… requests answered", scale.of(100_000, 100), load.outcomes["right"]),
-        exactly("unexpected statuses of swaps", set(), commands["swap"] - {200, BUSY}),
-        exactly("… of unloads", set(), commands["unload"] - {200, BUSY, GONE}),
-        exactly("… of loads of a damaged version", set(), commands["damaged"] - {400, BUSY}),
-        exactly("… of loads beyond the memory budget", {507}, commands["huge"]),
+        exactly("unexpected statuses of swaps", set(), statuses["swap"] - {200, BUSY}),
+        exactly("… of unloads", set(), statuses["unload"] - {200, BUSY, GONE}),
+        exactly("… of loads of a damaged version", set(), statuses["damaged"] - {400, BUSY}),
+        exactly("… of loads beyond the memory budget", {507}, statuses["huge"]),
         at_most("p99 of the untouched model, × before", SLOWER * scale.slack, during / before),
         at_most("longest liveness probe", SILENT_SECONDS * scale.slack, longest, " s"),
         at_most(
@@ -252,64 +251,9 @@ async def _rounds(
     return statuses, grown, await probing
 
 
-async def killed_worker(scale: Scale) -> list[Gate]:
-    """Kill one of two workers in the middle of a swap; afterwards all serve the same version."""
-    rounds, found, lost = scale.of(10, 1), Counter[str](), 0
-    with repository() as root:
-        flags = ["--engine", "fake", "--models", str(root), "--admin-keys", "admin"]
-        async with serve(*flags, "--workers", "2") as service:
-            load = Load(service.port, {"m0": Served({1, 2}, 2)})
-            chance = random.Random(SEED)
-            for _ in range(rounds):
-                version = chance.choice(VERSIONS)
-                load.stopping = False
-                async with load.running():
-                    swapping = asyncio.create_task(_swap_to(service.port, version))
-                    await asyncio.sleep(chance.uniform(0, 0.4))
-                    victim = chance.choice(psutil.Process(service.process.pid).children())
-                    victim.kill()
-                    await swapping
-                    await _all_workers(service, victim)
-                found["one version" if len(await _versions(service)) == 1 else "two"] += 1
-            lost = load.outcomes.pop("lost", 0)
-    wrong = {name for name in load.outcomes if name not in {"right", "status 503"}}
-    return [
-        exactly("kill -9 in the middle of a swap: versions afterwards", {"one version"}, {*found}),
-        exactly("… outcomes of requests", set(), wrong),
-        at_most("… requests lost with their worker", CONNECTIONS * rounds, lost),
-    ]
-
-
-async def _swap_to(port: int, version: int) -> None:
-    """Send a swap whose worker may be killed."""
-    with contextlib.suppress(Lost, OSError):
-        await command(port, "m0/load", version=str(version))
-
-
-async def _all_workers(service: Service, victim: psutil.Process) -> None:
-    """Wait until two workers serve, none of which is the killed one, and a plan can be followed."""
-    supervisor = psutil.Process(service.process.pid)
-    while len({*supervisor.children()} - {victim}) < 2 or not service.ready():
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(1.0)
-
-
-async def _versions(service: Service) -> set[int]:
-    """Return the sizes of vectors over many new connections."""
-    sizes = set()
-    for _ in range(20):
-        body = {"inputs": "a", "outputs": ["pooled"], "model": "m0"}
-        sizes.add(len((await ask(service.port, "/encode", body)).json()["results"][0]["pooled"]))
-    return sizes
-
-
 def run(scale: Scale) -> list[Gate]:
-    """Return the gates of both parts."""
-
-    async def both() -> list[Gate]:
-        return [*await one_process(scale), *await killed_worker(scale)]
-
-    return asyncio.run(both())
+    """Return the gates of the trial."""
+    return asyncio.run(commands(scale))
 
 
 if __name__ == "__main__":

@@ -112,8 +112,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     if flags.keys() >= {"artifact", "precision"}:
         raise WrongUseError(PRECISION_OF_ARTIFACT)
     try:
-        listed = {name: [*of] if isinstance(of, tuple) else of for name, of in flags.items()}
-        return Settings(**flags).model_copy(update={"given": listed})
+        return Settings(**flags)
     except ValidationError as error:
         raise WrongUseError("; ".join(messages(error, flags))) from None
     except ValueError as error:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-Question = Literal["ready", "refresh", "prepare", "reload"]
-Answers = Mapping[Question, Callable[[str], Awaitable[str]]]
-"""Functions that answer the text of a question in one line."""
+Question = Literal["ready", "refresh"]
+Answers = Mapping[Question, Callable[[], Awaitable[str]]]
+"""Functions that answer a question in one line."""
 SILENT = "it does not answer"
 
 
@@ -33,11 +33,10 @@ class Peers:
         """Answer the queries of other workers while the block runs."""
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            line = (await reader.readline()).decode().rstrip("\n")
-            question, _, text = line.partition(" ")
+            question = (await reader.readline()).decode().rstrip("\n")
             for name, answer_of in answers.items():
                 if name == question:
-                    answered = " ".join((await answer_of(text)).splitlines())
+                    answered = " ".join((await answer_of()).splitlines())
                     writer.write(answered.encode() + b"\n")
             writer.close()
 
@@ -45,9 +44,9 @@ class Peers:
         async with await asyncio.start_unix_server(answer, self._own):
             yield
 
-    async def ask(self, question: Question, seconds: float, text: str = "") -> dict[int, str]:
+    async def ask(self, question: Question, seconds: float) -> dict[int, str]:
         """Return the answer of every other running worker by index; `SILENT` after a timeout."""
-        line = f"{question} {text}\n".encode()
+        line = f"{question}\n".encode()
         answers = await asyncio.gather(
             *(self._ask(path, line, seconds) for path in self._others.values())
         )

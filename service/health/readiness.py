@@ -128,7 +128,7 @@ class Readiness:
                     raise EngineUnavailable(f"worker {index}: {answer}", retry_after_seconds=5)
         return degraded
 
-    async def answer(self, _: str = "") -> str:
+    async def answer(self) -> str:
         """Return this worker's answer to the others: empty, the stand-in's reason, or a failure."""
         try:
             degraded = await self.check_process()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from starlette.types import Scope
 
 from service.errors import MisdirectedRequest
-from service.http.hosts import AllowedHosts, allowed_hosts
+from service.http.hosts import AllowedHosts
 from service.http.keys import ApiKeys
 from service.request_context import RequestContext
-from service.settings import Settings
 from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
 
 
@@ -29,11 +28,6 @@ class Admission:
         self._hosts = hosts
         self._keys = keys
         self._metrics_port = metrics_port
-
-    def configure(self, settings: Settings, keys: ApiKeys | None) -> None:
-        """Replace the hosts and keys while the service runs."""
-        self._hosts = allowed_hosts(settings.allowed_hosts, settings.host)
-        self._keys = keys
 
     def admit(self, scope: Scope, context: RequestContext[object]) -> None:
         """Admit a request, and store the names of its client and its key in its context.

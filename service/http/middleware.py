@@ -70,8 +70,8 @@ def install(
     budgets: tuple[ByteBudget, ByteBudget],
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
-) -> Admission:
-    """Add the middleware to an application, and return its checks of hosts and keys.
+) -> None:
+    """Add the middleware to an application.
 
     Preflight requests of other origins need no key.
 
@@ -105,4 +105,3 @@ def install(
         )
     if observers:
         app.add_middleware(ObservationMiddleware, observers=observers, route_of=metrics.route_of)
-    return admission

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from model.artifact.manifest import Artifact
@@ -23,11 +22,10 @@ from service.models.loading import ModelLoader, Steps
 from service.models.memory import MemoryBudget
 from service.models.names import aliases_of, names_of
 from service.models.served import ServedModel
-from service.models.setup import Setup, pinned_models, pinned_sources, repository_of
+from service.models.setup import Setup, pinned_sources, pinned_targets, repository_of
 from service.models.start import Shared, start_model
 from service.models.state import ServiceState
 from service.models.table import Models
-from service.models.workers import Workers
 from service.settings import Settings
 from service.settings.of_model import of_model
 from service.settings.served import given_names
@@ -47,7 +45,7 @@ def build_state(
 ) -> ServiceState:
     """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
     names = names_of(artifacts, given_names(settings))
-    aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))  # or fail early
+    aliases = aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))
     for name, artifact in zip(names, artifacts, strict=True):
         token_limits(of_model(settings, name), artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
@@ -64,18 +62,23 @@ def build_state(
         (Source(name, FIRST_VERSION, artifact.folder), artifact)
         for name, artifact in zip(names, artifacts, strict=True)
     ]
-    flagged = () if settings.tables.models else [source for source, _ in opened]
-    setup = setup_of(shared, flagged)
+    flagged = () if settings.tables.models else tuple(source for source, _ in opened)
+    kept = [*names, *(target.name for target in pinned_targets(settings))]
+    setup = Setup(settings, repository_of(settings, flagged), frozenset(kept))
+    steps = Steps(
+        partial(open_source, settings),
+        partial(export_source, settings),
+        lambda source, artifact: start_model(source, artifact, shared),
+        partial(of_model, settings),
+    )
     pinned = pinned_sources(settings, setup.repository)
     budget = MemoryBudget(lambda *model: footprint(*model).total)
     served = _started(shared, budget, opened, pinned, engines)
-    models = Models(served, setup.aliases, order=[*settings.tables.models])
+    models = Models(served, aliases, order=[*settings.tables.models])
     return ServiceState(
         settings=settings,
         models=models,
-        control=ModelControl(
-            models, ModelLoader(models, budget, metrics.service), Workers(peers), setup
-        ),
+        control=ModelControl(models, ModelLoader(models, budget, metrics.service, steps), setup),
         readiness=Readiness(models.readiness, peers),
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
@@ -118,34 +121,6 @@ def _started(
             add(source, cached or export_source(shared.settings, source), None)
         started.pop_all()
     return served
-
-
-def setup_of(shared: Shared, fixed: Sequence[Source]) -> Setup:
-    """Return the models of settings, and how each is opened and started.
-
-    Args:
-        shared: settings, and dependencies of the models.
-        fixed: opened models of the settings `model` and `artifact`.
-
-    """
-    settings = shared.settings
-    names = dict.fromkeys([*(source.name for source in fixed), *settings.tables.models])
-    steps = Steps(
-        partial(open_source, settings),
-        partial(export_source, settings),
-        lambda source, artifact: start_model(source, artifact, shared),
-        partial(of_model, settings),
-    )
-    pinned = [source.name for source in fixed]
-    pinned += [target.name for target in pinned_models(settings)]
-    return Setup(
-        settings,
-        repository_of(settings, tuple(fixed)),
-        steps,
-        frozenset(pinned),
-        aliases_of(settings, names),
-        lambda new: setup_of(replace(shared, settings=new), fixed),
-    )
 
 
 def log_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:

@@ -19,7 +19,6 @@ from service.models.memory import MemoryBudget, resident_bytes
 from service.models.served import ServedModel
 from service.models.table import Models
 from service.settings import Settings
-from service.settings.of_model import options_of
 from service.system import resources
 from service.telemetry.service_metrics import ServiceMetrics
 
@@ -47,17 +46,21 @@ class Steps:
 class ModelLoader:
     """Start and release of models, for use on the event loop."""
 
-    def __init__(self, models: Models, budget: MemoryBudget, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self, models: Models, budget: MemoryBudget, metrics: ServiceMetrics, steps: Steps
+    ) -> None:
         """Initialise with the loaded models; `running` runs them.
 
         Args:
             models: table of the loaded models.
             budget: memory budget of the models.
             metrics: metrics that count loads and evictions.
+            steps: steps of a load.
 
         """
         self.metrics = metrics
         self.budget = budget
+        self._steps = steps
         self._models = models
         self._running: dict[int, tuple[ServedModel, contextlib.AsyncExitStack]] = {}
         """Every model in memory and its context, by the model's `id`."""
@@ -99,9 +102,7 @@ class ModelLoader:
         """Models that no further request gets, and that finish their last requests."""
         return list(self._releases.values())
 
-    async def open(
-        self, source: Source, steps: Steps, expect: Callable[[float], None] | None
-    ) -> Artifact:
+    async def open(self, source: Source, expect: Callable[[float], None] | None) -> Artifact:
         """Open the artifact of a version, whose checkpoint is exported first if necessary.
 
         `expect` is called with the expected seconds of an export, and with 0 after it.
@@ -111,7 +112,7 @@ class ModelLoader:
             ModelError, ValueError, OSError: the artifact cannot be opened or exported.
 
         """
-        if artifact := await self._opened(source, steps):
+        if artifact := await self._opened(source):
             return artifact
         if expect is None:
             raise Forbidden(NOT_EXPORTED)
@@ -119,10 +120,10 @@ class ModelLoader:
         expect(self._exporting * self._export_seconds)
         try:
             async with self._exports:
-                artifact = await self._opened(source, steps)
+                artifact = await self._opened(source)
                 if artifact is None:  # no other load has exported the same checkpoint
                     _log.info("%s is being exported", source.target)
-                    began, export = time.monotonic(), partial(steps.export, source)
+                    began, export = time.monotonic(), partial(self._steps.export, source)
                     artifact = await asyncio.to_thread(resources.in_lower_priority, export)
                     self._export_seconds = time.monotonic() - began
                 return artifact
@@ -130,19 +131,17 @@ class ModelLoader:
             self._exporting -= 1
             expect(0)
 
-    async def _opened(self, source: Source, steps: Steps) -> Artifact | None:
+    async def _opened(self, source: Source) -> Artifact | None:
+        open_it = partial(self._steps.open, source)
         async with self._starts:  # hashes every file, without Python's lock
-            return await asyncio.to_thread(resources.in_lower_priority, partial(steps.open, source))
+            return await asyncio.to_thread(resources.in_lower_priority, open_it)
 
-    async def start(
-        self, source: Source, artifact: Artifact, steps: Steps, kept: Collection[str]
-    ) -> ServedModel:
-        """Start a version, or return the loaded model of the same artifact and settings.
+    async def start(self, source: Source, artifact: Artifact, kept: Collection[str]) -> ServedModel:
+        """Start a version, or return the loaded model of the same artifact.
 
         Args:
             source: version to start.
             artifact: artifact of the version.
-            steps: steps of the load.
             kept: names of models that must not be unloaded to make room.
 
         Raises:
@@ -153,14 +152,12 @@ class ModelLoader:
         """
         async with self._starts:
             loaded = self._models.find(source.target)
-            settings = steps.settings(source.name)
             if loaded and loaded.artifact.sha256 == artifact.sha256:
-                now = options_of(loaded.settings, source.name)
-                if now == options_of(settings, source.name):
-                    return loaded
+                return loaded
+            settings = self._steps.settings(source.name)
             await self._make_room(source, artifact, settings, {*kept, source.name})
             before = resident_bytes()
-            starting = asyncio.create_task(asyncio.to_thread(steps.start, source, artifact))
+            starting = asyncio.create_task(asyncio.to_thread(self._steps.start, source, artifact))
             try:
                 model = await asyncio.shield(starting)
             except asyncio.CancelledError:  # the service stops; the thread ends by itself

@@ -1,32 +1,25 @@
-"""Models that the settings name, and how each is opened and started."""
+"""Models that the settings name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from service.artifacts.repository import FIRST_VERSION, Repository, Source, Target
 from service.errors import UnknownModel
-from service.models.loading import Steps
 from service.settings import Settings
 from service.settings.model_table import ModelTable
-from service.settings.served import named_by_tables
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Models of the settings, which a reload replaces as a whole."""
+    """Models that can be loaded."""
 
     settings: Settings
     repository: Repository
-    steps: Steps
     pinned: frozenset[str]
     """Names of models that are never unloaded to make room."""
-    aliases: Mapping[str, Sequence[Target]]
-    """Targets by alias."""
-    of_settings: Callable[[Settings], Setup]
-    """Function that returns the setup of other settings, with the same flagged models."""
 
     @property
     def requests_export(self) -> bool:
@@ -40,12 +33,6 @@ class Setup:
         names = dict.fromkeys(source.name for source in sources)
         off = {name for name, table in tables.items() if table.load == "off"}
         return [name for name in names if name not in off] if self.settings.on_demand else []
-
-
-def pinned_models(settings: Settings) -> list[Target]:
-    """Return all models of tables and of the repository that are loaded at the start."""
-    own = [Target(name, FIRST_VERSION) for name in named_by_tables(settings)]
-    return [*own, *pinned_targets(settings)]
 
 
 def repository_of(settings: Settings, fixed: tuple[Source, ...] = ()) -> Repository:

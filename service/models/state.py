@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from service.health.peers import Peers
 from service.health.readiness import Readiness
-from service.http.admission import Admission
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
@@ -44,8 +43,6 @@ class ServiceState:
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` enables it."""
     turns: Turns = field(default_factory=Turns)
     """Order in which replies are written."""
-    admission: Admission | None = None
-    """Checks of hosts and keys of the application."""
     hangs: bool = False
     """Whether an engine call is still running after the application has ended."""
     connections: list[Sized] = field(default_factory=list)
@@ -55,7 +52,7 @@ class ServiceState:
         """Set up the gauges of the models."""
         self._gauges = ModelGauges(self.metrics, self.control)
 
-    async def refresh_metrics(self, _: str = "") -> str:
+    async def refresh_metrics(self) -> str:
         """Update the metrics that are sampled instead of counted; return an empty text."""
         self._gauges.refresh()
         service = self.metrics.service

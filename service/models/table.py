@@ -134,23 +134,10 @@ class Models:
         own = (model.name, model.version)
         return any((target.name, target.version) == own for target in targets)
 
-    def arrange(self, names: Sequence[str]) -> None:
-        """Set the order in which models become the default; models without a place follow."""
-        self._order = {name: place for place, name in enumerate(names)}
-        self._refresh()
-
-    def forget_choice(self, name: str) -> None:
-        """Forget which version was current, so that loads on demand take the default version."""
-        self._chosen_versions.pop(name, None)
-
     def offer(self, names: Collection[str]) -> None:
         """Set the names of the models that are loaded on demand."""
         self._offered = list(names)
         self._refresh()
-
-    def is_offered(self, name: str) -> bool:
-        """Return whether a request would load a model of a name."""
-        return name in self._offered
 
     def readiness(self) -> dict[str, ModelReadiness]:
         """Return the readiness of each loaded model and tower by its name, or NAME@VERSION."""

@@ -1,11 +1,9 @@
 """Messages between the supervisor and a worker, over a socket pair that keeps their boundaries.
 
-    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; RELOAD of
-                           the settings; DRAIN; FINISH, after which connections are the metrics
-                           port's
+    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN;
+                           FINISH, after which connections are the metrics port's
     worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
-                           ALIVE, every BEAT_SECONDS once the worker is loaded; RELOADED, after
-                           a RELOAD of the settings, whether it changed anything or not
+                           ALIVE, every BEAT_SECONDS once the worker is loaded
 
 The end of the channel also counts as a message: to a worker, that the supervisor is gone and no
 connection will follow; to the supervisor, that the worker has ended.
@@ -21,7 +19,6 @@ from pydantic import BaseModel
 from service.settings import Settings
 
 CONNECTION = b"connection"
-RELOAD, RELOADED = b"reload", b"reloaded"
 DRAIN = b"drain"
 FINISH = b"finish"
 LOADED = b"loaded"

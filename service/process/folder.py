@@ -22,11 +22,9 @@ LOCK = "lock"
 MARK = b"headscope service\n"
 """Content of a lock."""
 KNOWN = re.compile(
-    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock|"
-    r"models\.(json|lock|new)|settings-\d+\.json|reload\.lock"
+    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock"
 )
-"""Names of the files that a service makes: its workers' sockets, metrics, plan and settings, and
-locks."""
+"""Names of the files that a service makes: its workers' sockets and metrics, and the lock."""
 
 _log = logging.getLogger("headscope")
 

@@ -18,8 +18,6 @@ from service.process.channel import (
     FINISH,
     LOADED,
     MESSAGE_BYTES,
-    RELOAD,
-    RELOADED,
 )
 
 LATE_BEATS = 3
@@ -44,8 +42,6 @@ class WorkerHandle:
         self.gone = False
         self.settled = asyncio.Event()
         """Event set once the worker is loaded or gone."""
-        self.reloaded = asyncio.Event()
-        """Event set once the worker has read the settings again, or is gone."""
         self.connections = 0
         self.last_number = 0
         """Sequence number of the last connection handed to the worker."""
@@ -76,15 +72,6 @@ class WorkerHandle:
             return False
         self.connections += 1
         self.last_number = number
-        return True
-
-    def reload(self) -> bool:
-        """Have the worker reload the settings; return whether the channel accepted that."""
-        try:
-            self._channel.send(RELOAD)
-        except OSError:
-            return False
-        self.reloaded.clear()
         return True
 
     def drain(self) -> None:
@@ -137,7 +124,6 @@ class WorkerHandle:
             self.gone = True
             self._next_beat.cancel()
             self.settled.set()
-            self.reloaded.set()
             asyncio.get_running_loop().remove_reader(self._channel)
             self._channel.close()
 
@@ -153,9 +139,6 @@ class WorkerHandle:
     def _read(self, message: bytes) -> None:
         self._missed = 0
         if message == ALIVE:
-            return
-        if message == RELOADED:
-            self.reloaded.set()
             return
         if message == LOADED:
             self.loaded = True

@@ -21,19 +21,15 @@ from uvicorn.server import ServerState
 from service.api.dialects import error_response
 from service.http.connection import HttpProtocol
 from service.models.banner import address_line
-from service.models.reload import Reload
 from service.models.state import state_of
-from service.process.hang_up import HangUp
 from service.process.listener import Listener
 from service.process.systemd import ServiceManager
-from service.settings import Settings, path_of_file
+from service.settings import Settings
 from service.system import resources
 
 KEEP_ALIVE_SECONDS = 75
 """Time limit of an idle connection. It exceeds the time for which clients and balancers keep idle
 connections (httpx 5 s, aiohttp 15 s, balancers 60 s), so that no request meets a closing one."""
-SERVING = "Serving"
-"""Status for systemd."""
 FAILED_SECONDS = 1.0
 """Maximum time for which the port stays open after the service has failed."""
 IDLE_SECONDS = 1.0
@@ -49,7 +45,6 @@ class Server(uvicorn.Server):
         self, app: FastAPI, settings: Settings, manager: ServiceManager | None = None
     ) -> None:
         self._state = state_of(app)
-        self._reload: Reload = app.state.reload
         http: Any = partial(
             HttpProtocol,
             client_timeout_seconds=settings.client_timeout_seconds,
@@ -76,8 +71,6 @@ class Server(uvicorn.Server):
         """Connections at the metrics port, which stays open during the drain."""
         self._listeners: list[Listener] = []
         self._opening: set[asyncio.Task[None]] = set()
-        self._terminal = HangUp()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on bound sockets until a signal to stop."""
@@ -108,14 +101,13 @@ class Server(uvicorn.Server):
         uvicorn would let libuv accept them, which silently drops connections when the process has
         no descriptor left.
         """
-        self._loop = asyncio.get_running_loop()
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise SystemExit(1)
         self.servers = []
         self.open(sockets or [])
         self.started = True
-        self._manager.ready(SERVING)
+        self._manager.ready("Serving")
         self._manager.watch(lambda: not self.failed)
 
     def open(self, sockets: Iterable[socket.socket]) -> None:
@@ -135,10 +127,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals like uvicorn, and also SIGHUP, unless it is ignored (`nohup`).
-
-        SIGHUP reloads the file of settings; without a file, or when the terminal is gone, it stops.
-        """
+        """Handle signals like uvicorn, and stop also at SIGHUP, unless it is ignored (`nohup`)."""
         heeded = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -153,20 +142,7 @@ class Server(uvicorn.Server):
                     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def _hang_up(self, *_: object) -> None:
-        if path_of_file(self._settings.given) is None or self._terminal.lost_terminal():
-            self.should_exit = True
-        elif self._loop is not None:
-            self._loop.call_soon_threadsafe(self.reload)
-
-    def reload(self) -> None:
-        """Reload the settings in all workers; log the error if the reload fails."""
-        reloading = asyncio.create_task(self._reload_settings())
-        self._opening.add(reloading)
-        reloading.add_done_callback(self._opening.discard)
-
-    async def _reload_settings(self) -> None:
-        with self._manager.reloading(SERVING):
-            await self._reload.by_signal()
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, wait for connections to end, and shut down like uvicorn.

@@ -26,10 +26,9 @@ from service.models.banner import address_line
 from service.process import folder
 from service.process.channel import MESSAGE_BYTES, SIGNALS, Assignment
 from service.process.handle import WorkerHandle
-from service.process.hang_up import HangUp
 from service.process.listener import Listener
 from service.process.systemd import ServiceManager, listening, service_manager
-from service.settings import Settings, path_of_file, worker_environment
+from service.settings import Settings, worker_environment
 from service.system import logs, resources
 from service.system.machine import threads_of_worker
 
@@ -80,10 +79,6 @@ class Supervisor:
         self._listeners: list[Listener] = []
         self._failed_starts = 0
         self._given = 0
-        self._serving = f"Serving by {settings.workers} workers"
-        self._reloading: set[asyncio.Task[None]] = set()
-        self._reloads = path_of_file(settings.given) is not None
-        self._hang_up = HangUp()
 
     async def run(self, sockets: Sequence[socket.socket]) -> int:
         """Serve until a signal, and return 0 if every worker then finished its pending requests.
@@ -95,9 +90,6 @@ class Supervisor:
         serving = asyncio.create_task(self._serve(sockets))
 
         def stop(number: signal.Signals) -> None:
-            if number == signal.SIGHUP and self._reloads and not self._hang_up.lost_terminal():
-                self._reload()
-                return
             asked_before = not serving.cancel()
             if asked_before and number != signal.SIGHUP:  # a closing terminal may send several
                 self._kill()
@@ -119,28 +111,13 @@ class Supervisor:
             host, port, *_ = listener.getsockname()
             _log.info("%s", address_line(self._settings, host, port))
         _log.info("%d workers", len(indices))
-        self._manager.ready(self._serving)
+        self._manager.ready(f"Serving by {len(indices)} workers")
         self._manager.watch(self._answers)
         await _together(self._keep(index) for index in indices)
 
     def _answers(self) -> bool:
         """Return whether a worker serves that does not hang."""
         return any(worker.serves and not worker.late for worker in self._workers.values())
-
-    def _reload(self) -> None:
-        """Have a worker read the file of settings again; it has all others do the same."""
-        workers = [one for one in self._workers.values() if one.serves and not one.late]
-        worker = next((worker for worker in workers if worker.reload()), None)
-        if worker is None:
-            _log.error("the configuration is not reloaded: no worker serves")
-            return
-        reloading = asyncio.create_task(self._reloaded(worker))
-        self._reloading.add(reloading)
-        reloading.add_done_callback(self._reloading.discard)
-
-    async def _reloaded(self, worker: WorkerHandle) -> None:
-        with self._manager.reloading(self._serving):
-            await worker.reloaded.wait()
 
     def _give(self, connection: socket.socket) -> bool:
         """Hand a connection to the worker with the fewest connections, in turn among equals.

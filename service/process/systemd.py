@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, MutableMapping
 from ipaddress import ip_address
 
@@ -50,21 +49,6 @@ class ServiceManager:
     def stopping(self, status: str) -> None:
         """Report that the service stops."""
         self._send("STOPPING=1", f"STATUS={status}")
-
-    @contextlib.contextmanager
-    def reloading(self, status: str) -> Iterator[None]:
-        """Report that the service reads its settings again while the block runs.
-
-        Args:
-            status: status of the service when it is ready again.
-
-        """
-        usec = time.monotonic_ns() // 1000
-        self._send("RELOADING=1", f"MONOTONIC_USEC={usec}", "STATUS=Reading the settings again")
-        try:
-            yield
-        finally:
-            self.ready(status)
 
     def status(self, status: str) -> None:
         """Set the line that `systemctl status` shows."""

@@ -21,10 +21,8 @@ from uvicorn.server import ServerState
 from model.artifact.manifest import Artifact, load_artifact
 from model.errors import ArtifactError, ModelError
 from service.app import create_app
-from service.artifacts.opening import open_artifact
 from service.errors import ServiceError
 from service.health.peers import Peers
-from service.models.plan import PlanFile
 from service.models.state import state_of
 from service.process.channel import (
     ALIVE,
@@ -35,15 +33,12 @@ from service.process.channel import (
     FINISH,
     LOADED,
     MESSAGE_BYTES,
-    RELOAD,
-    RELOADED,
     SIGNALS,
     Assignment,
 )
 from service.process.folder import held
 from service.process.server import Server, end
 from service.settings import Settings
-from service.settings.served import each, flagged
 from service.system import logs, resources
 from service.telemetry.shared import share
 
@@ -86,8 +81,6 @@ class WorkerServer(Server):
                 continue
             if message == CONNECTION:
                 self._take_over(descriptors)
-            elif message == RELOAD:
-                self.reload()
             elif message == DRAIN:
                 self.drain()
             elif message == FINISH:
@@ -128,12 +121,6 @@ class WorkerServer(Server):
             self._channel.send(CLOSED + str(self._closed).encode())
             self._closed = 0
 
-    async def _reload_settings(self) -> None:
-        """Reload the settings in all workers, and report the end."""
-        await super()._reload_settings()
-        with contextlib.suppress(OSError):  # the supervisor is gone
-            self._channel.send(RELOADED)
-
     def _stop(self) -> None:
         if not self._state.readiness.draining:
             self.drain()
@@ -151,17 +138,11 @@ def application(assignment: Assignment) -> FastAPI:
         ServiceError: an engine cannot be started.
 
     """
-    settings, plan = assignment.settings, PlanFile(assignment.folder)
-    if number := plan.read().config:
-        settings = plan.settings(number)
-    if number and not flagged(settings):  # the models of the start may be gone
-        artifacts = [open_artifact(single) for single in each(settings)]
-    else:
-        artifacts = [_unchanged(folder, sha256) for folder, sha256 in assignment.artifacts]
+    settings = assignment.settings
+    artifacts = [_unchanged(folder, sha256) for folder, sha256 in assignment.artifacts]
     share(assignment.index)
     peers = Peers(assignment.folder, assignment.index, settings.workers)
     app = create_app(settings, artifacts, peers=peers)
-    state_of(app).control.workers.config = number
     if assignment.restarted:
         state_of(app).metrics.service.worker_restarts.inc()
     return app

@@ -3,6 +3,4 @@
 from service.settings.schema import Settings as Settings
 from service.settings.schema import export_environment as export_environment
 from service.settings.schema import file_of as file_of
-from service.settings.schema import overriding_names as overriding_names
-from service.settings.schema import path_of_file as path_of_file
 from service.settings.schema import worker_environment as worker_environment

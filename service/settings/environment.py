@@ -25,7 +25,7 @@ SERVICE_LINK = (
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 SERVED = {"model", "artifact"}
 """Settings that choose what is served."""
-HIDDEN = ("tables", "given", "cached")
+HIDDEN = ("tables", "cached")
 """Settings without a flag and a variable."""
 OF_MODELS = {*SERVED, "revision", "pooling"}
 """Settings that belong to the models that `SERVED` chooses."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 
 from model.sources.short_names import full_name
-from service.settings.model_table import ModelTable
 from service.settings.schema import Settings
 
-OF_EXPORTS = ("precision", "pooling")
-"""Settings of an export, which an artifact has of its own."""
 OPTIONS = (
-    *OF_EXPORTS,
-    *("device", "device_id", "device_memory_bytes", "threads"),
+    *("precision", "pooling", "device", "device_id", "device_memory_bytes", "threads"),
     *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
 )
 """Settings that the table of a model may have."""
@@ -36,24 +32,6 @@ def of_model(settings: Settings, name: str) -> Settings:
         own["model"] = () if table.source is None else (full_name(table.source),)
         own["artifact"] = () if table.artifact is None else (table.artifact,)
     return settings.model_copy(update=own)
-
-
-def options_of(settings: Settings, name: str) -> dict[str, object]:
-    """Return all settings on which the start of a model depends, by the key of its table.
-
-    Args:
-        settings: settings of the service, or of the model.
-        name: name by which requests choose the model.
-
-    """
-    own, table = of_model(settings, name), settings.tables.models.get(name) or ModelTable()
-    fixed = OF_EXPORTS if table.artifact is not None else ()
-    options: dict[str, object] = {
-        option: getattr(own, option) for option in OPTIONS if option not in fixed
-    }
-    options |= {"source": table.source, "artifact": table.artifact}
-    options |= {"prompts": table.prompts, "default_prompt": table.default_prompt}
-    return options
 
 
 def prompts_given(settings: Settings, name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -62,14 +62,8 @@ def file_of(flags: Mapping[str, object]) -> Content | None:
         ValueError: the file is invalid.
 
     """
-    path = path_of_file(flags)
-    return None if path is None else read(path, Settings)
-
-
-def path_of_file(flags: Mapping[str, object]) -> Path | None:
-    """Return the path of the file of settings; None without one."""
     path = flags.get("config") or os.environ.get("HEADSCOPE_CONFIG")
-    return None if path is None else Path(str(path))
+    return None if path is None else read(Path(str(path)), Settings)
 
 
 def overriding_names(flags: Mapping[str, object]) -> set[str]:
@@ -89,8 +83,6 @@ class Settings(ModelSettings):
 
     tables: Tables = Tables()
     """Tables of models and aliases in the file."""
-    given: dict[str, Any] = Field({}, repr=False)
-    """Values of the command line's flags, with which the file is read again."""
     cached: bool = False
     """Whether models are opened from the caches alone, without fetching or exporting them."""
     config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(

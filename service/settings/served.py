@@ -26,11 +26,6 @@ def served(settings: Settings) -> tuple[str | Path, ...]:
     return tuple(sources)
 
 
-def flagged(settings: Settings) -> tuple[str | Path, ...]:
-    """Return what `served` names without the tables of the file, which a reload cannot change."""
-    return () if settings.tables.models else served(settings)
-
-
 def named_by_tables(settings: Settings) -> list[str]:
     """Return the names of the models that the file's tables have loaded at the start.
 

@@ -72,11 +72,6 @@ class ServiceMetrics:
         self.model_evictions = counter(
             "headscope_model_evictions", "Models unloaded to make room for another."
         )
-        self.config_reloads = counter(
-            "headscope_config_reloads", "Reloads of the file of settings.", ["outcome"]
-        )
-        for outcome in ("applied", "refused"):
-            self.config_reloads.labels(outcome)
         for reason in LOAD_FAILURES:
             self.model_load_failures.labels(reason)
         self.workers.set(1)

@@ -1,6 +1,6 @@
 """Native dialect: /encode, /attention and its scores, /explain, /rank and /verify."""
 
-from service.api.native import attention, config, encode, explain, models, rank, verify
+from service.api.native import attention, encode, explain, models, rank, verify
 
 ROUTERS = (
     encode.router,
@@ -9,5 +9,4 @@ ROUTERS = (
     rank.router,
     verify.router,
     models.router,
-    config.router,
 )

@@ -21,7 +21,7 @@ async def test_workers_ask_each_other(tmp_path: Path) -> None:
     late = asyncio.Event()
 
     def answers(index: int, answer: str) -> dict[str, object]:
-        async def ready(_: str) -> str:
+        async def ready() -> str:
             asked.append(index)
             if index == 2:
                 await late.wait()

@@ -35,8 +35,7 @@ def test_two_of_one_name_are_refused_before_any_is_opened_or_exported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for opens in ("open_artifact", "open_twins"):
-        monkeypatch.setattr(f"service.cli.serve.{opens}", None)  # whoever calls it fails
+    monkeypatch.setattr("service.cli.serve.open_artifact", None)  # whoever calls it fails
     two = [str(tiny_artifact.folder)] * 2 if kind == "artifacts" else twins
     name = f"{tiny_artifact.manifest.model}:fp32" if kind == "artifacts" else "name:fp32"
     assert main(["serve", *(flag for one in two for flag in (f"--{kind[:-1]}", one))]) == 1

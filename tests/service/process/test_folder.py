@@ -15,8 +15,6 @@ import pytest
 from service.process import folder
 from tests.service.logged import Log
 
-OF_A_SERVICE = ("models.json", "models.lock", "settings-1.json", "reload.lock")
-"""Names of files of workers whose models or settings were changed."""
 HOLDING = """
 import sys
 from pathlib import Path
@@ -85,14 +83,12 @@ def test_it_goes_when_the_last_of_its_processes_is_gone(parent: Path, log: Log) 
                 assert names(parent) == {Path(abandoned).name, made.name}
             second.kill()
             second.wait()
-        for name in (*OF_A_SERVICE, "counter_0.db"):
-            Path(abandoned, name).touch()
+        Path(abandoned, "counter_0.db").touch()
         foreign = Path(abandoned, "notes.txt")
         foreign.write_text("a user's own")
         with folder.made() as made:
             assert names(parent) == {Path(abandoned).name, made.name}
-        left_over = {folder.LOCK, "counter_0.db", "notes.txt", *OF_A_SERVICE}
-        assert names(Path(abandoned)) == left_over
+        assert names(Path(abandoned)) == {folder.LOCK, "counter_0.db", "notes.txt"}
         foreign.unlink()
         with folder.made() as made:
             assert names(parent) == {made.name}

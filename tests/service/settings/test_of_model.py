@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
-from service.settings.of_model import of_model, options_of, prompts_given
+from service.settings.of_model import of_model, prompts_given
 
 FILE = """
 max-length = 64
@@ -40,10 +40,6 @@ def test_a_table_wins_over_the_top_of_the_file(file: Path) -> None:
     assert one.model == ("sentence-transformers/all-MiniLM-L6-v2",)
     assert (other.max_length, other.model, other.artifact) == (64, (), (Path("folder"),))
     assert of_model(settings, "c") is settings
-    assert options_of(settings, "a") == options_of(one, "a")
-    exported = settings.model_copy(update={"precision": "int8"})
-    assert options_of(settings, "a") != options_of(exported, "a")
-    assert options_of(settings, "b") == options_of(exported, "b")
     assert prompts_given(settings, "b")
     assert not prompts_given(settings, "a")
 

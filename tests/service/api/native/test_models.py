@@ -12,7 +12,7 @@ import pytest
 from model.artifact.manifest import MANIFEST, Artifact
 from tests.service.harness import Client, assert_problem
 from tests.service.logged import Log
-from tests.service.repositories import ADMIN, add, serving_repository
+from tests.service.repositories import ADMIN, add, encode, serving_repository, states
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +106,24 @@ async def test_a_repository_that_is_gone_is_not_named(
 async def test_errors_before_the_only_model_is_loaded_keep_their_status(client: Client) -> None:
     reply = await client.post("/encode", json={"inputs": 1}, headers=USER)
     assert_problem(reply, 422, "inputs")
+
+
+async def test_several_workers_take_no_commands(tmp_path: Path, tiny_artifact: Artifact) -> None:
+    add(tmp_path, "a", tiny_artifact)
+    says = "this service has 2 workers, and models are loaded"
+    async with serving_repository(tmp_path, workers=2) as client:
+        assert (await encode(client, "a")).status_code == 200, "each worker loads on demand"
+        for reply in (
+            await client.put("/models/a", json={}, headers=ADMIN),
+            await client.put("/models/b", json={"targets": [{"model": "a"}]}, headers=ADMIN),
+            await client.delete("/models/a", headers=ADMIN),
+        ):
+            assert_problem(reply, 422, says)
+        for command in ("load", "unload"):
+            reply = await client.post(f"/v2/repository/models/a/{command}", headers=ADMIN)
+            assert (reply.status_code, says in reply.json()["error"]) == (400, True)
+        assert (await client.post("/v2/repository/index", headers=ADMIN)).status_code == 200
+        assert await states(client, "a") == {"1": "serving"}
 
 
 @pytest.mark.parametrize(
