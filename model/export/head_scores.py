@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import onnx
 from torch import Tensor, nn
 
-from model.artifact.manifest import GRAPHS
 from model.artifact.signature import GraphSignature, head_scores_signature
 from model.attention.positions import distances
 from model.attention.self_attention import attention_rule
 from model.attention.weights import AttentionRule, Heads
 from model.config.encoder import EncoderConfig
 from model.export.graphs import one_head_shapes
-from model.export.to_onnx import example_of, save_graph, to_onnx
+from model.export.to_onnx import example_of, to_onnx
 
 
 class HeadScores(nn.Module):
@@ -52,13 +49,3 @@ def export_head_scores(config: EncoderConfig) -> onnx.ModelProto:
     signature = head_scores_signature(config, one_head_shapes(config))
     graph = HeadScores(attention_rule(config), signature)
     return to_onnx(graph.eval(), example_of(signature), signature)
-
-
-def save_head_scores(config: EncoderConfig, folder: Path) -> None:
-    """Write the graph of an artifact.
-
-    Raises:
-        ArtifactError: the file cannot be written.
-
-    """
-    save_graph(export_head_scores(config), folder / GRAPHS["head_scores"])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.manifest import VALUE_NORMS_GRAPH
 from model.artifact.signature import GraphSignature, value_norms_signature
 from model.attention.self_attention import attention_rule
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.export.to_onnx import example_of, save_graph, to_onnx
+from model.export.to_onnx import example_of, to_onnx
 
 
 class ValueProducts(nn.Module):
@@ -54,13 +51,3 @@ def export_head_values(rule: AttentionRule, signature: GraphSignature) -> onnx.M
     """Return the graph of heads with this rule, with dynamic axes of keys and heads."""
     graph = ValueProducts(rule, signature)
     return to_onnx(graph.eval(), example_of(signature), signature)
-
-
-def save_values(config: EncoderConfig, folder: Path) -> None:
-    """Write the graph of an artifact.
-
-    Raises:
-        ArtifactError: the file cannot be written.
-
-    """
-    save_graph(export_value_norms(config), folder / VALUE_NORMS_GRAPH)
