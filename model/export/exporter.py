@@ -21,7 +21,6 @@ from model.artifact.manifest import (
     FORMAT,
     GOLDEN,
     GRAPHS,
-    GRAPHS,
     HEADS,
     TASK_GRAPH,
     TASK_WEIGHTS,
@@ -44,7 +43,6 @@ from model.errors import ConfigError
 from model.export.decoder_files import save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
 from model.export.decomposition import save_decomposition
-from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -54,7 +52,6 @@ from model.export.graphs import (
     save_device_graphs,
     signatures,
 )
-from model.export.head_scores import export_head_scores
 from model.export.head_scores import export_head_scores
 from model.export.loading import Modules, load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
@@ -66,7 +63,6 @@ from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
-from model.export.values import export_value_norms
 from model.export.towers import add_vision, read_dual
 from model.export.values import export_value_norms
 from model.export.verify import verify
