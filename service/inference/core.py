@@ -75,7 +75,7 @@ class Inference:
         self.reader = reader
         self.engines = engines
         self.part_costs: dict[str, float] = {}
-        """Measured cost of a decomposition by engine name: see `explanation.part_cost`."""
+        """Measured cost of a decomposition by engine name: see `explanation.towers`."""
         self.tower = tower
         self._allow_unverified = allow_unverified
         reader.measure()

@@ -5,6 +5,8 @@ https://platform.openai.com/docs/api-reference/embeddings/create
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Literal
 
 import orjson
@@ -23,18 +25,23 @@ from service.api.drop_in.embedding import (
 from service.api.drop_in.late_chunking import prepare_late_chunks
 from service.api.openai.errors import ERRORS
 from service.api.openai.request import EmbeddingsRequest
-from service.api.openai.token_ids import read_token_ids
 from service.api.wire.media import Unwritten
 from service.api.wire.route import JsonRoute, fingerprint_of, model_of, service_of
 from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.timings import Timings
+from service.inference.tokenization.cl100k import Cl100k
+from service.inference.tokenization.inputs import Input, TokenIds, characters
 
 MAX_INPUTS = 2048
 """Maximum number of inputs in one request, as at OpenAI."""
 ITEM_BYTES = 64
 """Predicted bytes of an item in JSON, without its vector."""
+
+INLINE_IDS = 512
+"""Maximum number of ids that are decoded on the event loop; more are decoded in a thread."""
+TokenIdsSetting = Literal["refuse", "model", "cl100k"]
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
 
@@ -90,6 +97,45 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     prepared = await prepare(request, wanted)
     await body.cut(prepared.texts)
     return await answer(request, prepared, list_form(request, model.name, body.vector_form))
+
+
+async def read_token_ids(
+    inputs: Sequence[Input], setting: TokenIdsSetting, cl100k: Cl100k | None
+) -> Sequence[Input]:
+    """Return a request's inputs, with token ids handled by the setting `--token-ids`.
+
+    Clients that count tokens in OpenAI's vocabulary send ids of this vocabulary. Ids do not
+    identify their vocabulary: another tokenizer reads them as another text, without an error.
+
+    Args:
+        inputs: texts and token ids of the field `input`.
+        setting: `refuse` rejects ids, `model` keeps them, `cl100k` decodes them to text.
+        cl100k: decoder; None unless the setting is `cl100k`.
+
+    Raises:
+        Unprocessable: ids are rejected or cannot be decoded.
+
+    """
+    places = [index for index, item in enumerate(inputs) if isinstance(item, TokenIds)]
+    if setting == "model" or not places:
+        return inputs
+    if cl100k is None:
+        raise Unprocessable(
+            f"input[{places[0]}]: token ids are refused, as they may be of another vocabulary than "
+            "the model's. Send texts (LangChain's OpenAIEmbeddings does with "
+            "check_embedding_ctx_length=False), or serve with `--token-ids model`, which takes the "
+            "model's own ids, or `--token-ids cl100k`, which decodes OpenAI's"
+        )
+
+    def decoded() -> list[Input]:
+        return [
+            cl100k.decode(f"input[{index}]", item.ids) if isinstance(item, TokenIds) else item
+            for index, item in enumerate(inputs)
+        ]
+
+    if characters(inputs) <= INLINE_IDS:
+        return decoded()
+    return await asyncio.to_thread(decoded)
 
 
 def list_form(request: Request, model: str, vector_form: VectorForm) -> ListForm:

@@ -21,7 +21,6 @@ from service.api.tei.predict_fields import (
 )
 from service.api.tei.spans import labelled, single_texts, span_bytes
 from service.api.tei.texts import add_compute_headers
-from service.api.tei.zero_shot import by_labels
 from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
@@ -29,7 +28,9 @@ from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.spans import Grouping, TokenLabels, spans
-from service.inference.tasks.task_heads import probabilities, task_scores
+from service.inference.tasks.task_heads import probabilities, sigmoid, softmax, task_scores
+from service.inference.tasks.zero_shot import ZeroShot, label_texts
+from service.inference.tokenization.inputs import Picture
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 
@@ -49,7 +50,7 @@ async def predict(body: PredictRequest, request: Request) -> Response:
     inputs = body.inputs._replace(texts=await loaded(body.inputs.texts, request))
     body = body.model_copy(update={"inputs": inputs})
     if body.labels is not None or model_of(request).vision is not None:
-        response = await by_labels(body, request)
+        response = await _by_labels(body, request)
     else:
         if body.template is not None:
             raise Unprocessable("template is for `labels`: add them, or leave it out")
@@ -106,3 +107,44 @@ async def _of_tokens(
         content = await asyncio.to_thread(label_spans)
         answer = content if body.inputs.batch else content[0]
         return await reply.json(lambda: answer, prepared.timings)
+
+
+async def _by_labels(body: PredictRequest, request: Request) -> Response:
+    """Score pictures by the labels of the request.
+
+    Raises:
+        Unprocessable: the model has no two towers, labels are missing, or an input is no picture.
+
+    """
+    model, labels, pictures = model_of(request), body.labels, body.inputs.texts
+    dual = model.artifact.manifest.dual
+    if model.vision is None or dual is None:
+        raise Unprocessable("labels: this model has labels of its own, or none: leave them out")
+    if labels is None:
+        raise Unprocessable("labels: this model has none of its own: name those to choose from")
+    if body.aggregation is not None:
+        raise Unprocessable("aggregation applies to token labels, not to `labels`")
+    for index, given in enumerate(pictures):
+        if not isinstance(given, Picture):
+            raise Unprocessable(f"inputs[{index}] is no picture: `labels` are for pictures")
+    check_given(pictures, "inputs")
+    texts, caller = label_texts(labels, body.template), caller_of(request)
+    towers = model.vision.inference, model.inference
+    named = await towers[1].prepare(
+        texts, body.options(request, naming="labels[{}]"), caller, "encode"
+    )
+    seen = await towers[0].prepare(pictures, body.options(request), caller, "encode")
+    size = len(pictures) * sum(PREDICTION_BYTES + 2 * len(label) for label in labels)
+    held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
+    with reserve(request, size, held=held, advice=None) as reply:
+        logits = await ZeroShot(dual, towers, (seen, named)).logits()
+        scores = softmax if dual.kind == "clip" else sigmoid
+
+        def content() -> object:
+            results = [
+                predictions(row, labels, row if body.raw_scores else scores(row))[: body.top_k]
+                for row in logits
+            ]
+            return results if body.inputs.batch else results[0]
+
+        return await reply.json(content, seen.timings + named.timings)

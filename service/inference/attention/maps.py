@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from model.artifact.signature import MapKind
 from service.engines.contract import Floats, Output
 from service.inference.attention.layer_passes import OF_ENCODER, LayerPass
-from service.inference.attention.norms import head_norms, norm_shares
 from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.statistics import (
     CROSS_STATISTICS,
     STATISTICS,
     Indices,
+    head_norms,
+    norm_shares,
     rollout_step,
     statistics,
     top_k,

@@ -1,8 +1,8 @@
 """Spans of a text that are occluded as a whole: its tokens, words or sentences.
 
 `service.inference.words` defines words. A sentence ends after `.`, `!`, `?` or `…` and the closing
-quotes and brackets that follow, if white space comes next; after `。`, `！`, `？` or `｡`, also without
-it; and at the end of a line. `.` and `…` before a lower-case letter do not end a sentence.
+quotes and brackets that follow, if white space comes next; after `。`, `！`, `？` or `｡`, also
+without it; and at the end of a line. `.` and `…` before a lower-case letter do not end a sentence.
 """
 
 from __future__ import annotations

@@ -10,15 +10,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from service.engines.contract import Floats, Pooling, TextTask
+from model.artifact.decomposition import DecompositionStep
+from model.config.encoder import EncoderConfig
+from service.engines.contract import DecomposeTask, Floats, Pooling, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.explanation.cost import Costs, Load, Side
-from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
+from service.inference.explanation.decomposition import (
+    STEP_TOKENS,
+    DecomposedText,
+    TextDecomposition,
+)
 from service.inference.explanation.options import ExplainOptions
-from service.inference.explanation.part_cost import part_cost
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.promises import Promise
+from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import Caller
+
+MEASURED_TOKENS = 32
+"""Length of the measured text, in tokens."""
+ASSUMED = 1.0
+"""Cost of a part on an engine without measured batches, such as the fake engine."""
 
 
 @dataclass(eq=False)
@@ -109,3 +121,37 @@ class Tower:
         vectors, pooling = self.inference.vectors, self.options.pooling
         (vector,) = vectors.finish([pooled], pooling, normalize=False)
         return DecomposedText(vector, vectors.shares(shares, pooling))
+
+
+async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) -> float:
+    """Return the cost of one part of one token in a layer, as a multiple of encoding a token there.
+
+    It is measured at the first decomposition of an engine, which loads the graphs: the second of
+    two steps.
+
+    Raises:
+        EngineTimeout: the deadline has passed.
+        ServiceError: the engine failed.
+
+    """
+    engine, costs, config = scheduler.engine, inference.part_costs, inference.config
+    alone = scheduler.seconds_alone("attention", STEP_TOKENS)
+    if engine.name not in costs and alone:
+        step = _step(config)
+        rows, parts = step.parts.shape[:2]
+        for _ in range(2):
+            tasks = [DecomposeTask(step, STEP_TOKENS)]
+            (done,) = await scheduler.resume("attention", tasks, caller=caller)
+        a_token = alone * engine.concurrency / STEP_TOKENS
+        seconds = done.inference_seconds * config.num_hidden_layers
+        costs[engine.name] = seconds / (rows * parts * a_token)
+    return costs.get(engine.name, ASSUMED)
+
+
+def _step(config: EncoderConfig) -> DecompositionStep:
+    """Return a step of all rows of a random text's first layer."""
+    rng, tokens = np.random.default_rng(0), MEASURED_TOKENS
+    states = rng.standard_normal((tokens, config.hidden_size), np.float32)
+    parts = np.stack([states] * (tokens + 1), axis=1)
+    shape = config.num_key_value_heads, tokens, tokens + 1, config.head_size
+    return DecompositionStep(parts, 0, 0, states, rng.standard_normal(shape, np.float32))

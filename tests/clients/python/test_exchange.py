@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 from headscope import calls, task_calls
-from headscope.batches import REPLY_BYTES, REQUEST_CHARACTERS, ranges_of
 from headscope.errors import DeadlineExceeded, Overloaded, Unavailable
-from headscope.exchange import conduct
+from headscope.exchange import REPLY_BYTES, REQUEST_CHARACTERS, conduct, ranges_of
 from headscope.reading import read_info
 from headscope.sending import Retries, Session
 from headscope.wire import Answer, Lost, Send, Together, Wait

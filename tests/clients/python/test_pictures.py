@@ -61,7 +61,7 @@ def test_the_service_gets_base64_and_gives_the_grid(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pictures of more than `PICTURE_CHARACTERS` together take several requests."""
-    monkeypatch.setattr("headscope.batches.PICTURE_CHARACTERS", len(ELEMENT["image"]))
+    monkeypatch.setattr("headscope.exchange.PICTURE_CHARACTERS", len(ELEMENT["image"]))
     requests: list[Any] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

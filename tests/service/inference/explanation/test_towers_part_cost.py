@@ -10,8 +10,8 @@ import pytest
 
 from service.engines.contract import DecomposeTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.inference.explanation import part_cost as module
-from service.inference.explanation.part_cost import ASSUMED, part_cost
+from service.inference.explanation import towers as module
+from service.inference.explanation.towers import ASSUMED, part_cost
 from service.scheduler.submission import ANYBODY
 from tests.service.harness import CONFIG, batching
 from tests.service.scheduler.clock import FakeClock

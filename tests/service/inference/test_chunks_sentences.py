@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 
-from service.inference import sentences
-from service.inference.sentences import paragraph_starts, sentence_starts
+from service.inference import chunks
+from service.inference.chunks import paragraph_starts, sentence_starts
 
 
 def parts(text: str, starts: list[int]) -> list[str]:
@@ -37,10 +37,10 @@ def test_paragraphs_end_at_blank_lines() -> None:
 def test_long_texts_are_split_in_pieces_at_the_same_places() -> None:
     """Pieces end inside sentences, which are then split from their start on."""
     sentence = "It was seen by Mr. Jones, who ran. "
-    count = 5 * sentences.PIECE_CHARACTERS // len(sentence)
+    count = 5 * chunks.PIECE_CHARACTERS // len(sentence)
     starts = sentence_starts(sentence * count)
     assert starts == [len(sentence) * n for n in range(1, count)]
-    endless = "a" * (3 * sentences.PIECE_CHARACTERS)
+    endless = "a" * (3 * chunks.PIECE_CHARACTERS)
     assert len(sentence_starts(endless)) <= 3
 
 

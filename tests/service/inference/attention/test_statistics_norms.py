@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.inference.attention.norms import head_norms, norm_shares
+from service.inference.attention.statistics import head_norms, norm_shares
 
 N, S, H = 5, 9, 11
 NUMBERS = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def test_the_norms_are_those_of_the_vectors_that_each_head_adds() -> None:
 def test_the_shares_are_those_of_the_sum_over_heads(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.inference.attention.norms.BLOCK_WEIGHTS", block)
+    monkeypatch.setattr("service.inference.attention.statistics.BLOCK_WEIGHTS", block)
     added = MAPS.astype(np.float64)[..., None] * VALUES.transpose(1, 0, 2)[:, None]
     wanted = np.linalg.norm(added.sum(axis=0), axis=-1)
     wanted /= wanted.sum(axis=-1, keepdims=True)
