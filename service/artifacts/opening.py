@@ -16,7 +16,6 @@ from model.artifact.recorded import passed_uses
 from model.artifact.weight_files import HYBRID_HEADS
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
-from model.export.placement import Exported
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.checkpoint_files import may_be_hybrid
 from model.sources.home import EXPORTS, expanded, make_cache
@@ -262,22 +261,23 @@ def export_once(settings: Settings, checkpoint: Path, progress: Progress) -> Art
         with one_export(settings.cache_folder):
             if folder.exists():  # another process has made it meanwhile
                 return load_artifact(folder)
-            return export_to(folder, settings, checkpoint, progress).artifact
+            return export_to(folder, settings, checkpoint, progress)
 
     return _kept(folder, make)
 
 
-def export_to(out: Path, settings: Settings, checkpoint: Path, progress: Progress) -> Exported:
+def export_to(out: Path, settings: Settings, checkpoint: Path, progress: Progress) -> Artifact:
     """Export a checkpoint to a folder; arguments and errors as for `export_once`."""
     name = display_name(checkpoint_of(settings))
     if is_static(checkpoint):
         from model.export.static_embedding import export_static  # noqa: PLC0415 - transformers
 
-        return export_static(checkpoint, out, name, progress)
+        return export_static(checkpoint, out, name, progress).artifact
     check_memory(checkpoint, name)
     from model.export import exporter  # noqa: PLC0415 - imports torch, for new exports only
 
-    return exporter.export(checkpoint, out, name, settings.precision, progress, settings.device)
+    exported = exporter.export(checkpoint, out, name, settings.precision, progress, settings.device)
+    return exported.artifact
 
 
 def _folder(settings: Settings, key: str) -> Path:

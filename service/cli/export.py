@@ -78,7 +78,7 @@ def _export(
     checkpoint = find_checkpoint(settings, say)
     if image_size:
         checkpoint = with_image_size(checkpoint, image_size, settings.cache("image-sizes"))
-    artifact = export_to(out, settings, checkpoint, say).artifact
+    artifact = export_to(out, settings, checkpoint, say)
     return artifact.folder, artifact.passed
 
 
