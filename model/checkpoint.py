@@ -72,13 +72,7 @@ def load_checkpoint(
 def _with_adapters(
     folder: Path, config: EncoderConfig, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the parameters of an encoder with adapters, from its weights or the tasks' folders.
-
-    Raises:
-        ConfigError: a config is not supported.
-        CheckpointError: there are no adapters, or they do not fit the config.
-
-    """
+    """Return the parameters of an encoder with adapters, from its weights or the tasks' folders."""
     fields, source = read_fields(folder), str(folder)
     tasks = task_names(folder, fields)
     matrices, others = low_rank_matrices(tensors)
@@ -101,12 +95,7 @@ def _with_adapters(
 
 
 def _peft_matrices(own: TaskFolder, family: Family) -> tuple[Matrices, float]:
-    """Return the matrices of a task's adapter by the encoder's maps, and its scale.
-
-    Raises:
-        CheckpointError: the file cannot be read, or holds something else.
-
-    """
+    """Return the matrices of a task's adapter by the encoder's maps, and its scale."""
     path = own.folder / PEFT_WEIGHTS
     renamed = {}
     for key, tensor in read_tensors(path).items():
@@ -283,12 +272,7 @@ def load_weights(path: Path, config: EncoderConfig) -> Encoder:
 
 
 def tensor_keys(path: Path) -> list[str]:
-    """Return the keys of the tensors in a file of weights.
-
-    Raises:
-        CheckpointError: the file cannot be read.
-
-    """
+    """Return the keys of the tensors in a file of weights."""
     if is_pickle(path):
         return list(pickled_state(path))
     with _opened(path) as file:

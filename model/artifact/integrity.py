@@ -76,9 +76,6 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
         graph: an ONNX file.
         names: allowed files beside the graph; empty if all tensors must be in the graph itself.
 
-    Raises:
-        ArtifactError: a tensor is, or may be, in another file.
-
     """
     content = graph.read_bytes()
     ours = (_field(13, _field(1, _LOCATION) + _field(2, name.encode())) for name in names)
@@ -95,9 +92,6 @@ def check_references(path: Path, names: Sequence[str]) -> None:
     Args:
         path: a file whose metadata may name tensors of files beside it.
         names: allowed files.
-
-    Raises:
-        ArtifactError: it names another file, or cannot be read.
 
     """
     try:

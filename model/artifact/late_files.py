@@ -95,12 +95,7 @@ class LateFiles(_Part):
 
 
 def is_late_interaction(folder: Path) -> bool:
-    """Return whether a folder holds a late-interaction model (a vector per token, MaxSim).
-
-    Raises:
-        ConfigError: a file cannot be read.
-
-    """
+    """Return whether a folder holds a late-interaction model (a vector per token, MaxSim)."""
     modules = listed_modules(folder)
     if modules is None:
         named = read_object(folder / "config.json").get("architectures")

@@ -170,12 +170,7 @@ def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
 
 
 def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
-    """Return the tasks of a checkpoint with adapters, and all prompts with their instructions.
-
-    Raises:
-        ConfigError: `task_instructions` are not texts of its tasks.
-
-    """
+    """Return the tasks of a checkpoint with adapters, and all prompts with their instructions."""
     tasks = task_names(folder, config)
     if not tasks:
         return {}

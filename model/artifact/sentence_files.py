@@ -94,12 +94,7 @@ _OWN_INPUT = (None, "sentence_embedding")
 
 
 def read_model(path: Path) -> Fields:
-    """Read `config_sentence_transformers.json`: prompts, number of dimensions, similarity.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds an unsupported setting.
-
-    """
+    """Read `config_sentence_transformers.json`: prompts, number of dimensions, similarity."""
     content = read_object(path)
     refuse_unknown(path, content, MODEL_KEYS)
     prompts, default = read_prompts(path, content)
@@ -115,12 +110,7 @@ def read_model(path: Path) -> Fields:
 
 
 def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | None]:
-    """Return the prompts by name, and the name of the default prompt.
-
-    Raises:
-        ConfigError: `prompts` is not an object, or the default is not one of them.
-
-    """
+    """Return the prompts by name, and the name of the default prompt."""
     prompts = content.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{path}: prompts is not a JSON object")
@@ -143,9 +133,6 @@ def read_transformer(
         any_task: accept transformers that compute something other than token vectors.
         tower: whether it is a tower of CLIP or SigLIP.
         also: further allowed keys.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds an unsupported setting.
 
     """
     paths = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
@@ -185,12 +172,7 @@ def _longest(path: Path, content: Fields) -> Any:
 
 
 def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
-    """Return the pooling, and whether it includes a prompt's tokens.
-
-    Raises:
-        ConfigError: the config cannot be read, or holds an unsupported setting.
-
-    """
+    """Return the pooling, and whether it includes a prompt's tokens."""
     path, content = _config(entry)
     own = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt"}
     refuse_unknown(path, content, own | _POOLING_FLAGS.keys())
@@ -208,12 +190,7 @@ def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
 
 
 def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
-    """Return a module after pooling; None if it computes nothing, as Dropout.
-
-    Raises:
-        ConfigError: the config cannot be read, or is not supported.
-
-    """
+    """Return a module after pooling; None if it computes nothing, as Dropout."""
     if entry.kind == "Dropout":
         return None
     if entry.kind == "Normalize":  # versions up to 5 leave its folder empty
@@ -235,9 +212,6 @@ def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) ->
     Args:
         entry: the module.
         inputs: allowed names of its input and output; error messages suggest the last one.
-
-    Raises:
-        ConfigError: the config cannot be read, or is not supported.
 
     """
     path, content = _config(entry)

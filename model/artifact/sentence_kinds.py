@@ -42,12 +42,7 @@ _REMEDY = "give a checkpoint that makes one vector of a text"
 
 
 def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
-    """Raise an error if `config_sentence_transformers.json` names an unsupported class.
-
-    Raises:
-        ConfigError: the class is not supported; the message names it.
-
-    """
+    """Raise an error if `config_sentence_transformers.json` names an unsupported class."""
     kind = content.get("model_type") or "SentenceTransformer"
     if kind != "SentenceTransformer":
         reason = _MODEL_TYPES.get(str(kind), "its class is not known")
@@ -55,12 +50,7 @@ def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def check_modules(path: Path, kinds: Sequence[str]) -> None:
-    """Raise an error for modules, or an order of them, that do not make one vector of a text.
-
-    Raises:
-        ConfigError: the modules are not supported; the message names one, or all in their order.
-
-    """
+    """Raise an error for modules, or an order of them, that do not make one vector of a text."""
     for kind in kinds:
         reason = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
         if reason:
@@ -73,12 +63,7 @@ def check_modules(path: Path, kinds: Sequence[str]) -> None:
 
 
 def check_after_tower(path: Path, kinds: Sequence[str]) -> None:
-    """Raise an error for modules of CLIP or SigLIP that do not make one vector of an input.
-
-    Raises:
-        ConfigError: the modules are not supported; the message names all in their order.
-
-    """
+    """Raise an error for modules of CLIP or SigLIP that do not make one vector of an input."""
     if kinds[:1] not in (["Transformer"], ["CLIPModel"]) or not set(kinds[1:]) <= _AFTER_POOLING:
         raise ConfigError(
             f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported for CLIP and "
@@ -91,10 +76,6 @@ def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
     """Return the pooling of a folder without `modules.json`: sentence-transformers' own for texts.
 
     Picture encoders pool the class token.
-
-    Raises:
-        ConfigError: the model scores pairs or gives a vector per token.
-
     """
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list):

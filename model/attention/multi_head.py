@@ -143,12 +143,7 @@ class MultiHeadAttention(AttentionProjections):
         *,
         bias: bool = True,
     ) -> None:
-        """Allocate the projections and the score's own parameters.
-
-        Raises:
-            ValueError: the score needs p_q = p_k and they differ.
-
-        """
+        """Allocate the projections and the score's own parameters."""
         super().__init__(sizes, score, bias=bias, output_bias=bias)
         self.rule = AttentionRule(score, normalizer)
 

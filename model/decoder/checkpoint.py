@@ -61,18 +61,7 @@ def load_decoder_weights(path: Path, config: DecoderConfig) -> Decoder:
 
 
 def build_decoder(config: DecoderConfig, tensors: dict[str, Tensor], source: str) -> Decoder:
-    """Return a decoder that holds exactly these tensors.
-
-    Args:
-        config: config of the decoder.
-        tensors: its parameters, by its own keys.
-        source: origin of the tensors, for error messages.
-
-    Raises:
-        CheckpointError: the message names all keys that are missing, unexpected, mis-shaped or not
-            finite.
-
-    """
+    """Return a decoder that holds exactly these tensors."""
     return build(lambda: Decoder(config), config.layers, tensors, f"{source} (decoder)")
 
 

@@ -41,15 +41,7 @@ class DecoderLayer(nn.Module, ABC):
     def __init__(
         self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
     ) -> None:
-        """Allocate the parameters.
-
-        Args:
-            config: the decoder's config.
-            number: index of the layer.
-            rule: rule of all heads of self-attention.
-            cross: rule of all heads of cross-attention.
-
-        """
+        """Allocate the parameters."""
         super().__init__()
         self.cross = CrossAttention(config, cross)
         self.cross_norm = norm_of(config.layers)

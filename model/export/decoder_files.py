@@ -31,16 +31,6 @@ def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progres
     """Write all files of a decoder.
 
     Tensors that its graphs share with the encoder's, usually the word embedding, are not repeated.
-
-    Args:
-        decoder: the decoder in float32.
-        dtype: type of the graphs' weights.
-        folder: folder of the artifact.
-        progress: called with a line at each step.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-
     """
     progress(f"exporting {DECODER_GRAPH}")
     beside = [folder / WEIGHTS]

@@ -79,11 +79,6 @@ def export_decomposition_values(config: EncoderConfig) -> onnx.ModelProto:
 
 
 def save_decomposition(config: EncoderConfig, folder: Path) -> None:
-    """Write both graphs of an artifact.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-
-    """
+    """Write both graphs of an artifact."""
     save_graph(export_decomposition(config), folder / DECOMPOSITION_GRAPH)
     save_graph(export_decomposition_values(config), folder / DECOMPOSITION_VALUES_GRAPH)

@@ -129,9 +129,6 @@ def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> 
         model_type: model type in its `config.json`.
         decoder: whether it has a decoder.
 
-    Raises:
-        ConfigError: the precision is not supported; the message names those that are.
-
     """
     family = FAMILIES.get(model_type)
     if precision == "fp16" and family and not family.half:

@@ -232,12 +232,7 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
 
 
 def save_device_graphs(config: EncoderConfig, dtype: Float, folder: Path) -> None:
-    """Write both graphs for a device.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-
-    """
+    """Write both graphs for a device."""
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
 

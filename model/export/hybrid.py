@@ -30,15 +30,6 @@ def load_hybrid(checkpoint: Path, tokenizer: Tokenizer, encoder: EncoderConfig) 
     """Load the maps of token vectors and token weights, in float32, evaluation mode.
 
     The first token, `<s>`, has no token vector; its state is the dense vector.
-
-    Args:
-        checkpoint: folder of the checkpoint.
-        tokenizer: its tokenizer.
-        encoder: config of the encoder.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or does not fit the encoder.
-
     """
     colbert, sparse = (_linear(checkpoint / name) for name in HYBRID_HEADS)
     features = len(colbert["weight"])

@@ -55,13 +55,7 @@ class Source:
 
 
 def read_source(checkpoint: Path) -> Source:
-    """Read everything of a checkpoint but its weights.
-
-    Raises:
-        ConfigError: the folder describes something unsupported.
-        CheckpointError: there is no supported tokenizer.
-
-    """
+    """Read everything of a checkpoint but its weights."""
     inside = transformer_folder(checkpoint)
     config = read_config(inside)
     images = read_processing(inside) if config.embeddings.patches else None
@@ -99,10 +93,6 @@ def load_modules(
         tokenizer: its tokenizer, which gets the markers of queries and documents as single tokens;
             None for an encoder of pictures.
         config: config of the encoder; read from `config.json` when None.
-
-    Raises:
-        ConfigError: the folder describes something unsupported.
-        CheckpointError: weights do not fit their config.
 
     """
     inside = transformer_folder(checkpoint)

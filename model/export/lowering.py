@@ -21,13 +21,7 @@ _traced_again = _fx_passes.decompose_with_registry
 
 
 def lowered(program: ExportedProgram, registry: _registration.ONNXRegistry) -> ExportedProgram:
-    """Return the program without operators that have no ONNX form; its nodes change in place.
-
-    Args:
-        program: a captured program without nested graphs.
-        registry: the operators that have an ONNX form.
-
-    """
+    """Return the program without operators that have no ONNX form; its nodes change in place."""
     graph = program.graph
     graph.eliminate_dead_code()
     for node in graph.nodes:

@@ -33,9 +33,6 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
         checkpoint: the folder with `modules.json`.
         modules: the modules, as read from the folder.
 
-    Raises:
-        CheckpointError: a module's tensors are missing, damaged, or not of its sizes.
-
     """
     inside = transformer_folder(checkpoint)
     tower = tower_vectors(inside, read_object(inside / "config.json"))
@@ -62,16 +59,7 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
 
 
 def pooling_tensors(folder: Path, config: EncoderConfig) -> dict[str, Tensor]:
-    """Return the float32 parameters of SigLIP's pooling, by their names in an artifact.
-
-    Args:
-        folder: folder of the vision tower.
-        config: config of the vision tower.
-
-    Raises:
-        CheckpointError: a tensor is missing, damaged, or not of its size.
-
-    """
+    """Return the float32 parameters of SigLIP's pooling, by their names in an artifact."""
     shapes = pooling_shapes(config)
     loaded = _inside(folder, {f"head.{name}": name for name in shapes})
     for name, shape in shapes.items():

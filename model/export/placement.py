@@ -58,12 +58,7 @@ def place(
 
 
 def check_free(out: Path) -> None:
-    """Check that a folder for an artifact does not exist, or is empty.
-
-    Raises:
-        ArtifactError: the folder exists and is not empty.
-
-    """
+    """Check that a folder for an artifact does not exist, or is empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder")
 

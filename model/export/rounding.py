@@ -31,12 +31,7 @@ MOST = 100.0
 
 
 def load_references(artifact: Artifact) -> Modules:
-    """Load the float32 modules of an artifact.
-
-    Raises:
-        ModelError: the modules cannot be loaded.
-
-    """
+    """Load the float32 modules of an artifact."""
     return Modules(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
 
 
@@ -51,13 +46,6 @@ def with_rounding(
     The absolute bound of a kind becomes `MARGIN` times the largest difference of any of its tensors
     from float64, minus what its relative bound allows there, rounded up to one digit. It never
     decreases, and increases at most `MOST`-fold.
-
-    Args:
-        modules: the modules in float32.
-        batches: the verified batches.
-        vectors: vector pipeline of the artifact.
-        tolerances: usual tolerances of float32.
-
     """
     exact = Modules(
         copy.deepcopy(modules.encoder).double(),

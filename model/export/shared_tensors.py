@@ -116,9 +116,6 @@ def save_tensors(
         path: path of the file.
         beside: safetensors files in the same folder, whose large tensors are not repeated.
 
-    Raises:
-        ArtifactError: the file cannot be written.
-
     """
     places = places_of(beside)
     own, shared = {}, {}

@@ -93,10 +93,6 @@ def read_table(path: Path) -> NDArray[np.float32]:
 
     model2vec's `mapping` `[V]` names each token's row of `embeddings`, and `weights` `[V]` its
     factor.
-
-    Raises:
-        CheckpointError: the file cannot be read, or does not hold such a table.
-
     """
     try:
         tensors = load_file(path)
@@ -157,12 +153,7 @@ def _build(table: NDArray[np.float32], described: Path, folder: Path, model: str
 
 
 def _module_tensors(described: Path, sentence: SentenceConfig) -> dict[str, NDArray[Any]]:
-    """Return the tensors of the modules after pooling; reading any of them needs torch.
-
-    Raises:
-        CheckpointError: torch is not installed, or the tensors are unusable.
-
-    """
+    """Return the tensors of the modules after pooling; reading any of them needs torch."""
     if not any(module.shapes() for module in sentence.modules):
         return {}
     try:

@@ -22,16 +22,6 @@ def with_text_tokens(
     transformers pools the first token whose id is `eos_token_id`, or the token of the highest id
     where `eos_token_id` is 2, as in the configs of CLIP's first release. In an artifact both are
     the id that the tokenizer ends a text with, which therefore must be that token.
-
-    Args:
-        folder: folder of the tower's config and tokenizer.
-        sentence: config without these ids.
-        tokenizer: the tower's tokenizer.
-
-    Raises:
-        ConfigError: the tokenizer does not end a text with the token that is pooled.
-        CheckpointError: the tokenizer does not pad texts at their end.
-
     """
     tower = tower_vectors(folder, read_object(folder / "config.json"))
     if tower is None:

@@ -138,9 +138,6 @@ def save_graph(
         external: name of the file beside it for weights that no other file has; none when None.
         beside: graphs and safetensors files in the same folder, whose tensors are not repeated.
 
-    Raises:
-        ArtifactError: a file cannot be written.
-
     """
     onnx.checker.check_model(model)
     refer(model, places_of(beside))

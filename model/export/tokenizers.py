@@ -30,12 +30,7 @@ def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) 
 
 
 def save_tokenizers(source: Tokenizer | None, target: Tokenizer | None, folder: Path) -> None:
-    """Write `tokenizer.json` for texts, and `target_tokenizer.json` if targets have another one.
-
-    Raises:
-        ArtifactError: a file cannot be written.
-
-    """
+    """Write `tokenizer.json` for texts, and `target_tokenizer.json` if targets have another one."""
     for name, tokenizer in ((TOKENIZER, source), (TARGET_TOKENIZER, target)):
         if tokenizer is not None:
             with writing(path := folder / name):

@@ -27,12 +27,7 @@ _SCALE, _BIAS = "logit_scale", "logit_bias"
 
 
 def read_dual(checkpoint: Path) -> DualConfig:
-    """Return the comparison of texts with pictures of a checkpoint, without a vision tower yet.
-
-    Raises:
-        CheckpointError: a parameter is missing or not a finite number.
-
-    """
+    """Return the comparison of texts with pictures of a checkpoint, without a vision tower yet."""
     inside = transformer_folder(checkpoint)
     kind = _KINDS[str(read_object(inside / "config.json")["model_type"])]
     wanted = {_SCALE, _BIAS} if kind == "siglip" else {_SCALE}

@@ -122,12 +122,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of a BART checkpoint.
-
-    Raises:
-        ValidationError: as for `read_config`.
-
-    """
+    """Return the decoder of a BART checkpoint."""
     config = BartConfig.model_validate(fields)
     return config.decoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
 

@@ -66,12 +66,7 @@ class ClipTextConfig(TextKeys):
 
 
 def read_text_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of CLIP's text tower.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of CLIP's text tower."""
     config = ClipTextConfig.model_validate(fields)
     return config.encoder(config.model_type, causal=True)
 
@@ -86,12 +81,7 @@ class ClipVisionConfig(PictureKeys):
 
 
 def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of CLIP's vision tower, whose last hidden state is not normalised.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of CLIP's vision tower, whose last hidden state is not normalised."""
     config = ClipVisionConfig.model_validate(fields)
     layouts = config.layouts(("[CLS]",))
     layouts["embeddings"] = layouts["embeddings"].model_copy(update={"norm": True})

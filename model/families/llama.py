@@ -50,9 +50,6 @@ def encoder_of(config: LlamaKeys, fields: Mapping[str, Any], **attention: Any) -
         fields: content of its `config.json`.
         attention: fields of the attention's layout that differ from Llama's.
 
-    Raises:
-        ValidationError: a key is invalid or not supported.
-
     """
     longest = min(config.max_position_embeddings, LONGEST)
     layout = {

@@ -52,12 +52,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of an M2M-100 checkpoint.
-
-    Raises:
-        ValidationError: as for `read_config`.
-
-    """
+    """Return the decoder of an M2M-100 checkpoint."""
     config = M2M100Config.model_validate(fields)
     return config.decoder(_LAYER, config.embeddings, output_bias=False)
 

@@ -56,12 +56,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of a Marian checkpoint.
-
-    Raises:
-        ValidationError: as for `read_config`.
-
-    """
+    """Return the decoder of a Marian checkpoint."""
     config = MarianConfig.model_validate(fields)
     config = config.model_copy(update={"vocab_size": config.target_words})
     return config.decoder(LayerLayout(), config.embeddings)

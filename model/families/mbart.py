@@ -40,12 +40,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of an mBART checkpoint.
-
-    Raises:
-        ValidationError: as for `read_config`.
-
-    """
+    """Return the decoder of an mBART checkpoint."""
     config = MBartConfig.model_validate({**fields, "decoder_start_token_id": None})
     return config.decoder(_LAYER, EmbeddingLayout(scale=config.embedding_scale))
 

@@ -28,12 +28,7 @@ class SiglipTextConfig(TextKeys):
 
 
 def read_text_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of SigLIP's text tower.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of SigLIP's text tower."""
     config = SiglipTextConfig.model_validate(fields)
     return config.encoder(config.model_type, causal=False)
 
@@ -47,12 +42,7 @@ class SiglipVisionConfig(PictureKeys):
 
 
 def read_vision_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of SigLIP's vision tower, which has no special tokens.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of SigLIP's vision tower, which has no special tokens."""
     config = SiglipVisionConfig.model_validate(fields)
     return EncoderConfig.model_validate(config.model_dump() | config.layouts(()))
 

@@ -153,12 +153,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder of a T5 checkpoint; None if it has only an encoder.
-
-    Raises:
-        ValidationError: as for `read_config`.
-
-    """
+    """Return the decoder of a T5 checkpoint; None if it has only an encoder."""
     config = _keys(fields)
     if config.encoder_alone:
         return None

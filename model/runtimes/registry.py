@@ -119,12 +119,7 @@ def check_device(name: RuntimeName, device: Device) -> None:
 
 
 def host_session(graph: Path) -> Session:
-    """Load a graph of an artifact on ONNX Runtime, on the CPU whatever the runtime.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the graph.
-
-    """
+    """Load a graph of an artifact on ONNX Runtime, on the CPU whatever the runtime."""
     session: Session = importlib.import_module(_ONNX).host_session(graph)
     return session
 

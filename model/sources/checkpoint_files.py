@@ -101,12 +101,7 @@ def encoder_place(folder: Path) -> str:
 
 
 def reads_pictures(folder: Path) -> bool:
-    """Return whether a checkpoint's encoder reads pictures alone, and has no tokenizer.
-
-    Args:
-        folder: folder of the checkpoint's descriptions.
-
-    """
+    """Return whether a checkpoint's encoder reads pictures alone, and has no tokenizer."""
     return _inputs(folder) == [_PROCESSORS]
 
 
@@ -122,12 +117,7 @@ def _inputs(folder: Path) -> list[tuple[str, ...]]:
 
 
 def task_places(folder: Path) -> list[str]:
-    """Return the folders of the adapters of a checkpoint for transformers, as `place` does.
-
-    Args:
-        folder: folder of the checkpoint's descriptions.
-
-    """
+    """Return the folders of the adapters of a checkpoint for transformers, as `place` does."""
     encoder = encoder_place(folder)
     config = read_json(folder / encoder / CONFIG)
     if not isinstance(config, dict) or config.get("model_type") != JINA_V3:

@@ -30,15 +30,6 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
     """Raise an error for weights that are damaged, quantised, or of another config.
 
     Loading checks whether every tensor fits.
-
-    Args:
-        folder: folder of the checkpoint.
-        files: its safetensors files.
-        config: config of its encoder.
-
-    Raises:
-        CheckpointError: the message names the file and the reason.
-
     """
     headers = {path: _tensors(path) for path in files}
     family, keys = FAMILIES[config.model_type], {key for own in headers.values() for key in own}

@@ -21,9 +21,6 @@ def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Pat
         written: content of each replaced or added file by its path in the folder.
         folders: parent of the new folder, which is reused if it exists.
 
-    Raises:
-        SourceError: the parent cannot be written to.
-
     """
     names = sorted(path.name for path in checkpoint.iterdir())
     decides = json.dumps([str(checkpoint.resolve()), names, dict(written)])

@@ -121,12 +121,7 @@ def _modules(
 
 
 def _token_id(checkpoint: Path, word: str) -> int:
-    """Return the id of a word that is one token.
-
-    Raises:
-        ConfigError: the vocabulary does not have the word.
-
-    """
+    """Return the id of a word that is one token."""
     stored = read_object(checkpoint / "tokenizer.json").get("model")
     vocabulary = stored.get("vocab") if isinstance(stored, dict) else None
     if vocabulary is None:

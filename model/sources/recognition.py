@@ -139,10 +139,6 @@ def check_described(
         source: name of the checkpoint in error messages.
         pickles: whether pickled weights may be read.
 
-    Raises:
-        ConfigError: it is another kind of model, or not a model.
-        CheckpointError: its weights are of an unsupported kind.
-
     """
     with as_folders(folder) as parts:
         for own in parts.values() or [folder]:

@@ -75,13 +75,7 @@ def _logit_score(folder: Path, score: LogitScore, encoder: Encoder) -> TaskModul
 
 
 def _word_logits(folder: Path, encoder: Encoder) -> Tensor:
-    """Return the map `[V, H]` from a hidden state to the logits of words.
-
-    Raises:
-        ConfigError: the family has another map.
-        CheckpointError: the map is missing, and is not that of the word embeddings.
-
-    """
+    """Return the map `[V, H]` from a hidden state to the logits of words."""
     if encoder.config.model_type not in WORD_LOGITS:
         raise ConfigError(
             f"{folder}: LogitScore is supported for {', '.join(sorted(WORD_LOGITS))}; not for "
@@ -106,12 +100,7 @@ def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskM
 
 
 def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:
-    """Read the config of a checkpoint's task head from its configuration files.
-
-    Raises:
-        ConfigError: a value is not supported; the message names its key.
-
-    """
+    """Read the config of a checkpoint's task head from its configuration files."""
     fields = read_object(transformer_folder(folder) / "config.json")
     if kind == "sparse":
         if not fields.get("legacy", True):

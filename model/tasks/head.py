@@ -108,12 +108,7 @@ class TokenVectors(TaskModule):
     """Task head with a vector per token, for MaxSim (Khattab & Zaharia 2020, section 3.2)."""
 
     def __init__(self, config: TaskConfig) -> None:
-        """Allocate the modules.
-
-        Raises:
-            ValueError: the config has no late interaction.
-
-        """
+        """Allocate the modules."""
         super().__init__(config)
         if config.late is None:
             raise ValueError("the config of token vectors has no late interaction")

@@ -26,12 +26,7 @@ _OF_TOWERS = {"clip_text_model": "clip", "siglip_text_model": "siglip"}
 
 
 def class_name(files: TokenizerFiles) -> str:
-    """Return the name of the class of a checkpoint's tokenizer, without a final "Fast".
-
-    Raises:
-        CheckpointError: no class is named, it is the checkpoint's own code, or it is unknown.
-
-    """
+    """Return the name of the class of a checkpoint's tokenizer, without a final "Fast"."""
     declared = files.settings.get("tokenizer_class")
     named = declared or files.config.get("tokenizer_class")
     if named is not None and not isinstance(named, str):
@@ -73,9 +68,6 @@ def backend_class(files: TokenizerFiles, name: str) -> type[TokenizersBackend]:
     Args:
         files: files of the tokenizer, named in errors.
         name: name of the class; an unknown one stands for a tokenizer.json, as in transformers.
-
-    Raises:
-        CheckpointError: the class does not build a fast tokenizer.
 
     """
     found = _find(name)

@@ -36,12 +36,7 @@ class TokenizerFiles:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read all files.
-
-        Raises:
-            CheckpointError: a file is damaged, or transformers would read another version of one.
-
-        """
+        """Read all files."""
         settings = read_json(folder / "tokenizer_config.json")
         versions = settings.get("fast_tokenizer_files", [])
         if any(name != "tokenizer.json" for name in versions):
@@ -63,16 +58,7 @@ class TokenizerFiles:
         return self.stored is not None and '"ByteLevel"' in json.dumps(self.stored)
 
     def require(self, name: str, vocabulary_files: Iterable[str] = ()) -> None:
-        """Check that there is a tokenizer.json, or the vocabulary files that replace it.
-
-        Args:
-            name: the tokenizer's class.
-            vocabulary_files: names of its vocabulary files.
-
-        Raises:
-            CheckpointError: both are missing.
-
-        """
+        """Check that there is a tokenizer.json, or the vocabulary files that replace it."""
         if self.stored is not None:
             return
         required = [name for name in vocabulary_files if name != "tokenizer.json"]
@@ -94,12 +80,7 @@ class TokenizerFiles:
         raise CheckpointError(f"{self.folder} holds no tokenizer.json, which a {name} needs")
 
     def require_all(self, files: tuple[str, ...]) -> None:
-        """Check that all given files exist.
-
-        Raises:
-            CheckpointError: a file is missing.
-
-        """
+        """Check that all given files exist."""
         missing = [name for name in files if not (self.folder / name).is_file()]
         if missing:
             raise CheckpointError(

@@ -34,12 +34,7 @@ class PieceModel:
 
 
 def piece_ids(path: Path) -> dict[str, int]:
-    """Return SentencePiece's id of each piece, control pieces and the unknown piece included.
-
-    Raises:
-        CheckpointError: the file is not a model.
-
-    """
+    """Return SentencePiece's id of each piece, control pieces and the unknown piece included."""
     return {piece.piece: index for index, piece in enumerate(_message(path).pieces)}
 
 
@@ -53,12 +48,7 @@ def _message(path: Path) -> Any:
 
 
 def read_piece_model(path: Path) -> PieceModel:
-    """Read a model file such as `source.spm`.
-
-    Raises:
-        CheckpointError: the file is not a model, or its kind of segmentation is not supported.
-
-    """
+    """Read a model file such as `source.spm`."""
     message = _message(path)
     pieces = [(piece.piece, piece.score) for piece in message.pieces if piece.type == _NORMAL]
     trainer, normalizer = message.trainer_spec, message.normalizer_spec

@@ -30,12 +30,7 @@ class DeclaredTokens(PreTrainedTokenizer):  # type: ignore[misc]
 
     @classmethod
     def read(cls, files: TokenizerFiles, defaults: Mapping[str, str]) -> Self:
-        """Read the tokens; special tokens that the files do not name have defaults.
-
-        Raises:
-            CheckpointError: a file is damaged, or an added token has a special token's id.
-
-        """
+        """Read the tokens; special tokens that the files do not name have defaults."""
         by_id = {index: token for token, index in read_ids(files.folder / "vocab.json").items()}
         declared = from_files(cls, files, defaults)
         for index, token in declared.given.items():
@@ -82,12 +77,7 @@ class Vocabulary:
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """Read the ids of a file such as `vocab.json`.
-
-    Raises:
-        CheckpointError: the file is damaged, or two tokens have the same id.
-
-    """
+    """Read the ids of a file such as `vocab.json`."""
     ids = read_json(path)
     if not all(isinstance(index, int) and 0 <= index < _MOST_IDS for index in ids.values()):
         raise CheckpointError(f"{path} does not hold ids of tokens")
@@ -100,14 +90,6 @@ def vocabulary_of(folder: Path, declared: DeclaredTokens) -> Vocabulary:
     """Return a vocabulary with a checkpoint's added and special tokens.
 
     They are matched in the text before normalisation.
-
-    Args:
-        folder: folder of the checkpoint, named in errors.
-        declared: its tokens.
-
-    Raises:
-        CheckpointError: the vocabulary lacks the unknown token.
-
     """
     unknown = str(declared.unk_token)
     if unknown not in declared.ids:

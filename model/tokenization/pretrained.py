@@ -36,16 +36,6 @@ def from_files(
 
     transformers gets copies of the vocabulary and of the settings, because settings such as
     `vocab_file` may name any file of the machine.
-
-    Args:
-        kind: class of the tokenizer.
-        files: files of the checkpoint.
-        defaults: settings where the files have none.
-
-    Raises:
-        CheckpointError: the files list too many special tokens.
-        Exception: the files are damaged; transformers raises errors of many types.
-
     """
     special = read_json(files.folder / "special_tokens_map.json")
     added = read_json(files.folder / "added_tokens.json")

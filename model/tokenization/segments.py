@@ -28,10 +28,6 @@ def hands_segments(folder: Path) -> bool:
 
     `model_input_names` of `tokenizer_config.json` decides. Without it the class does: BERT's and
     DeBERTa-v2's return them; ALBERT's, DistilBERT's and a bare tokenizer.json do not.
-
-    Raises:
-        CheckpointError: the folder has no supported tokenizer.
-
     """
     files = TokenizerFiles.read(folder)
     if "model_input_names" not in files.settings:

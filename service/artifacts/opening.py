@@ -139,12 +139,7 @@ def require_exporter(model: str, precision: Precision = "fp32") -> None:
 
 
 def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
-    """Return the artifact, if its verification passed or the settings allow a failure.
-
-    Raises:
-        VerificationError: the verification failed; the message names the failure.
-
-    """
+    """Return the artifact, if its verification passed or the settings allow a failure."""
     for tower in artifact.towers:
         verification = tower.manifest.verification
         if not verification.passed and not settings.allow_unverified:
@@ -226,13 +221,7 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
 
 
 def _check_static(settings: Settings) -> None:
-    """Raise for settings that a static embedding does not have.
-
-    Raises:
-        ProviderError: the device is not the CPU.
-        ValueError: a precision or pooling is set.
-
-    """
+    """Raise for settings that a static embedding does not have."""
     model = checkpoint_of(settings)
     if settings.pooling is not None:
         raise ValueError(f"{model} is a static embedding, whose pooling is the mean")
@@ -248,9 +237,6 @@ def export_once(settings: Settings, checkpoint: Path, progress: Progress) -> Art
         settings: settings of the cache, the model's name, the precision and the verifying device.
         checkpoint: Hugging Face folder.
         progress: function called with a line at each step.
-
-    Raises:
-        ModelError: the checkpoint is not usable, or the cached artifact is damaged.
 
     """
     name, precision = display_name(checkpoint_of(settings)), settings.precision

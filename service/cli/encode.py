@@ -61,12 +61,7 @@ def encode(**options: Any) -> int:
 
 
 def _ranges(path: Path) -> tuple[tuple[float, ...], ...]:
-    """Return the ranges of a .npy file.
-
-    Raises:
-        WrongUseError: the file does not hold two rows of numbers.
-
-    """
+    """Return the ranges of a .npy file."""
     import numpy as np
 
     try:

@@ -58,12 +58,7 @@ class _Service:
         self._connection.close()
 
     def change(self, action: str, target: Target) -> None:
-        """Load, swap or unload a model.
-
-        Raises:
-            OSError: the service does not answer, or refuses.
-
-        """
+        """Load, swap or unload a model."""
         serving = [one for one in self._index() if one["name"] == target.name]
         if action == "swap" and not any(one["state"] == "READY" for one in serving):
             raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")

@@ -100,15 +100,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
-    """Return the settings from flags, environment variables and defaults.
-
-    Args:
-        flags: values by setting, as text.
-
-    Raises:
-        WrongUseError: a value is invalid; the message names its option or variable.
-
-    """
+    """Return the settings from flags, environment variables and defaults."""
     if flags.keys() >= {"artifact", "precision"}:
         raise WrongUseError(PRECISION_OF_ARTIFACT)
     try:
@@ -120,12 +112,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 
 def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings:
-    """Return the settings of a command for one model, by default the environment's model.
-
-    Raises:
-        WrongUseError: a value is invalid.
-
-    """
+    """Return the settings of a command for one model, by default the environment's model."""
     flags = given(options)
     if "model" not in flags:
         environment = settings_of({})

@@ -110,13 +110,7 @@ def _supervised() -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """Open the artifacts of all models, exporting missing ones.
-
-    Raises:
-        ModelError: a checkpoint or an artifact cannot be loaded.
-        ValueError: two models have the same name, or a name is not printable.
-
-    """
+    """Open the artifacts of all models, exporting missing ones."""
     check_names(settings)
     return [open_artifact(single, say) for single in each(settings)]
 

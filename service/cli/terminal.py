@@ -59,12 +59,7 @@ def steps() -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the block even if a library, such as torch, replaces the KeyboardInterrupt.
-
-    Raises:
-        KeyboardInterrupt: the block was interrupted.
-
-    """
+    """Let Ctrl-C end the block even if a library, such as torch, replaces the KeyboardInterrupt."""
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not heeded or threading.current_thread() is not threading.main_thread():
         yield

@@ -69,10 +69,6 @@ class TorchHost:
             tasks: tasks of the batch; without tasks, the encoder is only loaded.
             timeout_seconds: maximum time of a batch after its encoder is loaded.
 
-        Raises:
-            EngineTimeout: the batch took longer; the process is ended.
-            EngineUnavailable: the process has ended.
-
         """
         with self._lock:
             if self._failed:

@@ -48,15 +48,7 @@ class ChunksPlan(PooledPlan):
     def of(
         cls, plan: PooledPlan, tokenizer: TextTokenizer, options: Options, batch_tokens: int
     ) -> ChunksPlan:
-        """Return the plan for chunks with the options of a plan for whole texts.
-
-        Args:
-            plan: plan for a vector of each text.
-            tokenizer: tokenizer of the artifact.
-            options: options of tokenisation of a chunk.
-            batch_tokens: maximum tokens of a batch.
-
-        """
+        """Return the plan for chunks with the options of a plan for whole texts."""
         own = {part.name: getattr(plan, part.name) for part in fields(plan)}
         own["batch_tokens"] = batch_tokens
         return cls(**own, tokenizer=tokenizer, options=options)

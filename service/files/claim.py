@@ -32,9 +32,6 @@ def claim(folder: Path) -> BinaryIO | None:
     Returns:
         The lock; None if the folder's name is taken.
 
-    Raises:
-        OSError: the folder cannot be created.
-
     """
     while True:
         id_ = secrets.token_hex(16)
@@ -87,11 +84,6 @@ def rename_new(source: Path, target: Path) -> None:
 
     Linux checks the name and renames in one step (https://man7.org/linux/man-pages/man2/rename.2.html).
     If the file system does not support that (NFS), the name is checked before.
-
-    Raises:
-        FileExistsError: the name is taken.
-        OSError: the file or folder cannot be renamed.
-
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is not None:
@@ -107,12 +99,7 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def _tidy(scratch: Path, id_: str) -> None:
-    """Remove a scratch folder that is empty, or contains only an unheld lock.
-
-    Raises:
-        OSError: the folder has other contents, or is in use.
-
-    """
+    """Remove a scratch folder that is empty, or contains only an unheld lock."""
     if [path.name for path in scratch.iterdir()] == [LOCK]:
         with contextlib.closing(open_lock(scratch)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,12 +110,7 @@ def _tidy(scratch: Path, id_: str) -> None:
 
 
 def open_lock(folder: Path) -> BinaryIO:
-    """Open the lock file of a folder.
-
-    Raises:
-        OSError: there is no such file, or it is not a regular file.
-
-    """
+    """Open the lock file of a folder."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(lock).st_mode):
         os.close(lock)

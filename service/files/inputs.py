@@ -63,12 +63,7 @@ class Survey:
             yield Place(position, source, row)
 
     def check_unchanged(self) -> None:
-        """Check that no file has changed since the survey.
-
-        Raises:
-            InputFailure: a file has changed.
-
-        """
+        """Check that no file has changed since the survey."""
         for source, state in zip(self.sources, self.states, strict=True):
             if source.state() != state:
                 raise InputFailure(
@@ -77,17 +72,7 @@ class Survey:
 
 
 def find_sources(options: FileOptions, spool: Path) -> list[Source]:
-    """Return the sources that the inputs name, in order; files of globs and folders by name.
-
-    Args:
-        options: options with the inputs.
-        spool: file that stores standard input.
-
-    Raises:
-        UsageError: a file does not exist, or its format is unknown.
-        ValueError: Parquet is read or written, and pyarrow is not installed.
-
-    """
+    """Return the sources that the inputs name, in order; files of globs and folders by name."""
     if PARQUET in {options.out.suffix, *(Path(name).suffix for name in options.inputs)}:
         require("Parquet", "pyarrow")
     columnar = options.out.suffix in COLUMNAR
@@ -128,11 +113,6 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
     Args:
         options: options of invalid rows and of the output's format.
         sources: sources of all inputs.
-
-    Raises:
-        InputFailure: a row has no text, and the run is to stop; a file cannot be read; or the
-            output cannot hold a column.
-        UsageError: a file lacks the column.
 
     """
     schema = _schema() if options.out.suffix == PARQUET else None

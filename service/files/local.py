@@ -59,13 +59,6 @@ class LocalEncoder:
             encoding: requested output of each text.
             engine: engine to use and leave open; None starts the settings' engine.
 
-        Raises:
-            UsageError: the layer, dimensions or prompt do not exist, or an option is for texts and
-                the model reads pictures.
-            NoTaskHead: sparse vectors are requested, and the model has none.
-            NotExported: the artifact lacks the requested output.
-            ModelError: the artifact cannot be loaded.
-
         """
         tokenize_in_the_calling_thread()
         manifest, limits = artifact.manifest, token_limits(settings, artifact)
@@ -147,13 +140,7 @@ def window_characters(manifest: Manifest, kind: Kind, batch_tokens: int) -> int:
 
 
 def start_engine(settings: Settings, artifact: Artifact) -> Engine:
-    """Start the settings' engine, and check it on the artifact's golden texts.
-
-    Raises:
-        ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
-        ServiceError: the engine cannot be started.
-
-    """
+    """Start the settings' engine, and check it on the artifact's golden texts."""
     return engine_factories(settings, artifact, GoldenCheck(artifact), torch_hosts(settings))[
         settings.engine
     ]()

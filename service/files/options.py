@@ -93,12 +93,7 @@ class Encoding:
             )
 
     def check_for_pictures(self) -> None:
-        """Check that no option is for texts only.
-
-        Raises:
-            UsageError: an option, or the kind of output, is for texts.
-
-        """
+        """Check that no option is for texts only."""
         if self.kind in ("chunks", "sparse", "multivector"):
             raise UsageError(f"--outputs {self.kind} is for texts, and the inputs are pictures")
         plain = Encoding()

@@ -138,24 +138,14 @@ class Schema:
             raise self._unfit(source, rows, error) from None
 
     def try_rows(self, source: Source, rows: Sequence[Row]) -> None:
-        """Check that the columns' types can hold rows.
-
-        Raises:
-            InputFailure: a column's type cannot hold a value.
-
-        """
+        """Check that the columns' types can hold rows."""
         try:
             self.table(source, rows)
         except _UNFIT as error:
             raise self._unfit(source, rows, error) from None
 
     def try_file(self) -> None:
-        """Check that Parquet supports the columns, by writing and reading an empty file.
-
-        Raises:
-            InputFailure: Parquet cannot hold a column's type, or cannot be read with it.
-
-        """
+        """Check that Parquet supports the columns, by writing and reading an empty file."""
         content = io.BytesIO()
         try:
             pq.write_table((self.columns or pa.schema([])).empty_table(), content)

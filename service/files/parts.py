@@ -84,12 +84,7 @@ def part_path(folder: Path, start: int) -> Path:
 def write_part(
     folder: Path, start: int, end: int, arrays: Mapping[str, Array], skipped: Iterable[Skipped]
 ) -> None:
-    """Write the part of a completed window.
-
-    Raises:
-        OSError: the part cannot be written.
-
-    """
+    """Write the part of a completed window."""
     path = part_path(folder, start)
     specs = {name: Spec(array.dtype.name, array.shape) for name, array in arrays.items()}
     about = {

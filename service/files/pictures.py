@@ -33,9 +33,6 @@ class PictureFiles(Source):
             column: column of the paths in the output; `image` when None.
             reserved: names of columns that the output adds.
 
-        Raises:
-            UsageError: a folder has no picture, or the column is reserved.
-
         """
         super().__init__(paths[0], name, column or "image", reserved)
         if self.column in reserved:

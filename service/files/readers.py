@@ -52,16 +52,7 @@ class TextReader:
     """Reader of texts."""
 
     def __init__(self, tokenizer: TextTokenizer, encoding: Encoding) -> None:
-        """Initialise.
-
-        Args:
-            tokenizer: tokenizer of the model.
-            encoding: options of long texts and prompts.
-
-        Raises:
-            UsageError: the model has no prompt of this name.
-
-        """
+        """Initialise."""
         self._tokenizer, self._options = tokenizer, _options(tokenizer, encoding)
         self.separator_ids = frozenset(tokenizer.separator_ids)
 
@@ -144,13 +135,7 @@ class PictureFileReader:
 
 
 def reader_of(artifact: Artifact, settings: Settings, encoding: Encoding) -> Reader:
-    """Return the reader of a model's texts or pictures.
-
-    Raises:
-        UsageError: the model has no prompt of the name, or an option is for texts only.
-        ValueError: the model reads pictures, and Pillow is not installed.
-
-    """
+    """Return the reader of a model's texts or pictures."""
     manifest = artifact.manifest
     if manifest.images is None:
         limits = token_limits(settings, artifact)
@@ -165,12 +150,7 @@ def reader_of(artifact: Artifact, settings: Settings, encoding: Encoding) -> Rea
 
 
 def _options(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
-    """Return the tokenisation options of the texts.
-
-    Raises:
-        UsageError: the model has no prompt of this name.
-
-    """
+    """Return the tokenisation options of the texts."""
     options = Options(
         encoding.cuts,
         encoding.truncation_direction,

@@ -54,10 +54,6 @@ class RemoteEncoder:
             encoding: requested output of each text.
             say: function called with a warning if replies have no fingerprint.
 
-        Raises:
-            UsageError: the service rejects the options.
-            ServiceFailure: the service does not answer.
-
         """
         self._connection, self._encoding = connection, encoding
         try:

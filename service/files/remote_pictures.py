@@ -43,10 +43,6 @@ class RemotePictures(RemoteEncoder):
             encoding: requested output of each picture.
             say: function called with a warning if replies have no fingerprint.
 
-        Raises:
-            UsageError: an option is for texts, or the service rejects the options.
-            ServiceFailure: the service does not answer.
-
         """
         encoding.check_for_pictures()
         self._first_frame = encoding.first_frame

@@ -88,12 +88,7 @@ class Source(ABC):
         return status.st_size, status.st_mtime_ns
 
     def check_json(self) -> None:  # noqa: B027 - only records of Parquet may not fit JSON
-        """Check that JSON can hold every record.
-
-        Raises:
-            InputFailure: JSON cannot hold a value.
-
-        """
+        """Check that JSON can hold every record."""
 
     def where(self, number: int) -> str:
         """Return the name of a row in messages."""

@@ -58,13 +58,7 @@ class Plan(ABC):
         """Compute the arrays of each text of a batch, in the order of the kind's fields."""
 
     def prepare(self, given: str, text: TokenizedText) -> TokenizedText | Refused:
-        """Return a text as it is computed, or its rejection.
-
-        Args:
-            given: the text of the row.
-            text: its tokens.
-
-        """
+        """Return a text as it is computed, or its rejection."""
         del given
         return self.refusal(text) or text
 
@@ -88,12 +82,7 @@ class PooledPlan(Plan):
         return [(vector,) for vector in self.typed(self.pooled(texts, run))]
 
     def typed(self, vectors: Sequence[Floats]) -> Array:
-        """Return vectors as an array of the requested type.
-
-        Raises:
-            UsageError: a feature exceeds the type.
-
-        """
+        """Return vectors as an array of the requested type."""
         try:
             return self.quantization(np.stack(vectors))
         except OverflowError as error:
@@ -226,19 +215,7 @@ class StatisticsPlan(Plan):
 def plan_of(
     manifest: Manifest, vectors: TextVectors, encoding: Encoding, separators: Collection[int]
 ) -> Plan:
-    """Return the plan for an encoding.
-
-    Args:
-        manifest: manifest of the model.
-        vectors: vector pipeline of the model.
-        encoding: requested output, with a valid layer.
-        separators: token ids that end a text.
-
-    Raises:
-        NoTaskHead: sparse vectors or multivectors are requested, and the model has none.
-        UsageError: the type of vectors and its ranges do not fit, or the prompt names no role.
-
-    """
+    """Return the plan for an encoding."""
     layer = encoding.layer % (manifest.config.num_hidden_layers + 1)
     match encoding.kind:
         case "pooled" | "chunks":

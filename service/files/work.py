@@ -65,10 +65,6 @@ class WorkFolder:
         Args:
             restart: whether to discard an unfinished run, and to replace a finished output.
 
-        Raises:
-            UsageError: another process uses the folder, the output exists, or this command did
-                not make the folder or a file in it.
-
         """
         if self.out.is_dir():
             raise UsageError(f"--out {self.out} is a folder: name a file")
@@ -91,14 +87,8 @@ class WorkFolder:
     def begin(self, job: Mapping[str, object]) -> bool:
         """Start a run, or resume it.
 
-        Args:
-            job: all properties that determine the output's content.
-
         Returns:
             Whether the run is resumed.
-
-        Raises:
-            UsageError: the folder belongs to another run, or its job file is damaged.
 
         """
         whole = {"id": self._id, "replaces": self._replaces, "job": job}
@@ -110,12 +100,7 @@ class WorkFolder:
         return False
 
     def finish(self) -> None:
-        """Move the complete output to its path, and remove the folder.
-
-        Raises:
-            UsageError: another process has meanwhile created the output, or a file in the folder.
-
-        """
+        """Move the complete output to its path, and remove the folder."""
         self.check_names()
         self._check_output(replaces=self._replaces)
         with self.draft.open("rb+") as file:
@@ -202,12 +187,7 @@ class WorkFolder:
         return job["replaces"] or (output is not None and output == _inode(self.out))
 
     def _read_job(self) -> JobFile | None:
-        """Return the content of the job file; None if the file does not exist.
-
-        Raises:
-            UsageError: the file is damaged, or belongs to another folder.
-
-        """
+        """Return the content of the job file; None if the file does not exist."""
         path = self.folder / JOB
         if not path.exists():
             return None

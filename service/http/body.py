@@ -36,15 +36,7 @@ class RequestBody:
         self._budget = budget
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """Read the whole body.
-
-        Raises:
-            ClientLeft: the client closed the connection.
-            BodyTooLarge: the body exceeds its limit.
-            Overloaded: all bodies in flight exceed their limit.
-            RequestTimeout: the body was not complete in time.
-
-        """
+        """Read the whole body."""
         whole: bytes | None = scope.pop("whole_body", None)
         if whole is not None:  # `HttpProtocol` has received all of it
             self._take(len(whole))

@@ -33,10 +33,6 @@ class AllowedHosts:
         """Reject a request that names another host.
 
         A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
-
-        Raises:
-            MisdirectedRequest: the request is for a host that is not allowed.
-
         """
         for name, value in scope["headers"]:
             if name != b"host" or value == self._admitted:

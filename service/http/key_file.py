@@ -35,13 +35,7 @@ def digest_of(key: bytes) -> bytes:
 
 
 def read_names(path: Path) -> dict[bytes, str]:
-    """Return the name of each key in a file, by the key's digest.
-
-    Raises:
-        ValueError: the file cannot be read, has no key, or has an invalid key; the message names
-            the line and does not contain the key.
-
-    """
+    """Return the name of each key in a file, by the key's digest."""
     names: dict[bytes, str] = {}
     seen: set[str] = set()
     try:
@@ -83,12 +77,7 @@ class KeyFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            ValueError: as for `read_names`.
-
-        """
+        """Read the file."""
         self._path = path
         self._stamp = self._stamped()
         self.names = read_names(path)

@@ -39,12 +39,7 @@ class ApiKeys:
         self._needed = keys is not None or file is not None
 
     def check(self, scope: Scope) -> str:
-        """Return the name of a request's key; empty without one where none is needed.
-
-        Raises:
-            Unauthorized: the path needs a key, and the request has no known key.
-
-        """
+        """Return the name of a request's key; empty without one where none is needed."""
         name = self._name(scope)
         if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
             scripted = any(header == b"x-requested-with" for header, _ in scope["headers"])
@@ -62,12 +57,7 @@ class ApiKeys:
 
 
 def keys_of(settings: Settings) -> ApiKeys | None:
-    """Return the keys of settings; None if they name none.
-
-    Raises:
-        ValueError: the file of keys cannot be read.
-
-    """
+    """Return the keys of settings; None if they name none."""
     file = KeyFile(settings.keys_file) if settings.keys_file else None
     given = settings.api_keys, file, settings.admin_keys
     return ApiKeys(*given) if any(given) else None

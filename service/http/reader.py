@@ -69,13 +69,7 @@ class StrictReader(HttpToolsProtocol, ABC):
             self.refuse(cause)
 
     def _feed(self, data: bytes) -> None:
-        """Parse received bytes.
-
-        Raises:
-            httptools.HttpParserError: the bytes are not HTTP; its context may be a `ServiceError`.
-            HeaderFieldsTooLarge: a head is too long.
-
-        """
+        """Parse received bytes."""
         self._uncounted_bytes += len(data)
         while True:
             try:
@@ -94,13 +88,7 @@ class StrictReader(HttpToolsProtocol, ABC):
         self._uncounted_bytes = self._uncounted_bytes or 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header; drop a trailer.
-
-        Raises:
-            InvalidRequest: the header makes the request ambiguous.
-            HeaderFieldsTooLarge: there are too many headers.
-
-        """
+        """Store a header; drop a trailer."""
         if not self._in_head:
             return
         super().on_header(name, value)
@@ -117,13 +105,7 @@ class StrictReader(HttpToolsProtocol, ABC):
             raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
 
     def on_headers_complete(self) -> None:
-        """Check a complete head, and start its request or enqueue it after earlier requests.
-
-        Raises:
-            InvalidRequest: the head is invalid or ambiguous, or too many requests wait.
-            HeaderFieldsTooLarge: the head is too long.
-
-        """
+        """Check a complete head, and start its request or enqueue it after earlier requests."""
         if len(self.pipeline) >= PIPELINED:
             raise InvalidRequest(f"more than {PIPELINED} requests wait on this connection")
         version = self.parser.get_http_version()

@@ -219,12 +219,7 @@ class Inference:
         return await quantized(outputs, options.quantization)
 
     def require_use(self, use: Use) -> None:
-        """Raise if a use failed the artifact's verification.
-
-        Raises:
-            NotVerified: the message has the figure that exceeds its bound.
-
-        """
+        """Raise if a use failed the artifact's verification."""
         if not self._allow_unverified:
             check_use(self.manifest, use)
 
@@ -263,13 +258,7 @@ class Inference:
         self.require_use("heads")
 
     def require_head_outputs(self) -> None:
-        """Raise if the model's heads can be neither ablated nor scored.
-
-        Raises:
-            NotExported: the model is a static embedding.
-            NotVerified: heads failed the artifact's verification.
-
-        """
+        """Raise if the model's heads can be neither ablated nor scored."""
         self.require(HeadOutputs)
         self.require_use("heads")
 

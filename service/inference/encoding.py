@@ -105,13 +105,7 @@ class EncodeOptions:
         return self.layers or (self.layer,)
 
     def own_vectors(self, pooling: PoolingModes, last_layer: int) -> bool:
-        """Return whether pooled vectors are the checkpoint's: its pooling of the last state.
-
-        Args:
-            pooling: pooling of the checkpoint.
-            last_layer: index of the last hidden state.
-
-        """
+        """Return whether pooled vectors are the checkpoint's: its pooling of the last state."""
         return (self.pooling or pooling) == pooling and set(self.states) == {last_layer}
 
     def uses(self, manifest: Manifest) -> Iterator[Use]:

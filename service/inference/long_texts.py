@@ -120,11 +120,6 @@ async def encode_windows(
         poolings: pooling of each text.
         hidden_size: H.
 
-    Raises:
-        Unprocessable: the arrays cannot be computed in windows.
-        RequestTooLarge, Overloaded: there is not enough memory or time.
-        ServiceError: the engine failed.
-
     """
     windows = await asyncio.to_thread(_windows, prepared)
     _check(windows, options, poolings)

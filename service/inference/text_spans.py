@@ -47,13 +47,7 @@ class OwnTokens:
 
     @classmethod
     def of(cls, text: str, tokenized: TokenizedText) -> OwnTokens:
-        """Return the own tokens of a text.
-
-        Args:
-            text: the text as the caller sent it.
-            tokenized: its tokens.
-
-        """
+        """Return the own tokens of a text."""
         own = np.flatnonzero(np.frombuffer(bytes(tokenized.special_tokens_mask), np.uint8) == 0)
         if not len(own):
             return cls(0, np.zeros((0, 2), np.int32))

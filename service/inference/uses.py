@@ -16,12 +16,7 @@ NAMES: Mapping[Use, str] = {
 
 
 def check_use(manifest: Manifest, use: Use) -> None:
-    """Reject a use that failed the artifact's verification.
-
-    Raises:
-        NotVerified: the use failed; the message has the figure that exceeds its tolerance.
-
-    """
+    """Reject a use that failed the artifact's verification."""
     verdict = manifest.verification.verdict(use)
     if verdict.passed:
         return

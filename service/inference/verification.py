@@ -43,10 +43,6 @@ async def compare_engines(
         vectors: vector pipeline of the artifact.
         caller: client and deadline of the request.
 
-    Raises:
-        EngineTimeout: the deadline passed.
-        ServiceError: an engine is not available, or failed.
-
     """
     try:
         async with asyncio.timeout(caller.finish_by - time.monotonic()):
@@ -81,11 +77,6 @@ async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand) ->
 
     Both engines use all cores, so their seconds add up. They are those of full batches: texts are
     compared one after another, which takes no less.
-
-    Raises:
-        Overloaded: the engines would take longer, even if they had nothing else to do.
-        ServiceError: an engine is not available.
-
     """
     seconds, left = 0.0, demand.caller.finish_by - time.monotonic()
     for name in ("onnx", "torch"):

@@ -65,14 +65,7 @@ class Failures:
             self._failed.pop(target, None)
 
     def check(self, target: Target) -> None:
-        """Raise the error of a load if it failed a short time ago.
-
-        Raises:
-            InsufficientMemory: there was too little memory; the message does not name other models.
-            Forbidden: requests may not start its export.
-            ModelNotLoaded: it failed for another reason; the message contains no paths.
-
-        """
+        """Raise the error of a load if it failed a short time ago."""
         failure = self._failed.get(target)
         if failure is None or (left := failure.until - time.monotonic()) <= 0:
             return

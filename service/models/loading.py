@@ -49,15 +49,7 @@ class ModelLoader:
     def __init__(
         self, models: Models, budget: MemoryBudget, metrics: ServiceMetrics, steps: Steps
     ) -> None:
-        """Initialise with the loaded models; `running` runs them.
-
-        Args:
-            models: table of the loaded models.
-            budget: memory budget of the models.
-            metrics: metrics that count loads and evictions.
-            steps: steps of a load.
-
-        """
+        """Initialise with the loaded models; `running` runs them."""
         self.metrics = metrics
         self.budget = budget
         self._steps = steps
@@ -106,11 +98,6 @@ class ModelLoader:
         """Open the artifact of a version, whose checkpoint is exported first if necessary.
 
         `expect` is called with the expected seconds of an export, and with 0 after it.
-
-        Raises:
-            Forbidden: the version is to be exported, and `expect` is None.
-            ModelError, ValueError, OSError: the artifact cannot be opened or exported.
-
         """
         if artifact := await self._opened(source):
             return artifact
@@ -143,11 +130,6 @@ class ModelLoader:
             source: version to start.
             artifact: artifact of the version.
             kept: names of models that must not be unloaded to make room.
-
-        Raises:
-            ModelError, ValueError, OSError: the engine disagrees with the golden texts.
-            InsufficientMemory: it does not fit into the budget.
-            ServiceError: the engine cannot be started.
 
         """
         async with self._starts:

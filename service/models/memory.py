@@ -72,10 +72,6 @@ class MemoryBudget:
             loaded: all models in memory.
             evictable: those of them that may be unloaded now.
 
-        Raises:
-            InsufficientMemory: it does not fit even without all of these; the message for admins
-                has the size of each model.
-
         """
         limit = settings.memory_budget
         if limit is None:

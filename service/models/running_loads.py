@@ -95,9 +95,6 @@ class RunningLoads:
                 ends first.
             work: the load.
 
-        Raises:
-            ModelBusy: another version of the model is being loaded.
-
         """
         while (load := self._loads.get(target.name)) and load.target == target:
             if load.outcome == outcome:

@@ -81,12 +81,7 @@ class Supervisor:
         self._given = 0
 
     async def run(self, sockets: Sequence[socket.socket]) -> int:
-        """Serve until a signal, and return 0 if every worker then finished its pending requests.
-
-        Raises:
-            ServiceError: the workers cannot be started.
-
-        """
+        """Serve until a signal, and return 0 if every worker then finished its pending requests."""
         serving = asyncio.create_task(self._serve(sockets))
 
         def stop(number: signal.Signals) -> None:

@@ -85,12 +85,7 @@ class ServiceManager:
 
 
 def service_manager(environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-    """Return the connection to systemd by its variables, and remove them.
-
-    Raises:
-        ValueError: a variable is not a number.
-
-    """
+    """Return the connection to systemd by its variables, and remove them."""
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
     mine = not pid or _number("WATCHDOG_PID", pid) == os.getpid()
@@ -120,11 +115,6 @@ def listening(settings: Settings) -> Iterator[tuple[Settings, list[socket.socket
 
     A passed socket at `--metrics-port` serves the metrics; any other replaces `--host` and
     `--port`. Addresses without a passed socket are bound.
-
-    Raises:
-        OSError: a port cannot be bound.
-        ValueError: as for `passed_sockets`.
-
     """
     with contextlib.ExitStack() as stack:
         passed = [stack.enter_context(one) for one in passed_sockets()]

@@ -106,16 +106,7 @@ class Forecast(NamedTuple):
 def forecast(
     lane: Lane, demand: Demand, others: Iterable[Lane], limits: BatchLimits, workers: Workers
 ) -> Forecast:
-    """Predict start and end of a request that arrives now, at the pace of the last batches.
-
-    Args:
-        lane: lane of the request.
-        demand: texts and tokens of the request.
-        others: all lanes that share the engine.
-        limits: bounds on batches.
-        workers: numbers of computing threads.
-
-    """
+    """Predict start and end of a request that arrives now, at the pace of the last batches."""
     most = limits.max_batch_tokens
     last_batch = min(demand.tokens, most)
     client = demand.caller.client
@@ -146,18 +137,7 @@ def forecast(
 def check_admission(
     lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits
 ) -> Refusal | None:
-    """Return the refusal of a request that cannot be queued now; None if it can.
-
-    Args:
-        lane: lane of the request.
-        demand: texts and tokens of the request.
-        expected: predicted start and end of the request.
-        limits: bounds on the queue.
-
-    Raises:
-        Unprocessable: the request alone exceeds a bound.
-
-    """
+    """Return the refusal of a request that cannot be queued now; None if it can."""
     now = time.monotonic()
     left = demand.caller.finish_by - now
     if left <= 0:
@@ -169,12 +149,7 @@ def check_admission(
 def _check_queue(
     lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits, now: float
 ) -> Refusal | None:
-    """Return the refusal of a request that exceeds the queue's room or wait; None if none does.
-
-    Raises:
-        Unprocessable: the request alone exceeds a bound.
-
-    """
+    """Return the refusal of a request that exceeds the queue's room or wait; None if none does."""
     free_tokens = limits.max_queue_tokens - lane.queued_tokens - lane.places.tokens
     free_texts = limits.max_queue_texts - lane.queued_texts
     if 2 * demand.tokens > free_tokens or 2 * demand.texts > free_texts:

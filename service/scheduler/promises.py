@@ -65,11 +65,6 @@ class Promises:
         """Return the promised tokens of other requests that are computed before this request ends.
 
         Clients with promised work get equal shares, and so do the requests of one client.
-
-        Args:
-            client: client of the request.
-            tokens: number of tokens of the request.
-
         """
         if not self._open:
             return 0

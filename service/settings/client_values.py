@@ -12,48 +12,28 @@ _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 def keys_to_send(keys: str | None) -> str | None:
-    """Return a list of API keys, if clients can send each key.
-
-    Raises:
-        ValueError: a key cannot be sent; the message does not contain the key.
-
-    """
+    """Return a list of API keys, if clients can send each key."""
     if not all(_KEY.fullmatch(key) for key in _each(keys)):
         raise ValueError("a key is empty, or not of printable ASCII without spaces")
     return keys
 
 
 def origins_to_meet(origins: str | None) -> str | None:
-    """Return a list of origins, if each is valid.
-
-    Raises:
-        ValueError: an origin is invalid.
-
-    """
+    """Return a list of origins, if each is valid."""
     if not all(_ORIGIN.fullmatch(origin) for origin in _each(origins)):
         raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
     return origins
 
 
 def hosts_to_meet(hosts: str | None) -> str | None:
-    """Return a list of hosts, if each is valid.
-
-    Raises:
-        ValueError: a host is invalid.
-
-    """
+    """Return a list of hosts, if each is valid."""
     if not all(_HOST.fullmatch(host) for host in _each(hosts)):
         raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
     return hosts
 
 
 def image_hosts_to_reach(hosts: str | None) -> str | None:
-    """Return a list of hosts of pictures, if each is valid.
-
-    Raises:
-        ValueError: a host or port is invalid.
-
-    """
+    """Return a list of hosts of pictures, if each is valid."""
     for host in _each(hosts):
         match = IMAGE_HOST.fullmatch(host)
         if match is None or not 0 < int(match[2] or 1) < 2**16:
@@ -65,12 +45,7 @@ def image_hosts_to_reach(hosts: str | None) -> str | None:
 
 
 def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the aliases, if each has the form ALIAS=NAME.
-
-    Raises:
-        ValueError: an alias has another form.
-
-    """
+    """Return the aliases, if each has the form ALIAS=NAME."""
     for alias in aliases:
         name, _, model = alias.partition("=")
         if not name or not model:

@@ -114,12 +114,7 @@ class ModelSettings(BaseSettings):
     )
 
     def cache(self, part: str) -> Path:
-        """Return a folder of the cache of exports.
-
-        Raises:
-            SourceError: the cache is below a home folder, and the user has none.
-
-        """
+        """Return a folder of the cache of exports."""
         check_home(self.cache_folder, EXPORTS)
         return self.cache_folder / part
 

@@ -18,12 +18,7 @@ from requests.adapters import HTTPAdapter
 
 
 def bounded_session(head_seconds: float) -> requests.Session:
-    """Return a session that reads only the status and headers of replies.
-
-    Args:
-        head_seconds: time limit of a reply's head.
-
-    """
+    """Return a session that reads only the status and headers of replies."""
     session = _HeadsOnly()
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(head_seconds))
@@ -59,12 +54,7 @@ class _Cut(HTTPConnection):
     head_seconds: float
 
     def getresponse(self) -> Any:
-        """Read the status and headers of the reply, without the body.
-
-        Raises:
-            TimeoutError: the head took too long.
-
-        """
+        """Read the status and headers of the reply, without the body."""
         late = threading.Event()
         timer = threading.Timer(self.head_seconds, _cut, [self.sock, late])
         timer.daemon = True

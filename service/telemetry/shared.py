@@ -32,12 +32,7 @@ class AllocatedDict(MmapedDict):
     """
 
     def __init__(self, filename: str, read_mode: bool = False) -> None:
-        """Map a file, and create it if it does not exist.
-
-        Raises:
-            OSError: the file system is full.
-
-        """
+        """Map a file, and create it if it does not exist."""
         path = Path(filename)
         allocate(path, FIRST_BYTES[path.name.partition("_")[0]])
         super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]

@@ -134,12 +134,7 @@ class CohereEmbedRequest(LenientRequest):
         return list(dict.fromkeys(self.embedding_types or ["float"]))
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts.
-
-        Raises:
-            NoEmbeddings: the model does not.
-
-        """
+        """Check that the model embeds texts."""
         check_embedder(inference)
 
     def options(self, inference: Inference) -> Options:
@@ -150,16 +145,7 @@ class CohereEmbedRequest(LenientRequest):
         return Options(self.truncate != "NONE", direction, prompt, naming="texts[{}]")
 
     def dimensions(self, size: int) -> int | None:
-        """Return the number of leading features to keep; None for all.
-
-        Args:
-            size: number of features of the model's vectors.
-
-        Raises:
-            Unprocessable: `output_dimension` exceeds the size, or binary vectors would not fill
-                whole bytes.
-
-        """
+        """Return the number of leading features to keep; None for all."""
         kept = self.output_dimension
         if kept is not None and not 1 <= kept <= size:
             raise Unprocessable(f"output_dimension {kept} is not in 1 … {size}")
@@ -171,14 +157,7 @@ class CohereEmbedRequest(LenientRequest):
         return kept
 
     async def cut(self, texts: list[TokenizedText], options: Options) -> None:
-        """Cut tokenised texts to `max_tokens`.
-
-        Raises:
-            InputTooLong: a text is longer and `truncate` is NONE, or `max_tokens` leaves no room
-                for the text beside its special tokens.
-            Unprocessable: the inputs are pictures.
-
-        """
+        """Cut tokenised texts to `max_tokens`."""
         if self.max_tokens is None:
             return
         if texts[0].picture:

@@ -43,12 +43,7 @@ class RankRequest(LenientRequest):
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head: one label, or a vector for each token.
-
-        Raises:
-            NoTaskHead: the model is not a reranker.
-
-        """
+        """Return the model's task head: one label, or a vector for each token."""
         return ranker(inference)
 
     async def ranking(self, request: Request) -> Ranking:
@@ -59,13 +54,7 @@ class RankRequest(LenientRequest):
         return await ranked(request, self.query, texts, _CUT, cut)
 
     def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, object]]:
-        """Return the first `top_n` results, the largest score first.
-
-        Args:
-            ranking: scores of the documents.
-            documents: whether each result includes its document.
-
-        """
+        """Return the first `top_n` results, the largest score first."""
         scores = ranking.scores(raw=self.raw_scores)
         ranks = []
         for index in ranking.order()[: self.top_n]:

@@ -169,12 +169,7 @@ class ListForm:
 
 
 def check_embedder(inference: Inference) -> None:
-    """Reject a model that does not embed texts.
-
-    Raises:
-        NoEmbeddings: the model classifies, is a cross-encoder, or is a sparse encoder.
-
-    """
+    """Reject a model that does not embed texts."""
     task = inference.manifest.task
     if task is not None and task.kind in _OTHER_TASKS:
         raise NoEmbeddings(
@@ -191,9 +186,6 @@ def check_given(inputs: Sequence[Input], field: str) -> None:
         inputs: inputs of the request.
         field: name of the inputs' field, for the error.
 
-    Raises:
-        EmptyInputs: the list or an input is empty.
-
     """
     if not inputs:
         raise EmptyInputs(f"{field}: empty, at least one text is needed")
@@ -208,10 +200,6 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
     Args:
         request: HTTP request, which names the model and the client.
         wanted: inputs, at least one, and options of their vectors.
-
-    Raises:
-        Unprocessable: there are too many dimensions or inputs, or an input does not fit the model.
-        Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
     wanted = replace(wanted, inputs=await loaded([*wanted.inputs], request))

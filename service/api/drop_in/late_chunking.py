@@ -32,11 +32,6 @@ async def prepare_late_chunks(request: Request, wanted: Embedding) -> PreparedEm
         request: HTTP request, which names the model and the client.
         wanted: texts, at least one, and options of their vectors.
 
-    Raises:
-        Unprocessable: an input is a list of token ids, has no token or was cut off, the model pools
-            the first token, or the joined input does not fit the model.
-        Overloaded: the queue has no room, or the deadline cannot be met.
-
     """
     if "cls" in modes_of(model_of(request).inference.sentence.pooling):
         raise Unprocessable(

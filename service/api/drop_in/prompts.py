@@ -47,9 +47,6 @@ def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None
     Returns:
         None without an input type, or if the checkpoint has no prompt for it.
 
-    Raises:
-        Unprocessable: the input type is unknown, or a model with adapters has none for it.
-
     """
     prompts = inference.sentence.prompts
     if kind is None or kind in prompts:

@@ -51,12 +51,7 @@ class ScoreWeights(BaseModel):
 
 
 def weighted_task(inference: Inference) -> TaskConfig:
-    """Return the task head whose scores a request weighs.
-
-    Raises:
-        Unprocessable: the model has no hybrid score.
-
-    """
+    """Return the task head whose scores a request weighs."""
     task = inference.manifest.task
     if task is None or task.kind != "hybrid":
         raise Unprocessable(
@@ -95,12 +90,7 @@ class Ranking:
 
 
 def ranker(inference: Inference) -> TaskConfig:
-    """Return the task head of a reranker: one label, or a vector for each token.
-
-    Raises:
-        NoTaskHead: the model is not a reranker.
-
-    """
+    """Return the task head of a reranker: one label, or a vector for each token."""
     task = required_task(inference.manifest, _KINDS, _RANKER)
     if task.kind == "sequence_classification" and task.outputs != 1:
         raise NoTaskHead(

@@ -33,12 +33,7 @@ class ClassifyRequest(InfinityRequest):
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head.
-
-        Raises:
-            NoTaskHead: the model does not classify texts.
-
-        """
+        """Return the model's task head."""
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 

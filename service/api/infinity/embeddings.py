@@ -91,12 +91,7 @@ class InfinityEmbeddingsRequest(InfinityRequest):
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds the inputs.
-
-        Raises:
-            NoTaskHead: the model does not embed anything, or nothing of the modality.
-
-        """
+        """Check that the model embeds the inputs."""
         check_embedder(inference)
         pictures = inference.manifest.images or inference.tower
         if self.modality == "audio" or (self.modality == "image" and not pictures):

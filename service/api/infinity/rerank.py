@@ -35,12 +35,7 @@ class InfinityRerankRequest(InfinityRequest):
     top_n: int | None = Field(None, gt=0, description="Maximum number of results; all when null.")
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head: one label, or a vector for each token.
-
-        Raises:
-            NoTaskHead: the model is not a reranker.
-
-        """
+        """Return the model's task head: one label, or a vector for each token."""
         return ranker(inference)
 
 

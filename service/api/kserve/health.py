@@ -58,12 +58,7 @@ async def ready(request: Request) -> Response:
 
 @contextlib.contextmanager
 def not_ready_errors() -> Iterator[None]:
-    """Convert `EngineUnavailable` to the protocol's error.
-
-    Raises:
-        NotReady: in place of `EngineUnavailable`.
-
-    """
+    """Convert `EngineUnavailable` to the protocol's error."""
     try:
         yield
     except EngineUnavailable as error:

@@ -106,13 +106,7 @@ class Answering:
         return Output(name, shape, binary, values)
 
     async def filled(self, outputs: Sequence[Output]) -> list[Output]:
-        """Compute the vectors, and return the outputs with their values.
-
-        Raises:
-            Overloaded: the queue has no room, or the deadline cannot be met.
-            ServiceError: the engine failed.
-
-        """
+        """Compute the vectors, and return the outputs with their values."""
         if self.options is None:
             return [*outputs]
         encodings = await self.inference.encode(self.prepared, self.options)

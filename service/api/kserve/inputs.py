@@ -47,19 +47,7 @@ class InferInputs:
 
 
 async def read_request(request: Request, max_rows: int) -> InferInputs:
-    """Read and parse the body of an inference request.
-
-    Args:
-        request: HTTP request.
-        max_rows: maximum number of texts or pairs.
-
-    Raises:
-        UnsupportedMediaType: the body has another content type or is compressed.
-        InvalidRequest: the body contradicts its header or its JSON.
-        RequestValidationError: the JSON does not fit the schema.
-        Unprocessable: there are too many texts.
-
-    """
+    """Read and parse the body of an inference request."""
     check_media_type(context_of(request).headers, MEDIA_TYPES)
     body = await body_of(request)
     length = json_length(request.headers.get(LENGTH_HEADER), len(body))
@@ -88,9 +76,6 @@ def json_length(said: str | None, size: int) -> int:
     Args:
         said: value of the header `LENGTH_HEADER`, if any.
         size: bytes of the body.
-
-    Raises:
-        InvalidRequest: the header is not a number, or exceeds the body.
 
     """
     if said is None:

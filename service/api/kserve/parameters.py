@@ -16,13 +16,7 @@ from service.inference.encoding import EncodeOptions
 
 
 def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:
-    """Return the options of the vectors; None if no vectors are requested.
-
-    Raises:
-        Unprocessable: the layer or the dimensions do not exist, a parameter of vectors is set
-            without an output of vectors, or the model lacks an output.
-
-    """
+    """Return the options of the vectors; None if no vectors are requested."""
     given, wanted = body.parameters, body.wanted
     vectors = [name for name in VECTORS if name in wanted]
     if not vectors:
@@ -44,13 +38,7 @@ def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | 
 
 
 def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:
-    """Return the selection of maps; None if no maps are requested.
-
-    Raises:
-        Unprocessable: a layer or head does not exist, or a parameter of maps is set without an
-            output of maps.
-
-    """
+    """Return the selection of maps; None if no maps are requested."""
     given, wanted = body.parameters, body.wanted
     if not any(name in wanted for name in ATTENTION):
         _refuse_set(given, ("layers", "heads"), ATTENTION[0])

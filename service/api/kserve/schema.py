@@ -114,12 +114,7 @@ class InferRequest(StrictRequest):
 
     @property
     def wanted(self) -> dict[OutputName, bool]:
-        """Requested outputs, and whether each is binary.
-
-        Raises:
-            Unprocessable: an output is listed twice.
-
-        """
+        """Requested outputs, and whether each is binary."""
         default = self.parameters.binary_data_output
         asked = {
             output.name: default if output.parameters.binary_data is None

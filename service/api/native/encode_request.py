@@ -78,16 +78,7 @@ class EncodeRequest(LongTextRequest):
     )
 
     def arrays(self, inference: Inference) -> EncodeOptions:
-        """Return the options of the requested arrays, checked before any input is read.
-
-        Args:
-            inference: model or tower that encodes the inputs.
-
-        Raises:
-            Unprocessable: as for `encode_options`, `with_vectors` and `check_long_texts`.
-            NotExported, NotVerified: the artifact cannot compute the arrays.
-
-        """
+        """Return the options of the requested arrays, checked before any input is read."""
         options = encode_options(self, inference.config, inference.vectors)
         options = with_vectors(options, self.outputs, self.prompt_name, inference.manifest)
         inference.require_options(options)
@@ -121,13 +112,7 @@ class EncodeRequest(LongTextRequest):
 def encode_options(
     request: EncodeRequest, config: EncoderConfig, vectors: TextVectors
 ) -> EncodeOptions:
-    """Return the options of a request, with non-negative layer indices.
-
-    Raises:
-        Unprocessable: a layer or head does not exist or is listed twice, `dimensions` exceeds the
-            vector, `layer` and `layers` are both set, or `vector_type` and its ranges do not fit.
-
-    """
+    """Return the options of a request, with non-negative layer indices."""
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
     layers = request.layers
     if layers is not None and "layer" in request.model_fields_set:

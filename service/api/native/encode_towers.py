@@ -40,16 +40,7 @@ def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
 
 
 def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str, list[int]]:
-    """Return the field `layers` of a reply; empty without `layers` in the request.
-
-    Args:
-        towers: towers of the request.
-        options: options of each tower.
-
-    Raises:
-        Unprocessable: a negative index is another layer of each tower.
-
-    """
+    """Return the field `layers` of a reply; empty without `layers` in the request."""
     layers = [list(own.layers) for own in options]
     if len(towers) > 1 and layers[0] != layers[1]:
         raise Unprocessable(
@@ -60,12 +51,7 @@ def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str,
 
 
 def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> None:
-    """Raise if the token vectors of two towers do not fit into one tensor.
-
-    Raises:
-        Unprocessable: they have different sizes.
-
-    """
+    """Raise if the token vectors of two towers do not fit into one tensor."""
     sizes = [tower.config.hidden_size for tower in towers]
     if options.tokens and len(set(sizes)) > 1:
         raise Unprocessable(

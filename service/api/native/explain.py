@@ -138,12 +138,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
 
 
 def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
-    """Return the predicted bytes of a reply.
-
-    Raises:
-        ReplyTooLarge: the reply or its computation takes too many bytes.
-
-    """
+    """Return the predicted bytes of a reply."""
     options, config = explainer.options, explainer.configs[0]
     if options.decomposition:
         check_memory(explainer.texts, explainer.configs, settings.max_bytes_in_flight)
@@ -161,13 +156,7 @@ def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> i
 async def explained_by_matches(
     body: ExplainRequest, request: Request, task: TaskConfig
 ) -> Response:
-    """Return the matches between two texts, for sparse encoders and late-interaction models.
-
-    Raises:
-        Unprocessable: the request has options of text vectors, or accepts safetensors.
-        NotExported: the artifact is serving-only.
-
-    """
+    """Return the matches between two texts, for sparse encoders and late-interaction models."""
     given = (body.layer, body.pooling, body.spans, body.block, body.top)
     if body.include not in (None, ["matches"]) or given != (-1, None, None, None, None):
         raise Unprocessable(
@@ -192,13 +181,7 @@ async def explained_by_matches(
 async def matcher_of(
     body: ExplainRequest, request: Request, task: TaskConfig
 ) -> LateMatcher | SparseMatcher:
-    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model.
-
-    Raises:
-        Unprocessable: a late-interaction model is given a prompt name.
-        NotExported: the artifact of a sparse encoder is serving-only.
-
-    """
+    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
     model, caller = model_of(request), caller_of(request)
     if task.late is not None:
         if body.prompt_name is not None:
@@ -219,13 +202,7 @@ async def matcher_of(
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:
-    """Return the options of a request, with a non-negative layer index.
-
-    Raises:
-        Unprocessable: the layer does not exist, matches are requested, `spans`, `block` or `top` is
-            set without occlusion, or `block` without pictures.
-
-    """
+    """Return the options of a request, with a non-negative layer index."""
     default: Method = "decomposition" if inference.tower else "pairs"
     states, include = inference.config.num_hidden_layers + 1, body.include or [default]
     if not -states <= body.layer < states:
@@ -266,9 +243,6 @@ async def prepared_explainer(
         towers: inference of the first texts and of the second texts.
         options: options for both.
         caller: the client of the request, and its deadline.
-
-    Raises:
-        ServiceError: as for `prepare`.
 
     """
     first, second = await prepare(body, towers, caller)

@@ -66,12 +66,7 @@ def ablated_heads(
     config: EncoderConfig,
     whose: str,
 ) -> Ablated:
-    """Return the ablated heads of a kind of maps, as non-negative layer and head indices.
-
-    Raises:
-        Unprocessable: a layer or head does not exist, or a head is listed twice.
-
-    """
+    """Return the ablated heads of a kind of maps, as non-negative layer and head indices."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     ablated = tuple(
         (
@@ -87,12 +82,7 @@ def ablated_heads(
 def selected_indices(
     name: str, asked: Sequence[int] | None, size: int, whose: str
 ) -> tuple[int, ...]:
-    """Return the requested indices, non-negative and in order; all without a request.
-
-    Raises:
-        Unprocessable: an index does not exist or is listed twice.
-
-    """
+    """Return the requested indices, non-negative and in order; all without a request."""
     if asked is None:
         return tuple(range(size))
     return _distinct(name, tuple(selected_index(name, index, size, whose) for index in asked))
@@ -112,12 +102,7 @@ def selected_heads(
 
 
 def selected_index(name: str, index: int, size: int, whose: str = "") -> int:
-    """Return an index as a non-negative number; negative indices count from the end.
-
-    Raises:
-        Unprocessable: the index is out of range.
-
-    """
+    """Return an index as a non-negative number; negative indices count from the end."""
     if not -size <= index < size:
         raise Unprocessable(f"{name}: {index} is not in {-size} … {size - 1}{whose}")
     return index % size

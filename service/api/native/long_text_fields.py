@@ -107,13 +107,7 @@ class LongTextRequest(TextRequest):
         return replace(super().options, truncate=truncate, windows=self.overflow == "windows")
 
     def check_long_texts(self, options: EncodeOptions, sentence: SentenceConfig) -> None:
-        """Raise if spans or chunks do not fit the other fields.
-
-        Raises:
-            Unprocessable: as for `check_spans`; or `spans` and `chunk` are both set, or a field
-                needs a pass over the whole text and chunks are encoded alone.
-
-        """
+        """Raise if spans or chunks do not fit the other fields."""
         if self.spans is not None and self.chunk:
             raise Unprocessable("spans and chunk exclude each other: leave one out")
         if self.spans is not None:
@@ -130,12 +124,7 @@ class LongTextRequest(TextRequest):
                 check_pooling(options.pooling or sentence.pooling)
 
     async def with_spans(self, options: EncodeOptions, prepared: PreparedTexts) -> EncodeOptions:
-        """Return the options with the spans or chunks, which are found in a thread.
-
-        Raises:
-            Unprocessable: as for `spans_of` and `chunks_of`.
-
-        """
+        """Return the options with the spans or chunks, which are found in a thread."""
         if self.spans is not None:
             spans = await asyncio.to_thread(spans_of, self.texts, self.spans, prepared.texts)
         elif self.chunk:

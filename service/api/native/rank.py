@@ -115,23 +115,12 @@ class RankRequest(ModelRequest, StrictRequest):
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model ranks texts.
-
-        Raises:
-            NoTaskHead: the model is a classifier.
-
-        """
+        """Check that the model ranks texts."""
         check_rankable(inference)
 
     @property
     def options(self) -> RankOptions:
-        """Requested explanations.
-
-        Raises:
-            Unprocessable: a contrast of a single document, a document that does not exist, or
-                options of a contrast without one.
-
-        """
+        """Requested explanations."""
         count = len(self.documents)
         if self.explain != "contrast" and (self.compare, self.top_words) != (None, None):
             raise Unprocessable('compare and top_words apply to explain "contrast": set it')
@@ -150,12 +139,7 @@ class RankRequest(ModelRequest, StrictRequest):
 
     @property
     def left_out(self) -> LeftOutSpans | None:
-        """Spans to leave out of the texts.
-
-        Raises:
-            Unprocessable: there is not one list of spans for each document.
-
-        """
+        """Spans to leave out of the texts."""
         given = self.query_without or [], *(self.documents_without or [])
         of_query, *of_documents = ([(start, end) for start, end in spans] for spans in given)
         if self.documents_without and len(of_documents) != len(self.documents):

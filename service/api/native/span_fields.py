@@ -58,13 +58,7 @@ def check_spans(
     options: EncodeOptions,
     sentence: SentenceConfig,
 ) -> None:
-    """Raise if the spans do not fit the inputs or the pooling, before the texts are tokenised.
-
-    Raises:
-        Unprocessable: another number of lists than of inputs, an input is a pair, or the pooling
-            has no meaning for spans.
-
-    """
+    """Raise if the spans do not fit the inputs or the pooling, before the texts are tokenised."""
     if len(spans) != len(inputs):
         raise Unprocessable(f"spans has {len(spans)} lists for {len(inputs)} inputs: send one each")
     check_texts(inputs)
@@ -72,12 +66,7 @@ def check_spans(
 
 
 def check_texts(inputs: Sequence[Input]) -> None:
-    """Raise if an input is a pair or a picture.
-
-    Raises:
-        Unprocessable: the message names the input.
-
-    """
+    """Raise if an input is a pair or a picture."""
     for index, given in enumerate(inputs):
         if isinstance(given, Picture):
             raise Unprocessable(

@@ -43,9 +43,6 @@ def with_vectors(
         prompt_name: the request's prompt, which names the role of a late-interaction model's texts.
         manifest: manifest of the model.
 
-    Raises:
-        Unprocessable: the model lacks an output, or it does not fit the other options.
-
     """
     task = manifest.task
     known = names_of(task)
@@ -71,12 +68,7 @@ def with_vectors(
 
 
 def within_limits(options: Options, head: HeadVectors | None) -> Options:
-    """Return tokenisation options with the limit of the texts' role in late interaction.
-
-    Raises:
-        Unprocessable: long texts are encoded in windows, which task heads do not support.
-
-    """
+    """Return tokenisation options with the limit of the texts' role in late interaction."""
     if head is not None and options.windows:
         raise Unprocessable(
             f"outputs: {head.names[0]} of long texts is not computed in windows: set `overflow` to "

@@ -112,9 +112,6 @@ async def read_token_ids(
         setting: `refuse` rejects ids, `model` keeps them, `cl100k` decodes them to text.
         cl100k: decoder; None unless the setting is `cl100k`.
 
-    Raises:
-        Unprocessable: ids are rejected or cannot be decoded.
-
     """
     places = [index for index, item in enumerate(inputs) if isinstance(item, TokenIds)]
     if setting == "model" or not places:

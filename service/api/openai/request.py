@@ -51,21 +51,11 @@ class EmbeddingsRequest(MessagesRequest):
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts.
-
-        Raises:
-            NoEmbeddings: the model does not.
-
-        """
+        """Check that the model embeds texts."""
         check_embedder(inference)
 
     def check_late_chunking(self) -> None:
-        """Check that no field cuts the text of all inputs after its spans are found.
-
-        Raises:
-            Unprocessable: `truncate_prompt_tokens` is set too.
-
-        """
+        """Check that no field cuts the text of all inputs after its spans are found."""
         if self.late_chunking and self.truncate_prompt_tokens is not None:
             raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
 
@@ -76,12 +66,7 @@ class EmbeddingsRequest(MessagesRequest):
 
     @property
     def vector_form(self) -> VectorForm:
-        """Conversion and serialisation of each vector.
-
-        Raises:
-            Unprocessable: a bit vector is requested in base64.
-
-        """
+        """Conversion and serialisation of each vector."""
         kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
         if kind in ("binary", "ubinary"):
             if as_base64:
@@ -90,26 +75,13 @@ class EmbeddingsRequest(MessagesRequest):
         return FORMS["base64" if as_base64 or kind == "base64" else "float"]
 
     def tokenizing(self, inference: Inference) -> Options:
-        """Return the tokenisation options that apply before `truncate_prompt_tokens`.
-
-        Raises:
-            Unprocessable: the task is unknown.
-
-        """
+        """Return the tokenisation options that apply before `truncate_prompt_tokens`."""
         options = self.options("input[{}]", prompt_for(inference, self.task, "task"))
         truncate = options.truncate or self.truncate
         return replace(options, truncate=truncate, ids_as_given=True)
 
     def features(self, size: int) -> int | None:
-        """Return the number of leading features to keep; None for the checkpoint's own number.
-
-        Args:
-            size: number of features of the model's vectors.
-
-        Raises:
-            Unprocessable: bits would not fill whole bytes.
-
-        """
+        """Return the number of leading features to keep; None for the checkpoint's own number."""
         kept, in_bits = self.dimensions, self.embedding_type in ("binary", "ubinary")
         if in_bits and (size if kept is None else kept) % FEATURES_PER_BYTE:
             raise Unprocessable("dimensions: binary vectors need a multiple of 8")

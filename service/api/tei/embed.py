@@ -34,12 +34,7 @@ class EmbedAllRequest(TeiRequest):
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts.
-
-        Raises:
-            NoEmbeddings: the model does not.
-
-        """
+        """Check that the model embeds texts."""
         check_embedder(inference)
 
 

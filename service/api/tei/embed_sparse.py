@@ -47,12 +47,7 @@ class EmbedSparseRequest(TeiRequest):
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model supports the method.
-
-        Raises:
-            NoTaskHead: the model is not a sparse encoder, or bm42 lacks a WordPiece tokenizer.
-
-        """
+        """Check that the model supports the method."""
         if self.method is None:
             required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
         else:

@@ -110,12 +110,7 @@ async def _of_tokens(
 
 
 async def _by_labels(body: PredictRequest, request: Request) -> Response:
-    """Score pictures by the labels of the request.
-
-    Raises:
-        Unprocessable: the model has no two towers, labels are missing, or an input is no picture.
-
-    """
+    """Score pictures by the labels of the request."""
     model, labels, pictures = model_of(request), body.labels, body.inputs.texts
     dual = model.artifact.manifest.dual
     if model.vision is None or dual is None:

@@ -135,12 +135,7 @@ class PredictRequest(TeiRequest):
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the model's task head.
-
-        Raises:
-            NoTaskHead: the model is not a classifier.
-
-        """
+        """Return the model's task head."""
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 

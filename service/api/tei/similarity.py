@@ -62,12 +62,7 @@ class SimilarityRequest(LenientRequest):
     parameters: SimilarityParameters | None = None
 
     def check_model(self, inference: Inference) -> None:
-        """Check that the model embeds texts.
-
-        Raises:
-            NoEmbeddings: the model does not.
-
-        """
+        """Check that the model embeds texts."""
         check_embedder(inference)
 
 

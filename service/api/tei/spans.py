@@ -33,12 +33,7 @@ class LabelledSpan(BaseModel):
 
 
 def single_texts(inputs: Sequence[Input]) -> list[str]:
-    """Return the inputs as single texts.
-
-    Raises:
-        Unprocessable: an input is a pair or a picture.
-
-    """
+    """Return the inputs as single texts."""
     texts = []
     for index, text in enumerate(inputs):
         if not isinstance(text, str):

@@ -57,9 +57,6 @@ class VllmRequest(LenientRequest):
         Args:
             max_tokens: maximum tokens of a text for the model.
 
-        Raises:
-            Unprocessable: the value is out of range.
-
         """
         asked = self.truncate_prompt_tokens
         if asked is not None and (asked == 0 or asked > max_tokens):
@@ -68,13 +65,7 @@ class VllmRequest(LenientRequest):
             )
 
     async def cut(self, prepared: PreparedTexts) -> None:
-        """Cut tokenised texts to `truncate_prompt_tokens`.
-
-        Raises:
-            InputTooLong: the length leaves no room beside special tokens.
-            Unprocessable: the inputs are pictures.
-
-        """
+        """Cut tokenised texts to `truncate_prompt_tokens`."""
         asked = self.truncate_prompt_tokens
         if asked is None or asked == WHOLE_CONTEXT:
             return
@@ -94,15 +85,7 @@ class Usage(BaseModel):
 
 
 def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, object]:
-    """Return the fields of every reply beside its data.
-
-    Args:
-        request: HTTP request.
-        kind: prefix of the reply's id.
-        model: name of the model.
-        timings: timings of the request.
-
-    """
+    """Return the fields of every reply beside its data."""
     tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
         "id": f"{kind}-{context_of(request).request_id}",

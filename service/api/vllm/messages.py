@@ -101,12 +101,7 @@ class MessagesRequest(VllmRequest):
         return self.input if self.messages is None else [self.messages]
 
     def check_messages(self, model: ServedModel) -> None:
-        """Check that a model with `messages` reads pictures.
-
-        Raises:
-            Unprocessable: the model reads texts only.
-
-        """
+        """Check that a model with `messages` reads pictures."""
         if self.messages is not None and not any(
             tower.artifact.manifest.images for tower in model.towers
         ):

@@ -65,14 +65,7 @@ class PoolingRequest(MessagesRequest):
     )
 
     def check_model(self, inference: Inference) -> PoolingTask:
-        """Return the pooling task to compute.
-
-        Raises:
-            NoTaskHead: the model does not support the task.
-            NoEmbeddings: the model has a task head without pooling tasks.
-            Unprocessable: unnormalised vectors are requested of a late-interaction model.
-
-        """
+        """Return the pooling task to compute."""
         task = inference.manifest.task
         kind = task.kind if task else None
         if kind not in TASKS:

@@ -47,12 +47,7 @@ class VllmRerankRequest(VllmRequest):
     )
 
     def check_model(self, inference: Inference) -> TaskConfig | None:
-        """Return the model's task head for scoring pairs, or None if it embeds texts.
-
-        Raises:
-            NoTaskHead: the model has another task head.
-
-        """
+        """Return the model's task head for scoring pairs, or None if it embeds texts."""
         return scorer(inference)
 
 

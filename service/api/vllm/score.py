@@ -63,12 +63,7 @@ class ScoreRequest(VllmRequest):
         raise PydanticCustomError("sides", "text_1 and text_2 are needed")
 
     def check_model(self, inference: Inference) -> TaskConfig | None:
-        """Return the model's task head for scoring pairs, or None if it embeds texts.
-
-        Raises:
-            NoTaskHead: the model has another task head.
-
-        """
+        """Return the model's task head for scoring pairs, or None if it embeds texts."""
         return scorer(inference)
 
 

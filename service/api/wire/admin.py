@@ -23,13 +23,7 @@ ADMIN_STATUSES = {
 
 
 def require_admin(request: Request) -> None:
-    """Raise unless a request has a key of `--admin-keys`.
-
-    Raises:
-        Forbidden: the service has no such keys, or the request has another key.
-        Unauthorized: the request has no key.
-
-    """
+    """Raise unless a request has a key of `--admin-keys`."""
     if service_of(request).settings.admin_keys is None:
         raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
     key = context_of(request).key
@@ -45,14 +39,7 @@ def is_admin(request: Request) -> bool:
 
 
 async def read_admin(request: Request, schema: type[Schema]) -> Schema:
-    """Return the validated JSON body of an admin's request; an empty body is an empty object.
-
-    Raises:
-        Forbidden, Unauthorized: as for `require_admin`, before the body is parsed.
-        RequestValidationError: the body does not fit the schema.
-        InvalidRequest: the body is not JSON.
-
-    """
+    """Return the validated JSON body of an admin's request; an empty body is an empty object."""
     require_admin(request)
     context, body = context_of(request), await body_of(request)
     if not body:

@@ -60,13 +60,7 @@ HARMLESS: Mapping[str, tuple[object, ...]] = {
 
 
 def refused_field(fields: Mapping[str, object], known: Container[str]) -> str | None:
-    """Return the first field of a request that the route lacks and may not ignore; None if none.
-
-    Args:
-        fields: fields of the request.
-        known: names of the route's fields.
-
-    """
+    """Return the first field of a request that the route lacks and may not ignore; None if none."""
     for name, value in fields.items():
         if name in known or value is None or name not in HARMLESS:
             continue

@@ -15,17 +15,7 @@ FingerprintHeader = tuple[bytes, bytes]
 
 
 def check_expected(headers: Mapping[bytes, bytes], answering: FingerprintHeader) -> None:
-    """Raise if a request expects another model than the answering one.
-
-    Args:
-        headers: headers of the request.
-        answering: fingerprint of the model that answers.
-
-    Raises:
-        AnotherModel: the request expects another fingerprint.
-        Unprocessable: the header is not a fingerprint.
-
-    """
+    """Raise if a request expects another model than the answering one."""
     expected = headers.get(_HEADER)
     if expected in (None, answering[1]):
         return

@@ -95,11 +95,6 @@ async def read_files(
         query: query of the request's address, which has the options of a single picture.
         reservation: memory of the request, which grows by the files of a form.
 
-    Raises:
-        InvalidRequest: the form is damaged, or a value is not JSON.
-        Unprocessable: a field is given twice, or there are too many.
-        UnsupportedMediaType: the body is compressed, or forms cannot be read.
-
     """
     check_encoding(headers)
     if headers[b"content-type"][:6].lower() == IMAGE.encode():

@@ -59,13 +59,7 @@ PROBLEMS: Responses = {
 
 
 def problems_in_form(model: type[BaseModel], without: Container[int] = ()) -> Responses:
-    """Return the error replies of a route in a dialect's form, for the OpenAPI document.
-
-    Args:
-        model: body of an error.
-        without: statuses that the dialect does not use.
-
-    """
+    """Return the error replies of a route in a dialect's form, for the OpenAPI document."""
     return {
         status: {"description": problem["description"], "model": model}
         for status, problem in PROBLEMS.items()
@@ -89,14 +83,7 @@ def problem_response(error: ServiceError, request_id: str) -> Response:
 
 
 def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
-    """Return a reply with an error's status, `retry-after` and challenges.
-
-    Args:
-        error: error to answer with.
-        body: serialised body.
-        media_type: content type of the body.
-
-    """
+    """Return a reply with an error's status, `retry-after` and challenges."""
     headers = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)

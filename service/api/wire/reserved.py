@@ -27,12 +27,7 @@ class ReservedReply:
     """Reply whose bytes are reserved for a block, or until its response is sent; see `reserve`."""
 
     def __init__(self, budget: ByteBudget, size: int, held: int) -> None:
-        """Take the bytes.
-
-        Raises:
-            Overloaded: replies in flight leave too few bytes.
-
-        """
+        """Take the bytes."""
         budget.take(held)
         self._began = time.monotonic()
         self._budget = budget
@@ -120,9 +115,6 @@ def check_size(size: int, limit: int, less: str, *, binary: bool) -> None:
         limit: maximum bytes of a reply.
         less: advice for the error message.
         binary: whether the reply is in the binary format already.
-
-    Raises:
-        ReplyTooLarge: the reply exceeds the limit; the message names both sizes.
 
     """
     if size > limit:

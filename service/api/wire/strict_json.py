@@ -42,9 +42,6 @@ def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (
         headers: headers of the request.
         accepted: media types; an empty one accepts requests without the header.
 
-    Raises:
-        UnsupportedMediaType: the content type or encoding is not accepted.
-
     """
     given = str(headers.get(b"content-type", b""), "latin-1")
     if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:

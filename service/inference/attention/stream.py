@@ -79,12 +79,7 @@ class AttentionStream:
         self.check_sizes()
 
     def check_sizes(self) -> None:
-        """Raise if the maps of a layer of a text are too large, requested or not.
-
-        Raises:
-            ReplyTooLarge: the message has the bytes.
-
-        """
+        """Raise if the maps of a layer of a text are too large, requested or not."""
         largest: dict[MapKind, LayerPass] = {}
         for layer_pass in self.passes:
             known = largest.get(layer_pass.kind, layer_pass)

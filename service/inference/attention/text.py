@@ -35,13 +35,7 @@ class StateLayers:
 
     @classmethod
     def of(cls, passes: Sequence[LayerPass], last: int) -> StateLayers:
-        """Return the layers that passes need.
-
-        Args:
-            passes: passes over layers.
-            last: index of the encoder's last hidden state.
-
-        """
+        """Return the layers that passes need."""
         encoder, decoder, cross = (
             tuple(sorted({one_pass.layer for one_pass in passes if one_pass.kind == kind}))
             for kind in ("encoder", "decoder", "cross")

@@ -104,9 +104,6 @@ def check_time(loads: Sequence[Load], seconds: float) -> list[float]:
     Returns:
         Share of the time that each encoder needs.
 
-    Raises:
-        Unprocessable: the message has the longest pair of texts that would fit.
-
     """
     alone = [load.seconds(load.sides) for load in loads]
     load, options = loads[0], loads[0].costs.options
@@ -127,9 +124,6 @@ def check_least(alone: float, seconds: float, advice: Callable[[], str]) -> None
         alone: seconds of the smallest useful part on an idle service.
         seconds: time until the deadline.
         advice: function that returns how to reduce the work, for the message.
-
-    Raises:
-        Unprocessable: the message has both times.
 
     """
     if alone > seconds:

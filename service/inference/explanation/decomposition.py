@@ -121,13 +121,7 @@ class TextDecomposition:
     """`[m, S, P, p]`: the next layer's value projections of the parts."""
 
     async def result(self) -> DecomposedText:
-        """Decompose all layers up to the pooled one; the scheduler has admitted the request.
-
-        Raises:
-            EngineTimeout: the deadline has passed.
-            ServiceError: the engine failed.
-
-        """
+        """Decompose all layers up to the pooled one; the scheduler has admitted the request."""
         await self._begin()
         for layer in range(self.pooling.layer):
             await self._through(layer)

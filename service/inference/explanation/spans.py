@@ -54,9 +54,6 @@ def blocks_of(picture: TokenizedText, edge: int) -> list[Block]:
         picture: the tokens of the picture.
         edge: number of patches along the edge of a square.
 
-    Raises:
-        ValueError: a text is given.
-
     """
     if picture.picture is None:
         raise ValueError("a text has no patches")

@@ -128,11 +128,6 @@ async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) 
 
     It is measured at the first decomposition of an engine, which loads the graphs: the second of
     two steps.
-
-    Raises:
-        EngineTimeout: the deadline has passed.
-        ServiceError: the engine failed.
-
     """
     engine, costs, config = scheduler.engine, inference.part_costs, inference.config
     alone = scheduler.seconds_alone("attention", STEP_TOKENS)

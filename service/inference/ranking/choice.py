@@ -181,12 +181,7 @@ class ScorerFactory:
 
 
 def _check_unnamed(named: tuple[str | None, str | None], why: str) -> None:
-    """Raise if the caller has named a prompt that the model has no place for.
-
-    Raises:
-        Unprocessable: the message names the field.
-
-    """
+    """Raise if the caller has named a prompt that the model has no place for."""
     for name, side in zip(named, ROLES, strict=True):
         if name is not None:
             raise Unprocessable(f"{side}_prompt_name is not for this model, which {why}")

@@ -164,12 +164,6 @@ class Backlog:
         """Return the result for each input of a request.
 
         Cancelling the call ends it after the running slices.
-
-        Raises:
-            Overloaded: too many requests wait, or the work would end after the deadline.
-            DeadlinePassed: the deadline passed before all inputs were done.
-            EngineUnavailable: the service is stopping.
-
         """
         self._check(work)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

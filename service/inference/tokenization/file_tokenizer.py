@@ -27,12 +27,7 @@ class FileTokenizer:
     """Tokenizer of an artifact's inputs, or of its targets."""
 
     def __init__(self, path: Path) -> None:
-        """Read `tokenizer.json` or `target_tokenizer.json`.
-
-        Raises:
-            ArtifactError: the file cannot be read.
-
-        """
+        """Read `tokenizer.json` or `target_tokenizer.json`."""
         with reading(path):
             self.whole: Tokenizer = read_tokenizer(path)
         beyond = self.whole.token_to_id(BEYOND)
@@ -100,10 +95,6 @@ def shared_tokenizer(path: Path) -> FileTokenizer:
 
     Reading a file holds Python's lock and so stops the event loop; versions of a model usually have
     the same tokenizer.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-
     """
     with reading(path):
         content = sha256_of(path)

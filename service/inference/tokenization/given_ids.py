@@ -34,17 +34,7 @@ class IdReader:
         self._segment: int = segments[of_text[0]] if of_text else 0
 
     def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of token ids.
-
-        Args:
-            name: name of the ids in error messages.
-            ids: token ids.
-            skip_special_tokens: whether to leave out special tokens.
-
-        Raises:
-            Unprocessable: an id is not in the vocabulary.
-
-        """
+        """Return the text of token ids."""
         size = self._tokenizer.size
         for token in ids:
             if not 0 <= token < size:
@@ -77,10 +67,6 @@ class IdReader:
                 None for no truncation.
             direction: side that is truncated.
 
-        Raises:
-            Unprocessable: an id is not in the vocabulary, or some but not all of the special
-                tokens are given.
-
         """
         self.decode(name, given, skip_special_tokens=False)
         own = self._without_special(name, list(given))
@@ -106,12 +92,7 @@ class IdReader:
         )
 
     def _without_special(self, name: str, given: list[int]) -> list[int]:
-        """Return ids without the special tokens at their beginning and end.
-
-        Raises:
-            Unprocessable: some but not all of the special tokens are given.
-
-        """
+        """Return ids without the special tokens at their beginning and end."""
         opening, closing = self._opening, self._closing
         end = len(given) - len(closing)
         if end >= len(opening) and given[: len(opening)] == opening and given[end:] == closing:

@@ -53,9 +53,6 @@ def texts_only(inputs: Sequence[Input], name: Callable[[int], str]) -> list[Text
         inputs: inputs of a request.
         name: function from the index of an input to its name in error messages.
 
-    Raises:
-        Unprocessable: an input is a picture; the message names it.
-
     """
     texts: list[TextInput] = []
     for index, given in enumerate(inputs):

@@ -86,26 +86,14 @@ class SojournOrder(Generic[Job]):
         return client.jobs[0][2]
 
     def account(self, job: Job, seconds: float) -> None:
-        """Account for a slice of a waiting request that a thread has taken.
-
-        Args:
-            job: the request.
-            seconds: predicted seconds of the slice.
-
-        """
+        """Account for a slice of a waiting request that a thread has taken."""
         client = self._clients[job.client]
         client.served += seconds
         client.virtual_time += seconds / len(client.jobs)
         job.left -= seconds
 
     def before(self, name: str, seconds: float) -> float:
-        """Return the seconds of other work that is done before a request that arrives now ends.
-
-        Args:
-            name: name of the request's client.
-            seconds: seconds of the request itself.
-
-        """
+        """Return the seconds of other work that is done before a request that arrives now ends."""
         own = self._clients.get(name)
         before = own.before(seconds) if own else 0.0
         others = (client for other, client in self._clients.items() if other != name)

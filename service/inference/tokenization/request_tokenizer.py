@@ -153,15 +153,7 @@ class RequestTokenizer:
     async def tokenize_targets(
         self, targets: Sequence[str], options: Options, caller: Caller, beside: int
     ) -> list[TokenizedText]:
-        """Tokenise a decoder's targets, as `tokenize` does inputs.
-
-        Args:
-            targets: targets of a request.
-            options: options of tokenisation.
-            caller: client and deadline.
-            beside: number of characters of the request's inputs.
-
-        """
+        """Tokenise a decoder's targets, as `tokenize` does inputs."""
         most = min(self.tokenizer.limits.max_tokens, self._positions)
         limited = dataclasses.replace(options, max_tokens=most)
 

@@ -281,10 +281,6 @@ class TextTokenizer:
             first: index of the first text in the request.
             prompt: prompt of the texts.
 
-        Raises:
-            Unprocessable: a text has no tokens.
-            InputTooLong: a text has too many tokens, or its truncation point is not found.
-
         """
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:

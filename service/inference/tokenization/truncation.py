@@ -83,16 +83,7 @@ class Truncator:
         self._most = max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_tokens)
 
     def encode(self, text: Text, *, special_tokens: bool = True) -> Excerpt:
-        """Return the encoding of a text or pair, truncated as transformers' `longest_first`.
-
-        Args:
-            text: a text or pair.
-            special_tokens: whether to add special tokens.
-
-        Raises:
-            NotCut: the truncation point is not found within the maximum number of characters.
-
-        """
+        """Return the encoding of a text or pair, truncated as transformers' `longest_first`."""
         if isinstance(text, str):
             part, encoding = self._settle(text, self._max_tokens, special_tokens=special_tokens)
             skipped = len(text) - len(part), 0
@@ -115,10 +106,6 @@ class Truncator:
 
         `longest_first` depends on the number of tokens of a text only up to the limit, and on which
         text has more tokens. The excerpt of the text with more tokens keeps more of them.
-
-        Raises:
-            NotCut: both texts are too long, or the longer one has too few words.
-
         """
         texts = [first, second]
         sizes = [len(first), len(second)]

@@ -70,9 +70,6 @@ def token_numbers(
         places: the places of the field; None for all.
         patches: layout of the model's pictures; None for a model of texts.
 
-    Raises:
-        Unprocessable: a place is a patch or a name without pictures, or does not exist.
-
     """
     if places is None:
         return None

@@ -131,13 +131,7 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:
-    """Return the selection of the requested head and tokens, with non-negative head indices.
-
-    Raises:
-        Unprocessable: the layer, head, or a patch or special token does not exist, or an ablated
-            head is listed twice.
-
-    """
+    """Return the selection of the requested head and tokens, with non-negative head indices."""
     layer = selected_index("layer", request.layer, config.num_hidden_layers)
     head = selected_index("head", request.head, config.num_attention_heads)
     patches = config.embeddings.patches

@@ -102,11 +102,6 @@ def attention_selection(
         config: encoder's configuration.
         decoder: decoder's configuration, if the model has a decoder.
 
-    Raises:
-        Unprocessable: a layer, head, patch or special token does not exist or is listed twice,
-            `top_k` or a map part is set without maps, or a decoder's output is requested without a
-            decoder or targets.
-
     """
     _check_part(request)
     patches = config.embeddings.patches
@@ -144,12 +139,7 @@ def attention_selection(
 
 
 def check_tower(tower: Tower | None, inference: Inference) -> None:
-    """Reject a tower that is not the tower of the request's inputs.
-
-    Raises:
-        Unprocessable: the model has one encoder, or the inputs are for the other tower.
-
-    """
+    """Reject a tower that is not the tower of the request's inputs."""
     if tower is None or tower == inference.tower:
         return
     if inference.tower is None:
@@ -161,12 +151,7 @@ def check_tower(tower: Tower | None, inference: Inference) -> None:
 
 
 def check_places(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> None:
-    """Reject queries and keys that do not exist in a text or are listed twice.
-
-    Raises:
-        Unprocessable: an index is invalid; the message names the text.
-
-    """
+    """Reject queries and keys that do not exist in a text or are listed twice."""
     asked = ("queries", selection.part.queries), ("keys", selection.part.keys)
     checked: set[tuple[str, int]] = set()
     for index, text in enumerate(texts if selection.part.chosen else ()):
@@ -182,12 +167,7 @@ def check_places(selection: AttentionSelection, texts: Sequence[TokenizedText]) 
 
 
 def _check_part(request: AttentionRequest) -> None:
-    """Reject a map part or `top_k` without maps, or a map part that contradicts `top_k`.
-
-    Raises:
-        Unprocessable: the fields contradict each other.
-
-    """
+    """Reject a map part or `top_k` without maps, or a map part that contradicts `top_k`."""
     weights = "weights" in request.include
     given = {
         "queries": request.queries,
@@ -234,12 +214,7 @@ def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> Encode
 
 
 def _check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
-    """Reject token indices that are out of range for `size` tokens, or listed twice.
-
-    Raises:
-        Unprocessable: an index is invalid; the message names the text.
-
-    """
+    """Reject token indices that are out of range for `size` tokens, or listed twice."""
     for value in min(values), max(values):
         if not -size <= value < size:
             raise Unprocessable(

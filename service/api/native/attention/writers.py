@@ -69,15 +69,7 @@ class BinaryWriter:
         *,
         half: bool,
     ) -> None:
-        """Determine the layout of the file.
-
-        Args:
-            header: fields of the reply before its results.
-            selection: requested parts of the maps.
-            texts: texts of the request, with their targets.
-            half: whether weights are float16.
-
-        """
+        """Determine the layout of the file."""
         self._half = half
         self._texts = text_tensors(texts) | part_tensors(selection, texts)
         specs = aligned(
