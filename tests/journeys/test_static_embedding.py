@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from model.export.static_embedding import export_static
 from service.artifacts.opening import export_once, find_checkpoint, open_artifact
+from service.errors import EngineNotInstalled, NotExported
+from service.files.local import check_encoding
+from service.files.options import Encoding, Kind
 from service.settings import Settings
 from tests.model.static_checkpoints import write_model2vec, write_static
-from tests.service.harness import serving
+from tests.service.harness import assert_problem, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 TEXTS = ["the cat . x", "a", "y z the the zzz", "q " * 300]
@@ -55,10 +59,38 @@ async def test_its_vectors_are_sentence_transformers(
             ("/attention/scores", {"inputs": TEXTS, "layer": 0, "head": 0}),
             ("/explain", pair | {"include": ["heads"]}),
             ("/encode", {"inputs": TEXTS, "backend": "torch"}),
+            ("/verify", {"inputs": TEXTS}),
         ):
             refused = await client.post(path, json=body)
             assert refused.status_code == 501, path
             assert "a static embedding, a table without layers and heads" in refused.text
+        layer = await client.post("/encode", json={"inputs": TEXTS, "layer": 1})
+        assert_problem(layer, 422, "layer 1 is not in -1 … 0")
+        info = (await client.get("/info")).json()
+        assert (info["runtime"], info["engine"], info["precision"]) == ("static", "onnx", "fp32")
+        unknown = ("layers", "heads", "attention_score", "attention_normalizer")
+        assert [info[name] for name in unknown] == [None] * 4
+        described = (await client.get(f"/v2/models/{info['model_id']}")).json()
+        names = {output["name"] for output in described["outputs"]}
+        assert "pooled" in names
+        assert not {name for name in names if "attention" in name}
+
+
+@pytest.mark.parametrize("settings", [{"fallback": "torch"}, {"verify_share": 0.5}])
+async def test_what_needs_pytorch_does_not_start(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a").artifact
+    with pytest.raises(EngineNotInstalled, match="not what PyTorch computes with"):
+        async with serving(artifact, **settings):
+            pass
+
+
+@pytest.mark.parametrize("kind", ["stats", "importance"])
+def test_files_of_heads_are_refused(tmp_path: Path, kind: Kind) -> None:
+    artifact = export_static(write_model2vec(tmp_path / "a"), tmp_path / "out", "a").artifact
+    with pytest.raises(NotExported, match="a static embedding, a table without layers and heads"):
+        check_encoding(artifact, Encoding(kind=kind))
 
 
 @pytest.mark.parametrize(
