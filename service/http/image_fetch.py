@@ -8,28 +8,41 @@ by byte.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 import ssl
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.errors import Unprocessable
+from service.errors import DeadlinePassed, Unprocessable
 from service.http.image_hosts import PORTS, ImageHosts
+from service.system.budget import Reservation
 
 if TYPE_CHECKING:
     import httpx
 
 MAX_REDIRECTS = 3
-FETCHES = 8
-"""Maximum number of fetches of a worker at a time; others wait."""
+FETCHES = 16
+"""Maximum number of fetches of a worker at a time; others wait. A client may have as many as stay
+idle (dynamic thresholds: Choudhury and Hahne 1998), half of them if it is alone."""
+RESERVED_BYTES = 2**18
+"""Bytes of a file that are reserved as its thread begins, and each time that they have arrived."""
 REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPTED = ("image/", "application/octet-stream")
 """Beginnings of the content types of replies with a picture; the second is of object stores."""
 HEADERS = {"accept": "image/*", "accept-encoding": "identity", "user-agent": "headscope"}
 _THREADS = ThreadPoolExecutor(FETCHES, "images")
+_running: Counter[str] = Counter()
+"""Number of each client's threads."""
+Reserve = Callable[[], Awaitable[None]]
+"""Function that reserves further `RESERVED_BYTES`."""
+_waiting: list[tuple[str, asyncio.Future[None]]] = []
+"""Client of each fetch that waits for a thread, and the future that gives it one."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +51,23 @@ class FetchLimits:
 
     max_bytes: int
     seconds: float
-    """Maximum time, with redirects and the resolution of names."""
+    """Maximum time, with redirects and the resolution of names, from when its thread begins."""
+    deadline: float
+    """`time.monotonic()` by which the fetch ends in any case."""
 
 
 class Refused(Exception):
     """Reason for which a picture is not fetched, without the caller's data."""
 
 
-async def fetch(url: str, field: str, hosts: ImageHosts, limits: FetchLimits) -> bytes:
+async def fetch(
+    url: str,
+    field: str,
+    hosts: ImageHosts,
+    limits: FetchLimits,
+    client: str,
+    reservation: Reservation,
+) -> bytes:
     """Return the file at an address.
 
     Args:
@@ -53,32 +75,97 @@ async def fetch(url: str, field: str, hosts: ImageHosts, limits: FetchLimits) ->
         field: field of the request, for error messages.
         hosts: allowed hosts.
         limits: limits of the fetch.
+        client: client of the request, which shares the threads with other clients.
+        reservation: memory of the request, which grows as the file arrives.
 
     Raises:
         Unprocessable: the host is not allowed, leads to an address that is not public or elsewhere,
             does not answer with a picture in time, or the file is too large.
+        DeadlinePassed: the deadline passed before a thread was idle.
+        Overloaded: there is not enough memory.
 
     """
-    late = f"the host did not send the picture within {limits.seconds:g} seconds"
-    loop = asyncio.get_running_loop()
+    loop, reserved = asyncio.get_running_loop(), 0
+
+    async def reserve() -> None:
+        nonlocal reserved
+        if file.done():
+            raise Refused("the request has ended")
+        reservation.grow(RESERVED_BYTES)
+        reserved += RESERVED_BYTES
+
+    def in_loop() -> Awaitable[None]:
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reserve(), loop))
+
     try:
-        async with asyncio.timeout(limits.seconds):  # also while it waits, or resolves a name
-            return await loop.run_in_executor(_THREADS, _run, url, hosts, limits)
+        async with asyncio.timeout(limits.deadline - time.monotonic()):
+            await asyncio.sleep(0)  # in which a deadline that has passed ends the block
+            await _thread(client)
     except TimeoutError:
+        raise DeadlinePassed("the deadline passed before all pictures were fetched") from None
+    seconds = min(limits.seconds, max(0.0, limits.deadline - time.monotonic()))
+    running = _THREADS.submit(_run, url, hosts, limits.max_bytes, seconds, in_loop)
+    running.add_done_callback(functools.partial(_ended, loop, client))
+    file = asyncio.wrap_future(running)
+    try:
+        async with asyncio.timeout(seconds):  # also while it resolves a name
+            data = await file
+    except TimeoutError:
+        late = f"the host did not send the picture within {seconds:g} seconds"
         raise Unprocessable(f"{field}: {late}") from None
     except Refused as error:
         raise Unprocessable(f"{field}: {error}") from None
+    reservation.shrink(reserved - len(data))
+    return data
 
 
-def _run(url: str, hosts: ImageHosts, limits: FetchLimits) -> bytes:
+async def _thread(client: str) -> None:
+    """Wait for an idle thread, and count it as the client's."""
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _waiting.append((client, turn))
+    _start()
+    try:
+        await turn
+    except asyncio.CancelledError:
+        if not turn.cancelled():  # it was given at the same time
+            _end(client)
+        raise
+
+
+def _start() -> None:
+    """Give the idle threads to those who wait, first to clients with few."""
+    for client, turn in sorted(_waiting, key=lambda waiting: _running[waiting[0]]):
+        if turn.cancelled():
+            _waiting.remove((client, turn))
+        elif _running[client] < FETCHES - _running.total():
+            _waiting.remove((client, turn))
+            _running[client] += 1
+            turn.set_result(None)
+
+
+def _end(client: str) -> None:
+    _running[client] -= 1
+    if not _running[client]:
+        del _running[client]
+    _start()
+
+
+def _ended(loop: asyncio.AbstractEventLoop, client: str, _: Future[bytes]) -> None:
+    """Count a thread as idle once it has ended, which may be after its request."""
+    with contextlib.suppress(RuntimeError):  # the service has ended
+        loop.call_soon_threadsafe(_end, client)
+
+
+def _run(url: str, hosts: ImageHosts, max_bytes: int, seconds: float, reserve: Reserve) -> bytes:
     async def run() -> bytes:
-        async with asyncio.timeout(limits.seconds):
-            return await _fetch(url, hosts, limits.max_bytes)
+        async with asyncio.timeout(seconds):
+            await reserve()
+            return await _fetch(url, hosts, max_bytes, reserve)
 
     return asyncio.run(run())
 
 
-async def _fetch(url: str, hosts: ImageHosts, max_bytes: int) -> bytes:
+async def _fetch(url: str, hosts: ImageHosts, max_bytes: int, reserve: Reserve) -> bytes:
     """Return the file at an address, after redirects to the same host.
 
     Raises:
@@ -104,7 +191,7 @@ async def _fetch(url: str, hosts: ImageHosts, max_bytes: int) -> bytes:
                 response = await client.send(request, stream=True)
                 try:
                     if response.status_code not in REDIRECTS:
-                        return await _file(response, max_bytes)
+                        return await _file(response, max_bytes, reserve)
                     target = redirected(target, response.headers, hosts)
                 finally:
                     await response.aclose()
@@ -174,7 +261,7 @@ def redirected(target: httpx.URL, headers: Mapping[str, str], hosts: ImageHosts)
     return onward
 
 
-async def _file(response: httpx.Response, max_bytes: int) -> bytes:
+async def _file(response: httpx.Response, max_bytes: int, reserve: Reserve) -> bytes:
     """Return the body of a reply.
 
     Raises:
@@ -191,11 +278,14 @@ async def _file(response: httpx.Response, max_bytes: int) -> bytes:
     declared = response.headers.get("content-length", "0")
     parts, size = [], int(declared) if declared.isdecimal() else 0
     if size <= max_bytes:
-        size = 0
+        size, reserved = 0, RESERVED_BYTES
         async for part in response.aiter_raw():
             size += len(part)
             if size > max_bytes:
                 break
+            while size > reserved:
+                await reserve()
+                reserved += RESERVED_BYTES
             parts.append(part)
     if size > max_bytes:
         raise Refused(f"the file has more than {max_bytes} bytes (--max-image-bytes)")

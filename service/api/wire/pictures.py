@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import binascii
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from fastapi import Request
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import context_of, deadline_of, model_of, service_of
-from service.errors import DeadlinePassed, Unprocessable
+from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch
 from service.http.image_hosts import image_hosts
 from service.inference.tokenization.inputs import Input, Picture
@@ -31,8 +30,6 @@ INLINE_CHARACTERS = 2**16
 are decoded in a thread."""
 SLICE_CHARACTERS = 2**18
 """Characters that are decoded at a time, as each call holds Python's global lock: 1 ms."""
-FETCHES_OF_A_REQUEST = 4
-"""Maximum number of pictures of a request that are fetched at a time."""
 _DATA_URL = re.compile(
     r"data:image/[a-z0-9.+-]{1,40}(?:;[a-z0-9=._-]{1,80})?;base64,", re.IGNORECASE
 )
@@ -247,21 +244,14 @@ async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[s
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts, most = image_hosts(settings.image_hosts), settings.max_image_bytes
-    reservation, room = context_of(request).reservation, asyncio.Semaphore(FETCHES_OF_A_REQUEST)
-
-    async def file(given: GivenPicture) -> bytes:
-        async with room:
-            reservation.grow(most)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise DeadlinePassed("the deadline passed before all pictures were fetched")
-            limits = FetchLimits(most, min(left, settings.image_timeout_seconds))
-            data = await fetch(given.source, given.field, hosts, limits)
-            reservation.shrink(most - len(data))
-            return data
-
-    tasks = {given.field: asyncio.create_task(file(given)) for given in pictures}
+    hosts, context = image_hosts(settings.image_hosts), context_of(request)
+    limits = FetchLimits(settings.max_image_bytes, settings.image_timeout_seconds, deadline)
+    tasks = {
+        given.field: asyncio.create_task(
+            fetch(given.source, given.field, hosts, limits, context.client, context.reservation)
+        )
+        for given in pictures
+    }
     try:
         return {field: await task for field, task in tasks.items()}
     finally:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
-from service.errors import Unprocessable
+from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.http import image_fetch
 from service.http.image_fetch import FetchLimits, fetch
 from service.http.image_hosts import ImageHosts
+from service.system.budget import ByteBudget, Reservation
+from tests.service.harness import until
 
 pytestmark = pytest.mark.anyio
 FILE = b"\x89PNG" + bytes(100)
 LOOK_UP = socket.getaddrinfo
-LIMITS = FetchLimits(max_bytes=1000, seconds=30)
+LIMITS = FetchLimits(max_bytes=1000, seconds=30, deadline=math.inf)
+MEMORY = Reservation(ByteBudget(2**30))
 
 
 def reply(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
@@ -50,9 +56,11 @@ REPLIES = {
     "/silent": b"",
     "/slow-head": b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\nx: ",
     "/slow-body": CHUNKED,
+    "/large": reply(bytes(2**20)),
+    "/declared-only": reply(b"", content_length=str(2**20)),
 }
 """Reply of the server by path."""
-SLOW = {"/silent": b"", "/slow-head": b"x", "/slow-body": b"1\r\nx\r\n"}
+SLOW = {"/silent": b"", "/slow-head": b"x", "/slow-body": b"1\r\nx\r\n", "/declared-only": b""}
 """Bytes that follow now and then, without an end."""
 
 
@@ -77,6 +85,14 @@ class Host:
             writer.close()
 
 
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the threads of earlier tests, whose hosts are gone."""
+    monkeypatch.setattr(image_fetch, "_THREADS", ThreadPoolExecutor(image_fetch.FETCHES))
+    monkeypatch.setattr(image_fetch, "_running", Counter())
+    monkeypatch.setattr(image_fetch, "_waiting", [])
+
+
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
     host = Host()
@@ -86,9 +102,16 @@ async def host() -> AsyncIterator[Host]:
     server.close()
 
 
-async def fetched(host: Host, path: str, limits: FetchLimits = LIMITS) -> bytes:
-    hosts = ImageHosts(f"127.0.0.1:{host.port}, listed.example.org")
-    return await fetch(f"http://127.0.0.1:{host.port}{path}", "inputs[0].image_url", hosts, limits)
+async def fetched(
+    host: Host,
+    path: str,
+    limits: FetchLimits = LIMITS,
+    client: str = "a",
+    reservation: Reservation | None = None,
+) -> bytes:
+    hosts, url = ImageHosts(f"127.0.0.1:{host.port}, listed.example.org"), f"127.0.0.1:{host.port}"
+    memory = reservation or Reservation(ByteBudget(2**30))
+    return await fetch(f"http://{url}{path}", "inputs[0].image_url", hosts, limits, client, memory)
 
 
 @pytest.mark.parametrize("path", ["/file", "/store", "/chunked", "/moved"])
@@ -123,7 +146,7 @@ async def test_other_replies_are_refused(host: Host, path: str, says: str) -> No
 async def test_a_slow_host_is_left_in_time(host: Host, path: str) -> None:
     began = time.monotonic()
     with pytest.raises(Unprocessable, match=r"within 0\.2 seconds"):
-        await fetched(host, path, FetchLimits(10**6, seconds=0.2))
+        await fetched(host, path, FetchLimits(10**6, 0.2, math.inf))
     assert time.monotonic() - began < 20
 
 
@@ -145,7 +168,7 @@ async def test_other_addresses_are_not_asked(
     names(monkeypatch, localhost=["127.0.0.3"])
     hosts = f"127.0.0.1:{host.port}, localhost:{host.port}, unknown.invalid:{host.port}"
     with pytest.raises(Unprocessable, match=says) as refused:
-        await fetch(url.format(host.port), "image_url", ImageHosts(hosts), LIMITS)
+        await fetch(url.format(host.port), "image_url", ImageHosts(hosts), LIMITS, "a", MEMORY)
     assert host.requests == []
     assert "127.0.0" not in refused.value.detail
 
@@ -174,12 +197,12 @@ async def test_a_name_is_resolved_once_for_each_request(
     hosts = ImageHosts(f"*.example.org:{host.port}, 127.0.0.1:{host.port}")
     asked = names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
     url = f"http://a.example.org:{host.port}"
-    assert await fetch(f"{url}/file", "image_url", hosts, LIMITS) == FILE
+    assert await fetch(f"{url}/file", "image_url", hosts, LIMITS, "a", MEMORY) == FILE
     assert asked == ["a.example.org"]
     assert b"\r\nhost: a.example.org:%d\r\n" % host.port in host.requests[0].lower()
     names(monkeypatch, a_example_org=["127.0.0.1", "127.0.0.9"])
     with pytest.raises(Unprocessable, match="an address that is not public"):
-        await fetch(f"{url}/moved", "image_url", hosts, LIMITS)
+        await fetch(f"{url}/moved", "image_url", hosts, LIMITS, "a", MEMORY)
     assert len(host.requests) == 2
 
 
@@ -196,7 +219,67 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
     names(monkeypatch, a_example_org=["93.184.215.14"])
     monkeypatch.setattr(httpx.AsyncClient, "send", send)
     url, hosts = "https://a.example.org/a.png?b=c#d", ImageHosts("a.example.org")
-    assert await fetch(url, "image_url", hosts, LIMITS) == FILE
+    assert await fetch(url, "image_url", hosts, LIMITS, "a", MEMORY) == FILE
     (request,) = sent
     assert str(request.url) == "https://93.184.215.14/a.png?b=c"
     assert request.extensions["sni_hostname"] == request.headers["host"] == "a.example.org"
+
+
+LARGE = FetchLimits(max_bytes=2**24, seconds=30, deadline=math.inf)
+
+
+async def test_a_slow_host_of_a_client_costs_others_neither_threads_nor_memory(host: Host) -> None:
+    budget = ByteBudget(2**24)
+    slow = [
+        asyncio.create_task(
+            fetched(host, path, LARGE, client, Reservation(budget)),
+        )
+        for client in ("a", "b")
+        for path in ["/silent", "/slow-body", "/declared-only", "/slow-head"] * 10
+    ]
+    await until(lambda: len(host.requests) == 12)
+    assert image_fetch._running == {"a": 8, "b": 4}
+    assert budget.held <= 16 * image_fetch.RESERVED_BYTES
+    began = time.monotonic()
+    assert await fetched(host, "/file", LARGE, "c", Reservation(budget)) == FILE
+    assert time.monotonic() - began < 10  # the slow ones take 30 seconds
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_bytes_are_reserved_as_they_arrive(host: Host) -> None:
+    enough = Reservation(ByteBudget(2**20))
+    assert len(await fetched(host, "/large", LARGE, "a", enough)) == enough.size == 2**20
+    with pytest.raises(RequestTooLarge):
+        await fetched(host, "/large", LARGE, "a", Reservation(ByteBudget(2**20 - 1)))
+    budget = ByteBudget(2**20)
+    other = Reservation(budget)
+    other.grow(2**18 + 1)
+    with pytest.raises(Overloaded):
+        await fetched(host, "/large", LARGE, "a", Reservation(budget))
+    await until(lambda: not image_fetch._running)
+    assert not image_fetch._waiting
+
+
+async def test_a_request_that_has_ended_reserves_nothing_more(host: Host) -> None:
+    budget = ByteBudget(2**24)
+    reservation = Reservation(budget)
+    task = asyncio.create_task(fetched(host, "/slow-body", LARGE, "a", reservation))
+    await until(lambda: host.requests != [])
+    task.cancel()
+    await asyncio.wait([task])
+    reservation.release()
+    await asyncio.sleep(0.1)
+    assert budget.held == 0
+
+
+async def test_who_waits_for_a_thread_waits_until_the_deadline(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_fetch, "FETCHES", 0)
+    for left in (-1.0, 0.1):
+        limits = FetchLimits(1000, 30, time.monotonic() + left)
+        with pytest.raises(DeadlinePassed, match="before all pictures were fetched"):
+            await fetched(host, "/file", limits)
+    assert host.requests == []

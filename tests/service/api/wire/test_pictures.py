@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,16 +124,13 @@ AT = [{"image_url": f"https://example.org/{n}.png"} for n in range(6)]
 
 
 async def test_pictures_are_fetched_from_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    running, most = 0, 0
-
-    async def fetch(url: str, field: str, hosts: object, limits: FetchLimits) -> bytes:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
+    async def fetch(
+        url: str, field: str, hosts: object, limits: FetchLimits, client: str, memory: Reservation
+    ) -> bytes:
         assert (limits.max_bytes, hosts) == (100, image_hosts("example.org"))
-        assert limits.seconds <= 5
+        assert limits.seconds == 5
+        assert limits.deadline <= time.monotonic() + 30
+        assert (client, memory.size) == ("", 0)
         return f"{field} {url}".encode()
 
     monkeypatch.setattr(pictures, "fetch", fetch)
@@ -145,9 +142,9 @@ async def test_pictures_are_fetched_from_allowed_hosts(monkeypatch: pytest.Monke
             for n in range(6)
         ),
     ]
-    assert most == pictures.FETCHES_OF_A_REQUEST
     with pytest.raises(Unprocessable, match=r"inputs\[0\]\.image_url is an address, and this serv"):
         await files(AT[0])
+    monkeypatch.undo()
     with pytest.raises(DeadlinePassed):
         await files(AT[0], image_hosts="example.org", request_timeout_seconds=1e-9)
 
