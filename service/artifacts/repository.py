@@ -36,19 +36,17 @@ Kind = Literal["artifact", "checkpoint", "named"]
 
 @dataclass(frozen=True)
 class Target:
-    """Model to which an alias refers."""
+    """Name of a model, and possibly its version."""
 
     name: str
     version: str | None = None
     """Version of the model; None is the current one."""
-    share: float = 1.0
-    """Share of the alias's requests, 0 … 1; the shares of an alias add up to 1."""
 
     @classmethod
-    def parse(cls, text: str, share: float = 1.0) -> Target:
+    def parse(cls, text: str) -> Target:
         """Return the target of a name or `NAME@VERSION`."""
         name, _, version = text.rpartition(VERSION_MARK)
-        return cls(name, version, share) if name and version else cls(text, None, share)
+        return cls(name, version) if name and version else cls(text)
 
     def __str__(self) -> str:
         return self.name if self.version is None else f"{self.name}{VERSION_MARK}{self.version}"

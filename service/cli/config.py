@@ -27,10 +27,8 @@ def run(action: str, file: Path) -> int:
 
     """
     del action  # there is one
-    content = read(file, Settings)
-    checked_settings({"config": file})
-    models = content.tables("models")
-    count = len(content.values.keys() - {TABLES})
+    count = len(read(file, Settings).values.keys() - {TABLES})
+    models = checked_settings({"config": file}).tables
     said = f"{count} setting{'' if count == 1 else 's'}"
     if models:
         said += f", {len(models)} model{'' if len(models) == 1 else 's'}"

@@ -45,7 +45,7 @@ def build_state(
 ) -> ServiceState:
     """Start the models of a service, and return its state; see `create_app` and `Shared.idle`."""
     names = names_of(artifacts, given_names(settings))
-    aliases = aliases_of(settings, dict.fromkeys([*names, *settings.tables.models]))
+    aliases = aliases_of(settings, [*names, *settings.tables])
     for name, artifact in zip(names, artifacts, strict=True):
         token_limits(of_model(settings, name), artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
@@ -55,14 +55,14 @@ def build_state(
     metrics.service.limited(settings)
 
     failures: list[str] = []
-    several = len(names) > 1 or settings.models is not None or bool(settings.tables.models)
+    several = len(names) > 1 or settings.models is not None or bool(settings.tables)
     hosts = torch_hosts(settings)
     shared = Shared(settings, metrics, failures.append, several, hosts, idle)
     opened = [
         (Source(name, FIRST_VERSION, artifact.folder), artifact)
         for name, artifact in zip(names, artifacts, strict=True)
     ]
-    flagged = () if settings.tables.models else tuple(source for source, _ in opened)
+    flagged = () if settings.tables else tuple(source for source, _ in opened)
     kept = [*names, *(target.name for target in pinned_targets(settings))]
     setup = Setup(settings, repository_of(settings, flagged), frozenset(kept))
     steps = Steps(
@@ -74,7 +74,7 @@ def build_state(
     pinned = pinned_sources(settings, setup.repository)
     budget = MemoryBudget(lambda *model: footprint(*model).total)
     served = _started(shared, budget, opened, pinned, engines)
-    models = Models(served, aliases, order=[*settings.tables.models])
+    models = Models(served, aliases, order=[*settings.tables])
     return ServiceState(
         settings=settings,
         models=models,

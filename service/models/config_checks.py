@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from model.sources.home import expanded
-from service.artifacts.repository import Repository, Source, Target
+from service.artifacts.repository import Repository, Source
 from service.models.setup import pinned_targets
 from service.settings import Settings
 from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, Content
@@ -57,14 +57,14 @@ def _of_paths(settings: Settings, content: Content) -> _Mistakes:
 
 
 def _of_names(settings: Settings) -> _Mistakes:
-    for name in settings.tables.models:
+    for name in settings.tables:
         if not name or not name.isprintable():
             what = "the name of a model needs printable characters"
             yield (MODEL, name), f"{MODEL}.{name}: {what}"
 
 
 def _of_tables(settings: Settings, content: Content) -> _Mistakes:
-    tables = settings.tables.models
+    tables = settings.tables
     if not tables:
         return
     for option in EXCLUSIVE:
@@ -109,33 +109,17 @@ def _of_table(table: ModelTable, settings: Settings) -> _Mistakes:
 
 
 def _of_aliases(settings: Settings) -> _Mistakes:
-    tables = settings.tables.models
-    named = [pair.partition("=") for pair in settings.alias] if tables else []
-    for alias, _, name in named:
-        yield from _of_alias(alias, {name: 1.0}, settings)
-    for alias, shares in settings.tables.aliases.items():
-        if tables or settings.models is not None:
-            yield from _of_alias(alias, shares, settings)
-        if abs((total := sum(shares.values())) - 1) > 1e-6:
-            yield (ALIAS, alias), f"{ALIAS}.{alias}: the shares add up to {total:g}, not to 1"
-
-
-def _of_alias(alias: str, shares: dict[str, float], settings: Settings) -> _Mistakes:
-    tables, where = settings.tables.models, f"{ALIAS}.{alias}"
-    if alias in tables:
-        yield (ALIAS, alias), f"{where}: this is the name of a model: choose another alias"
-    pinned = pinned_targets(settings)
-    for name in shares:
-        target, table = Target.parse(name), tables.get(name)
-        kept = target in pinned or any(one.name == name for one in pinned)
-        if table is None and not kept:
-            known = ", ".join(dict.fromkeys([*tables, *map(str, pinned)])) or "none"
-            yield (ALIAS, alias, name), f"{where}: {name} is not a model; there are {known}"
-        elif table is not None and table.load == "off":
-            yield (ALIAS, alias, name), f"{where}: {name} is off"
-        elif table is not None and table.load == "on-demand" and len(shares) > 1:
-            what = f"{name} is loaded on demand, and models of an alias with shares are pinned"
-            yield (ALIAS, alias, name), f"{where}: {what}"
+    tables, pinned = settings.tables, pinned_targets(settings)
+    known = dict.fromkeys([*tables, *map(str, pinned), *(target.name for target in pinned)])
+    for pair in settings.alias if tables else ():
+        alias, _, name = pair.partition("=")
+        where = f"{ALIAS}.{alias}"
+        if alias in tables:
+            yield (ALIAS, alias), f"{where}: this is the name of a model: choose another alias"
+        if name not in known:
+            yield (ALIAS, alias), f"{where}: {name} is not a model; there are {', '.join(known)}"
+        elif name in tables and tables[name].load == "off":
+            yield (ALIAS, alias), f"{where}: {name} is off"
 
 
 def _sources(models: Path | None) -> list[Source]:

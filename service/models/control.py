@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 
 from model.errors import ModelError
@@ -185,15 +185,15 @@ class ModelControl:
             self.loader.retire(model)
         return unloaded
 
-    def alias(self, alias: str, targets: Sequence[Target]) -> None:
-        """Set the targets of an alias; no target removes it.
+    def alias(self, alias: str, target: Target | None) -> None:
+        """Set the target of an alias; None removes it.
 
         Raises:
             Unprocessable: the service has several workers.
 
         """
         self._require_one_worker()
-        self.models.alias(alias, targets)
+        self.models.alias(alias, target)
 
     def _require_one_worker(self) -> None:
         if (workers := self.setup.settings.workers) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from model.artifact.manifest import MANIFEST, Artifact, Manifest
 from model.sources.locate import display_name
 from service.artifacts.repository import Target
+from service.models.setup import pinned_targets
 from service.settings import Settings
 from service.settings.served import given_names, served
 from service.system.logs import printable
@@ -82,27 +83,27 @@ def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[s
     return unique_names([(manifest.model, manifest.precision) for manifest in manifests], given)
 
 
-def aliases_of(settings: Settings, names: Collection[str]) -> dict[str, list[Target]]:
-    """Return the targets of each alias.
+def aliases_of(settings: Settings, names: Iterable[str]) -> dict[str, Target]:
+    """Return the target of each alias.
 
     Args:
-        settings: settings with the aliases, as `ALIAS=NAME` or with shares.
-        names: names of the models.
+        settings: settings with the aliases, as `ALIAS=NAME`, and with the pinned models.
+        names: names of the other models.
 
     Raises:
         ValueError: an alias is given twice, is a model's name, or its model is not served.
 
     """
-    targets: dict[str, list[Target]] = {}
+    known = {name: Target(name) for name in names}
+    for target in pinned_targets(settings):
+        known |= {target.name: Target(target.name), str(target): target}
+    targets: dict[str, Target] = {}
     for given in settings.alias:
         alias, _, name = given.partition("=")
-        if name not in names:
-            raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(names)}")
-        if alias in names:
+        if name not in known:
+            raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(known)}")
+        if alias in known:
             raise ValueError(f"--alias {given}: {alias} is the name of a model that is served")
-        (other,) = targets.setdefault(alias, [Target(name)])
-        if other.name != name:
+        if (other := targets.setdefault(alias, known[name])) != known[name]:
             raise ValueError(f"--alias {given}: {alias} is an alias of {other} already")
-    for alias, shares in settings.tables.aliases.items():
-        targets[alias] = [Target.parse(name, share) for name, share in shares.items()]
     return targets

@@ -29,7 +29,7 @@ class Setup:
 
     def offered(self, sources: Iterable[Source]) -> list[str]:
         """Return the names of the models that their first request loads."""
-        tables = self.settings.tables.models
+        tables = self.settings.tables
         names = dict.fromkeys(source.name for source in sources)
         off = {name for name, table in tables.items() if table.load == "off"}
         return [name for name in names if name not in off] if self.settings.on_demand else []
@@ -43,7 +43,7 @@ def repository_of(settings: Settings, fixed: tuple[Source, ...] = ()) -> Reposit
         fixed: opened models of the settings `model` and `artifact`.
 
     """
-    tables = settings.tables.models.items()
+    tables = settings.tables.items()
     named = [source for name, table in tables if (source := _source(name, table))]
     versions = {name: table.version for name, table in tables if table.version}
     return Repository(settings.models, (*fixed, *named), versions)
@@ -60,7 +60,7 @@ def _source(name: str, table: ModelTable) -> Source | None:
 
 def pinned_targets(settings: Settings) -> list[Target]:
     """Return the models of the repository to load at the start: of tables, then of `pinned`."""
-    tables = settings.tables.models.items()
+    tables = settings.tables.items()
     own = [
         Target(name, table.version)
         for name, table in tables

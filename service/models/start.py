@@ -92,7 +92,7 @@ def _start_encoder(
 ) -> ServedModel:
     """Start one encoder; arguments and errors as for `start_model`."""
     name = source.name
-    artifact = with_prompts(artifact, settings.tables.models.get(name))
+    artifact = with_prompts(artifact, settings.tables.get(name))
     manifest = artifact.manifest
     metrics = shared.metrics.of_model(name)
     if settings.fallback == "torch" or (settings.verify_share and manifest.static):

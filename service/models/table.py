@@ -1,4 +1,4 @@
-"""Table of the loaded models: names, versions, aliases with shares, and the choice by a request.
+"""Table of the loaded models: names, versions, aliases, and the choice by a request.
 
 The table changes on the event loop only. A request keeps the model that it was given, so it belongs
 to one version from its first byte to its last.
@@ -6,7 +6,6 @@ to one version from its first byte to its last.
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -24,7 +23,7 @@ class Models:
     def __init__(
         self,
         models: Sequence[ServedModel],
-        aliases: Mapping[str, Sequence[Target]] | None = None,
+        aliases: Mapping[str, Target] | None = None,
         offered: Collection[str] = (),
         order: Sequence[str] = (),
     ) -> None:
@@ -32,7 +31,7 @@ class Models:
 
         Args:
             models: loaded models, the default first.
-            aliases: targets by alias; see `aliases_of`.
+            aliases: target of each alias; see `aliases_of`.
             offered: names of further models, which are loaded on demand.
             order: names in the order in which they become the default; others follow.
 
@@ -41,13 +40,11 @@ class Models:
         self._current = {model.name: model.version for model in models}
         self._chosen_versions: dict[str, str] = {}
         """Version of each name that was current last, which is loaded on demand again."""
-        self._aliases = {alias: list(targets) for alias, targets in (aliases or {}).items()}
+        self._aliases = dict(aliases or {})
         self._offered = list(offered)
         self._order = {name: place for place, name in enumerate(order)}
         self.by_name: dict[str, ServedModel] = {}
         """Loaded models that requests can choose, by their names and aliases."""
-        self._splits: dict[str, list[tuple[float, ServedModel]]] = {}
-        """Cumulative shares and models of each alias with several targets."""
         self._refresh()
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -116,23 +113,21 @@ class Models:
             del self._current[model.name]
         self._refresh()
 
-    def alias(self, alias: str, targets: Sequence[Target]) -> None:
-        """Set the targets of an alias; no target removes it."""
+    def alias(self, alias: str, target: Target | None) -> None:
+        """Set the target of an alias; None removes it."""
         self._aliases.pop(alias, None)
-        if targets:
-            self._aliases[alias] = list(targets)
+        if target:
+            self._aliases[alias] = target
         self._refresh()
 
     @property
-    def aliases(self) -> Mapping[str, Sequence[Target]]:
-        """Targets by alias."""
+    def aliases(self) -> Mapping[str, Target]:
+        """Target of each alias."""
         return self._aliases
 
     def is_named(self, model: ServedModel) -> bool:
         """Return whether an alias names the version of a model."""
-        targets = [target for targets in self._aliases.values() for target in targets]
-        own = (model.name, model.version)
-        return any((target.name, target.version) == own for target in targets)
+        return Target(model.name, model.version) in self._aliases.values()
 
     def offer(self, names: Collection[str]) -> None:
         """Set the names of the models that are loaded on demand."""
@@ -154,12 +149,11 @@ class Models:
             tower.inference.engines.default.engine.release_memory()
         resources.release_memory()
 
-    def named(self, name: str | None, request_id: str = "") -> ServedModel:
+    def named(self, name: str | None) -> ServedModel:
         """Return the model of a name, or the default; a single model has every name.
 
         Args:
             name: name or alias of a model, or NAME@VERSION.
-            request_id: id of the request, by whose hash an alias with shares chooses.
 
         Raises:
             ModelNotLoaded: the model can be loaded on demand.
@@ -168,31 +162,25 @@ class Models:
         """
         if name is None:
             return self.default
-        if split := self._splits.get(name):
-            point = zlib.crc32(request_id.encode()) / 2**32
-            return next(model for share, model in split if point < share)
         if model := self.by_name.get(name):
             return model
-        target = Target.parse(name)
+        target = self._aliases.get(name) or Target.parse(name)
         if target.version and (model := self.find(target)):
             return model
-        for alias in self._aliases.get(name, [target, Target(name)]):
-            if alias.name in self._offered and not self.find(alias):
-                raise ModelNotLoaded(str(alias))
+        for wanted in (target, Target(name)):
+            if wanted.name in self._offered and not self.find(wanted):
+                raise ModelNotLoaded(str(wanted))
         if self.several:
             known = dict.fromkeys([*self.by_name, *self._offered])
             raise UnknownModel(f"there is no such model; there are: {', '.join(known)}")
         return self.default
 
-    def supporting(
-        self, name: str | None, check: Callable[[Inference], object], request_id: str = ""
-    ) -> ServedModel:
+    def supporting(self, name: str | None, check: Callable[[Inference], object]) -> ServedModel:
         """Return the model of a name; without a name the first that passes a check, or the default.
 
         Args:
             name: the request's name of the model.
             check: raises `NoTaskHead` if a model does not support the request.
-            request_id: as for `named`.
 
         Raises:
             ModelNotLoaded: the model can be loaded on demand.
@@ -206,20 +194,15 @@ class Models:
                 except NoTaskHead:
                     continue
                 return model
-        return self.named(name, request_id)
+        return self.named(name)
 
     def _refresh(self) -> None:
         """Update what follows from the loaded models, the aliases and the offered names."""
         current = {name: self._loaded[name, version] for name, version in self._current.items()}
         self.by_name = dict(current)
-        self._splits = {}
-        for alias, targets in self._aliases.items():
-            found = [(target.share, model) for target in targets if (model := self.find(target))]
-            if len(found) < len(targets):
-                continue  # a target is not loaded
-            self.by_name[alias] = found[0][1]
-            if len(found) > 1:
-                self._splits[alias] = _cumulative(found)
+        for alias, target in self._aliases.items():
+            if model := self.find(target):
+                self.by_name[alias] = model
         own = [*{**current, **dict.fromkeys(self._offered)}]
         own.sort(key=lambda name: self._order.get(name, len(self._order)))
         self._default = current.get(own[0]) if own else None
@@ -227,12 +210,3 @@ class Models:
         """Current version of each loaded model."""
         self.several = len(own) > 1
         """Whether requests can choose among models, so that replies name theirs."""
-
-
-def _cumulative(found: Sequence[tuple[float, ServedModel]]) -> list[tuple[float, ServedModel]]:
-    total, sums = 0.0, []
-    for share, model in found:
-        total += share
-        sums.append((total, model))
-    sums[-1] = (1.0, sums[-1][1])  # whatever was lost by rounding
-    return sums

@@ -29,7 +29,7 @@ from service.settings.toml_places import places_of
 from service.system.words import likely
 
 ALIAS, MODEL, TABLES = "alias", "model", "tables"
-"""Names of settings; `tables` has the tables of models, and the aliases with shares."""
+"""Names of settings; `tables` has the tables of models."""
 _AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
 MAX_BYTES = 2**21
 """Maximum bytes of a file of settings, whose shortest 150,000 tables are read in ten seconds."""
@@ -46,12 +46,6 @@ class Content:
     values: dict[str, object] = field(default_factory=dict)
     places: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
     """Line and column of each key below its tables, from 1; keys have underscores."""
-
-    def tables(self, kind: str) -> dict[str, object]:
-        """Return the tables of `models` or `aliases` by name."""
-        tables = self.values.get(TABLES)
-        found = tables[kind] if isinstance(tables, dict) else {}
-        return dict(found)
 
     def place(self, *key: str) -> str:
         """Return the file and the place of a key or its table, for error messages."""
@@ -97,18 +91,14 @@ def without(values: Mapping[str, object], given: Set[str]) -> dict[str, object]:
     tables = kept.pop(TABLES, None)
     if given & SERVED:  # a flag or a variable chooses what is served
         kept = {name: value for name, value in kept.items() if name not in OF_MODELS}
-    if not isinstance(tables, dict):
+    if given & SERVED or not isinstance(tables, dict):
         return kept
-    models = {} if given & SERVED else tables["models"]
     return kept | {
         TABLES: {
-            "models": {
-                name: {key: value for key, value in table.items() if key not in given}
-                if isinstance(table, dict)
-                else table
-                for name, table in models.items()
-            },
-            "aliases": {} if ALIAS in given else tables["aliases"],
+            name: {key: value for key, value in table.items() if key not in given}
+            if isinstance(table, dict)
+            else table
+            for name, table in tables.items()
         }
     }
 
@@ -136,13 +126,13 @@ def read(path: Path, settings: type[BaseSettings]) -> Content:
         elif name == MODEL and isinstance(value, dict):
             for own, table in value.items():
                 mistakes += _repeated(content, table, MODEL, own)
-            _tables(content)["models"] = {own: _table(table) for own, table in value.items()}
+            content.values[TABLES] = {own: _table(table) for own, table in value.items()}
         elif name == ALIAS and isinstance(value, dict):
-            shares = {alias: of for alias, of in value.items() if not isinstance(of, str)}
-            if named := [f"{a}={of}" for a, of in value.items() if a not in shares]:
-                content.values[name] = named
-            if shares:
-                _tables(content)["aliases"] = shares
+            content.values[name] = [f"{alias}={of}" for alias, of in value.items()]
+            for alias, of in value.items():
+                if not isinstance(of, str):
+                    where = content.place(ALIAS, alias)
+                    mistakes.append(f"{where}: {ALIAS}.{alias} needs the name of a model")
         else:
             content.values[name] = value
     if mistakes:
@@ -208,12 +198,6 @@ def _repeated(content: Content, table: object, *path: str) -> Iterator[str]:
         if count > 1:
             what = f"{'.'.join([*path, name.replace('_', '-')])} is given twice, with - and with _"
             yield f"{content.place(*path, name)}: {what}: leave one out"
-
-
-def _tables(content: Content) -> dict[str, object]:
-    tables = content.values.setdefault(TABLES, {"models": {}, "aliases": {}})
-    assert isinstance(tables, dict)  # noqa: S101 - for the type checker
-    return tables
 
 
 def _table(value: object) -> object:

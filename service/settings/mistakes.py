@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, TABLES, Content
+from service.settings.config_file import MAX_MISTAKES, MODEL, TABLES, Content
 from service.settings.model_table import ModelTable
 from service.settings.schema import Settings, file_of, overriding_names
 from service.system.words import likely, must_be_one_of
@@ -56,22 +56,16 @@ def _wrong(item: ErrorDetails, flags: Mapping[str, object], content: Content | N
 
 
 def _wrong_table(item: ErrorDetails, inner: Sequence[str], content: Content | None) -> str:
-    """Return the message of an invalid value in the table of a model or an alias."""
-    kind, *path = inner
-    path = [MODEL if kind == "models" else ALIAS, *(part for part in path if part != "[key]")]
+    """Return the message of an invalid value in the table of a model."""
+    path = [MODEL, *(part for part in inner if part != "[key]")]
     source = f"--config {content.place(*path)}: " if content else ""
-    key = ".".join([*path[:-1], path[-1].replace("_", "-")] if kind == "models" else path)
-    field = ModelTable.model_fields.get(path[2]) if kind == "models" and len(path) == 3 else None
+    key = ".".join([*path[:-1], path[-1].replace("_", "-")])
+    field = ModelTable.model_fields.get(path[2]) if len(path) == 3 else None
     if item["type"] == "extra_forbidden":
         known = [name.replace("_", "-") for name in ModelTable.model_fields]
         return f"{source}{key} is not a setting of a model{likely(path[-1], known)}"
-    if item["type"] in ("model_type", "dict_type"):
-        needed = (
-            f"{key} needs a table of settings"
-            if kind == "models"
-            else (f'{key} needs a name, or a table of shares such as {{ "a" = 0.9, "b" = 0.1 }}')
-        )
-        return source + needed
+    if item["type"] == "model_type":
+        return f"{source}{key} needs a table of settings"
     shown = isinstance(item["input"], str | int | float) and "prompts" not in path
     value = f"={shlex.quote(str(item['input']))}" if shown else ""
     return _joined(source + key + value, _reason(item, choices(field) if field else ()))

@@ -1,4 +1,4 @@
-"""Tables of models and aliases in `headscope.toml`, which flags and variables do not have."""
+"""Tables of models in `headscope.toml`, which flags and variables do not have."""
 
 from __future__ import annotations
 
@@ -52,14 +52,3 @@ class ModelTable(BaseModel):
     def from_repository(self) -> bool:
         """Whether the model is one of the folder of the setting `models`."""
         return self.source is None and self.artifact is None
-
-
-class Tables(BaseModel):
-    """Tables of a file of settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    models: dict[str, ModelTable] = {}
-    """Models by name, in the order of the file; the first is the default."""
-    aliases: dict[str, dict[str, Annotated[float, Field(gt=0, le=1)]]] = {}
-    """Shares of an alias by the name of their model, NAME or NAME@VERSION."""

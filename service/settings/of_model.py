@@ -22,7 +22,7 @@ def of_model(settings: Settings, name: str) -> Settings:
         name: name by which requests choose the model.
 
     """
-    table = settings.tables.models.get(name)
+    table = settings.tables.get(name)
     if table is None:
         return settings
     own: dict[str, object] = {
@@ -36,7 +36,7 @@ def of_model(settings: Settings, name: str) -> Settings:
 
 def prompts_given(settings: Settings, name: str) -> str:
     """Return the prompts in the table of a model as JSON; empty without any."""
-    table = settings.tables.models.get(name)
+    table = settings.tables.get(name)
     if table is None or not (table.prompts or table.default_prompt is not None):
         return ""
     return json.dumps([table.prompts, table.default_prompt], sort_keys=True)

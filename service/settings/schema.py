@@ -32,7 +32,7 @@ from service.settings.config_file import ConfigFile, Content, read
 from service.settings.environment import HIDDEN, Variables
 from service.settings.groups import Group, Shown
 from service.settings.model_group import ModelSettings
-from service.settings.model_table import Tables
+from service.settings.model_table import ModelTable
 
 
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
@@ -81,8 +81,8 @@ class Settings(ModelSettings):
         extra="forbid",
     )
 
-    tables: Tables = Tables()
-    """Tables of models and aliases in the file."""
+    tables: dict[str, ModelTable] = Field({})
+    """Tables of the file's models by name, in the order of the file; the first is the default."""
     cached: bool = False
     """Whether models are opened from the caches alone, without fetching or exporting them."""
     config: Annotated[Path | None, Shown(Group.MODEL, "FILE", "none")] = Field(

@@ -17,7 +17,7 @@ def served(settings: Settings) -> tuple[str | Path, ...]:
     models it is empty; otherwise the default model.
     """
     given: tuple[str | Path, ...] = (*map(full_name, settings.model), *settings.artifact)
-    if given or not settings.tables.models:
+    if given or not settings.tables:
         return given or (() if settings.models else (DEFAULT_MODEL,))
     sources: list[str | Path] = []
     for name in named_by_tables(settings):
@@ -31,7 +31,7 @@ def named_by_tables(settings: Settings) -> list[str]:
 
     Models of the repository are not among them: `Settings.pinned` has them.
     """
-    tables = settings.tables.models.items()
+    tables = settings.tables.items()
     return [name for name, one in tables if one.load == "pinned" and not one.from_repository]
 
 
@@ -53,7 +53,7 @@ def each(settings: Settings) -> list[Settings]:
             f"--served-model-name is given {len(names)} times and {count} models are served: give "
             "it once for each, models before artifacts"
         )
-    if settings.tables.models:
+    if settings.tables:
         return [of_model(settings, name) for name in named_by_tables(settings)]
     return [
         settings.model_copy(

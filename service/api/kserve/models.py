@@ -107,8 +107,7 @@ def loaded_model(request: Request, name: str) -> ServedModel:
         ModelNotLoaded: the model is not loaded now.
 
     """
-    models, request_id = service_of(request).models, context_of(request).request_id
-    return _noted(request, models.named(_asked(request, name), request_id))
+    return _noted(request, service_of(request).models.named(_asked(request, name)))
 
 
 def _asked(request: Request, name: str) -> str:

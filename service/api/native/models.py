@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,22 +26,10 @@ from service.models.control import ModelControl
 from service.models.failures import FAILED
 from service.models.listing import VersionState, of_name, versions
 
-MOST_TARGETS = 16
 MOST_CHARACTERS = 512
 """Maximum length of the name of an alias or its model."""
 
 router = APIRouter(tags=["models"])
-
-
-class AliasTarget(BaseModel):
-    """Model of an alias."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str = Field(
-        description="Name of a loaded model, or NAME@VERSION.", max_length=MOST_CHARACTERS
-    )
-    share: float = Field(1.0, gt=0, le=1, description="Share of the alias's requests.")
 
 
 class ModelUpdate(BaseModel):
@@ -56,14 +44,17 @@ class ModelUpdate(BaseModel):
         True,
         description="Whether requests for the bare name get it; otherwise NAME@VERSION alone.",
     )
-    targets: Annotated[list[AliasTarget], Field(min_length=1, max_length=MOST_TARGETS)] | None = (
-        Field(None, description="Makes the name an alias of these models, in place of a load.")
+    target: str | None = Field(
+        None,
+        max_length=MOST_CHARACTERS,
+        description="Makes the name an alias of this loaded model, NAME or NAME@VERSION, in place "
+        "of a load.",
     )
 
     @model_validator(mode="after")
     def _an_alias_loads_nothing(self) -> Self:
-        if self.targets is not None and self.model_fields_set != {"targets"}:
-            raise ValueError("`targets` makes an alias, which the other fields do not apply to")
+        if self.target is not None and self.model_fields_set != {"target"}:
+            raise ValueError("`target` makes an alias, which the other fields do not apply to")
         return self
 
 
@@ -85,7 +76,7 @@ class ModelReply(BaseModel):
 
     name: str
     versions: list[ModelVersion]
-    targets: list[AliasTarget] | None = None
+    target: str | None = None
     loaded: dict[str, Any] | None = None
 
 
@@ -94,19 +85,19 @@ _RESPONSES = admin_errors(PROBLEMS)
 
 @router.get(f"/models/{MODEL_PARAMETER}", responses={404: PROBLEMS[404]})
 async def state(request: Request, model: str) -> ModelReply:
-    """Return the state of each version of a model, or the targets of an alias.
+    """Return the state of each version of a model, or the target of an alias.
 
     Only an admin key gets the reason of a failed load, which may show the service's folders.
     """
     control = service_of(request).control
     states = of_name(versions(control, await control.refresh()), model)
-    targets = control.models.aliases.get(model)
-    if not states and targets is None:
+    target = control.models.aliases.get(model)
+    if not states and target is None:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
     return ModelReply(
         name=model,
         versions=[_version(one, full=is_admin(request)) for one in states],
-        targets=_described(targets) if targets else None,
+        target=str(target) if target else None,
     )
 
 
@@ -120,8 +111,9 @@ async def load(request: Request, model: str) -> JSONResponse:
     """
     update = await read_admin(request, ModelUpdate)
     control = service_of(request).control
-    if update.targets is not None:
-        set_alias(control, model, update.targets, {one.name for one in await control.refresh()})
+    if update.target is not None:
+        target = Target.parse(update.target)
+        set_alias(control, model, target, {one.name for one in await control.refresh()})
         return JSONResponse((await state(request, model)).model_dump(exclude_none=True))
     loaded = await control.load(Target(model, update.version), current=update.current)
     reply = await state(request, model)
@@ -139,26 +131,24 @@ async def unload(request: Request, model: str, version: str | None = None) -> JS
     require_admin(request)
     control = service_of(request).control
     if model in control.models.aliases and version is None:
-        control.alias(model, ())
+        control.alias(model, None)
         return JSONResponse({"name": model, "removed": "alias"})
     unloaded = control.unload(Target(model, version))
     return JSONResponse({"name": model, "unloaded": [one.version for one in unloaded]})
 
 
-def set_alias(
-    control: ModelControl, alias: str, targets: Sequence[AliasTarget], names: Collection[str]
-) -> None:
-    """Set the targets of an alias.
+def set_alias(control: ModelControl, alias: str, target: Target, names: Collection[str]) -> None:
+    """Set the target of an alias.
 
     Args:
         control: control of the models.
         alias: name of the alias.
-        targets: models of the alias.
+        target: loaded model.
         names: names of models that can be loaded.
 
     Raises:
-        Unprocessable: the alias is a model's name or no valid name, a target is not loaded, or the
-            shares do not add up to 1.
+        Unprocessable: the alias is a model's name or no valid name, the target is not loaded, or
+            the service has several workers.
 
     """
     models = control.models
@@ -172,17 +162,13 @@ def set_alias(
             f"an alias needs 1 to {MOST_CHARACTERS} printable characters without {VERSION_MARK}, "
             "which separates a name from its version"
         )
-    parsed = [Target.parse(target.model, target.share) for target in targets]
     if models.versions(alias) or alias in names:
         raise Unprocessable(f"{alias} is the name of a model: choose another alias")
-    if aliases := [target.name for target in parsed if target.name in models.aliases]:
-        raise Unprocessable(f"targets: {', '.join(aliases)} is an alias: name its models instead")
-    if missing := [str(target) for target in parsed if models.find(target) is None]:
-        raise Unprocessable(f"targets: {', '.join(missing)} is not loaded: load it first")
-    total = sum(target.share for target in parsed)
-    if abs(total - 1) > 1e-6:
-        raise Unprocessable(f"targets: the shares add up to {total:g}, not to 1")
-    control.alias(alias, parsed)
+    if target.name in models.aliases:
+        raise Unprocessable(f"target: {target.name} is an alias: name its model instead")
+    if models.find(target) is None:
+        raise Unprocessable(f"target: {target} is not loaded: load it first")
+    control.alias(alias, target)
 
 
 def _version(state: VersionState, *, full: bool) -> ModelVersion:
@@ -190,7 +176,3 @@ def _version(state: VersionState, *, full: bool) -> ModelVersion:
     if version.reason and not full:
         version.reason = FAILED
     return version
-
-
-def _described(targets: Sequence[Target]) -> list[AliasTarget]:
-    return [AliasTarget(model=str(target), share=target.share) for target in targets]

@@ -190,7 +190,7 @@ async def chosen_model(
     """Return the model that a request names, loading it first if it is loaded on demand.
 
     Args:
-        request: HTTP request; an alias with shares chooses by its id.
+        request: HTTP request.
         name: name, alias or NAME@VERSION; None is the first model that passes the check.
         check: raises `NoTaskHead` if a model does not support the request.
 
@@ -200,10 +200,10 @@ async def chosen_model(
         ServiceError: the model cannot be loaded.
 
     """
-    state, request_id = service_of(request), context_of(request).request_id
+    state = service_of(request)
     while True:
         try:
-            return state.models.supporting(name, check, request_id)
+            return state.models.supporting(name, check)
         except ModelNotLoaded as missing:
             await state.control.obtain(missing, deadline_of(request))
 

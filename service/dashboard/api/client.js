@@ -44,7 +44,7 @@ export const MODEL = new URLSearchParams(location.search).get('model');
  * @typedef {Object} ModelState
  * @property {string} name
  * @property {{version: string, state: string, reason: string|null}[]} versions
- * @property {{model: string, share: number}[]} targets of an alias
+ * @property {string} [target] model of an alias
  */
 
 /** Add the page's model to a body that does not name another. @param {Object} body */
@@ -244,7 +244,7 @@ export async function modelNames(signal) {
 }
 
 /**
- * Return the state of each version of a model, or the targets of an alias.
+ * Return the state of each version of a model, or the target of an alias.
  *
  * @param {string} name
  * @param {AbortSignal} signal
@@ -252,8 +252,8 @@ export async function modelNames(signal) {
  */
 export async function modelState(name, signal) {
   const path = name.split('/').map(encodeURIComponent).join('/');
-  const { versions, targets } = await (await request(`models/${path}`, { signal })).json();
-  return { name, versions, targets: targets ?? [] };
+  const { versions, target } = await (await request(`models/${path}`, { signal })).json();
+  return { name, versions, target };
 }
 
 /** @param {AbortSignal} signal */

@@ -52,8 +52,8 @@ function list({ modelStates: { answer }, state }, current) {
     /** @type {string} */ name,
   ) => html`<a href=${`?${new URLSearchParams({ model: name })}${write(state)}`}
     aria-current=${name === current ? 'page' : nothing}>${name}</a>`;
-  const model = (/** @type {ModelState} */ { name, versions, targets }) => html`<li>${link(name)}
-    <span class="says">${targets.length ? aliasOf(targets) : isLoaded(versions) ? nothing : 'loads at its first request'}</span>
+  const model = (/** @type {ModelState} */ { name, versions, target }) => html`<li>${link(name)}
+    <span class="says">${target ? `alias of ${target}` : isLoaded(versions) ? nothing : 'loads at its first request'}</span>
     ${versions.length ? html`<ul>${versions.map((one) => version(name, one, link))}</ul>` : nothing}</li>`;
   const error = errorOf(answer);
   return html`<p class="says">The text and the view stay as they are.</p>
@@ -61,10 +61,6 @@ function list({ modelStates: { answer }, state }, current) {
     ${isPending(answer) && known.length === 0 ? html`<p class="says">Being asked …</p>` : nothing}
     <ul class="models" aria-label="Models">${known.map(model)}</ul>`;
 }
-
-/** @param {ModelState['targets']} targets */
-const aliasOf = (targets) =>
-  `alias of ${targets.map(({ model, share }) => (share === 1 ? model : `${model} (${Math.round(100 * share)}%)`)).join(', ')}`;
 
 /** @param {ModelState['versions']} versions */
 const isLoaded = (versions) => versions.some(({ state }) => state === 'serving');

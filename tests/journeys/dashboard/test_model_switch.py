@@ -37,7 +37,7 @@ def visitor_of_models(
         running("--models", str(tmp_path), "--pinned", "first", "--admin-keys", key) as url,
         browser.new_context(**VIEWER) as context,
     ):
-        httpx.put(f"{url}/models/prod", json={"targets": [{"model": "first"}]}, headers=ADMIN)
+        httpx.put(f"{url}/models/prod", json={"target": "first"}, headers=ADMIN)
         visitor = Visitor(context, url)
         yield visitor
         visitor.check()

@@ -27,7 +27,7 @@ from service.artifacts.opening import (
 from service.artifacts.repository import Source
 from service.cli import main
 from service.settings import Settings
-from service.settings.model_table import ModelTable, Tables
+from service.settings.model_table import ModelTable
 from tests.model.checkpoints import edit_json
 from tests.model.hybrid_checkpoints import write_hybrid
 from tests.model.static_checkpoints import write_model2vec
@@ -152,7 +152,7 @@ def test_a_model_of_a_table_is_exported_as_the_table_says(
         return CompletedProcess(command, 1, "", "the log\nno such model")
 
     monkeypatch.setattr("subprocess.run", run)
-    tables = Tables(models={"a": ModelTable(source="x/y@v1", precision="int8", pooling="cls")})
+    tables = {"a": ModelTable(source="x/y@v1", precision="int8", pooling="cls")}
     settings = Settings(tables=tables, cache_folder=tmp_path)
     with pytest.raises(ArtifactError, match=r"^no such model$"):
         export_source(settings, Source("a", "1", Path("x/y@v1"), "named"))
@@ -173,7 +173,7 @@ def test_an_export_in_the_cache_is_found_without_the_hub(
 
     monkeypatch.setattr("model.export.exporter.export", export)
     monkeypatch.setattr("model.sources.locate.download", None)  # whoever calls it fails
-    tables = Tables(models={"hub": ModelTable(source="nobody/has-this-model")})
+    tables = {"hub": ModelTable(source="nobody/has-this-model")}
     settings = Settings(tables=tables, cache_folder=tmp_path)
     assert open_source(settings, Source("hub", "1", Path("nobody"), "named")) is None
     for folder in (small_checkpoint, static):

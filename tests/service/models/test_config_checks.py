@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_is_valid_and_has_every_key(here: Path) -> None:
     (here / "artifacts" / "bge-small").mkdir(parents=True)
     settings = check(EXAMPLE)
-    assert [*settings.tables.models] == ["minilm", "bge-small", "reranker", "bge-m3"]
+    assert [*settings.tables] == ["minilm", "bge-small", "reranker", "bge-m3"]
     text = EXAMPLE.read_text("utf-8")
     for name in ModelTable.model_fields:
         key = name.replace("_", "-")
@@ -69,12 +69,7 @@ def test_the_example_is_valid_and_has_every_key(here: Path) -> None:
         ("artifact = 'models'\n[model.a]\nsource = 'x'\n", "artifact is for models without tables"),
         ("model.a.source = 'x'\n[alias]\nb = 'c'\n", "line 3, column 1: alias.b: c is not a model"),
         ("model.a.source = 'x'\n[alias]\na = 'a'\n", "alias.a: this is the name of a model"),
-        ("model.a.source = 'x'\n[alias]\nb = {a=0.5}\n", "alias.b: the shares add up to 0.5"),
         ("model.a={source='x',load='off'}\nalias.b='a'\n", "line 2, column 1: alias.b: a is off"),
-        (
-            "model.a.source='x'\nmodel.c={source='y',load='on-demand'}\nalias.b={a=0.5,c=0.5}\n",
-            "line 3, column 16: alias.b: c is loaded on demand",
-        ),
     ],
 )
 def test_what_is_wrong_has_its_place(content: str, says: str, here: Path) -> None:
@@ -85,7 +80,7 @@ def test_what_is_wrong_has_its_place(content: str, says: str, here: Path) -> Non
     assert str(refused.value).startswith(f"--config {file}, line ")
 
 
-def test_shares_of_pinned_versions(here: Path) -> None:
+def test_an_alias_of_a_pinned_version(here: Path) -> None:
     file = here / "headscope.toml"
-    file.write_text(MODELS + "pinned = ['m@1', 'm@2']\nalias.prod = {'m@1' = 0.9, 'm@2' = 0.1}\n")
+    file.write_text(MODELS + "pinned = ['m@1']\nalias.prod = 'm@1'\nmodel.bge-m3.version = '1'\n")
     check(file)

@@ -17,7 +17,7 @@ from service.artifacts.opening import open_artifact
 from service.artifacts.repository import Target
 from service.models.running_loads import FIRST_LOAD_SECONDS
 from service.settings import Settings
-from service.settings.model_table import ModelTable, Tables
+from service.settings.model_table import ModelTable
 from tests.service.harness import assert_problem, until
 from tests.service.repositories import add, control_of, encode, load, serving_repository
 
@@ -92,7 +92,7 @@ async def test_two_models_of_one_checkpoint_are_exported_once_and_others_in_turn
         "first": ModelTable(source=str(repository / "other"), load="on-demand"),
         "second": ModelTable(source=str(repository / "other"), load="on-demand"),
     }
-    async with serving_repository(repository, tables=Tables(models=tables)) as client:
+    async with serving_repository(repository, tables=tables) as client:
         names = ("first", "second", "raw")
         replies = [asyncio.create_task(encode(client, name)) for name in names]
         await until(lambda: exporting.started and len(control_of(client).loads.names) == 3)

@@ -11,7 +11,6 @@ from model.artifact.manifest import Artifact
 from service.cli import main
 from service.models.names import aliases_of, check_names, names_of, unique_names
 from service.settings import Settings
-from service.settings.model_table import Tables
 from tests.service.cli.said import one_line
 from tests.service.several import variant
 
@@ -108,12 +107,12 @@ def test_an_alias_that_names_no_single_model_is_refused(aliases: list[str], says
 
 
 def test_aliases_of_models() -> None:
-    def names(*aliases: str, **shares: dict[str, float]) -> dict[str, list[str]]:
-        settings = Settings(alias=aliases, tables=Tables(aliases=shares))
+    def names(*aliases: str) -> dict[str, str]:
+        settings = Settings(alias=aliases, models="models", pinned=("c@2",))
         found = aliases_of(settings, ["a", "b=c"])
-        return {alias: [f"{one} {one.share}" for one in of] for alias, of in found.items()}
+        return {alias: str(target) for alias, target in found.items()}
 
     assert names() == {}
-    assert names("x=a", "y/z=a", "x=a") == {"x": ["a 1.0"], "y/z": ["a 1.0"]}
-    assert names("x=b=c") == {"x": ["b=c 1.0"]}
-    assert names(prod={"a": 0.9, "b@2": 0.1}) == {"prod": ["a 0.9", "b@2 0.1"]}
+    assert names("x=a", "y/z=a", "x=a") == {"x": "a", "y/z": "a"}
+    assert names("x=b=c") == {"x": "b=c"}
+    assert names("x=c@2", "y=c") == {"x": "c@2", "y": "c"}

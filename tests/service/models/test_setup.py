@@ -13,7 +13,7 @@ from service.errors import EngineUnavailable
 from service.models.build import build_state
 from service.models.state import state_of
 from service.settings import Settings
-from service.settings.model_table import ModelTable, Tables
+from service.settings.model_table import ModelTable
 from tests.service.harness import Client, assert_problem
 from tests.service.repositories import add, encode, load, states
 
@@ -109,7 +109,7 @@ def test_the_engine_gets_the_device_of_the_table(
     monkeypatch.setattr("service.models.engine_start.OnnxEngine", engine)
     own = {"device": "cuda", "threads": 3, "device_id": 1, "device_memory_bytes": 2**30}
     table = ModelTable.model_validate({"artifact": tiny_artifact.folder} | own)
-    settings = Settings(threads=2, tables=Tables(models={"a": table}))
+    settings = Settings(threads=2, tables={"a": table})
     with pytest.raises(EngineUnavailable, match="no device"):
         build_state(settings, [tiny_artifact])
     assert started == [(*own.values(),)]

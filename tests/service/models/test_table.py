@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 from unittest.mock import Mock
 
@@ -46,26 +45,19 @@ def test_a_model_of_the_same_version_replaces_the_old_one() -> None:
     assert list(models) == [new]
 
 
-def test_an_alias_divides_requests_by_their_ids_and_alike_each_time() -> None:
+def test_an_alias_is_another_name_until_it_is_removed() -> None:
     one, two = served("a", "1"), served("a", "2")
-    models = Models([one, two])
-    models.alias("prod", [Target("a", "1", 0.95), Target("a", "2", 0.05)])
-    ids = [f"{number:032x}" for number in range(20_000)]
-    chosen = [models.named("prod", request_id) for request_id in ids]
-    assert chosen == [models.named("prod", request_id) for request_id in ids]
-    assert Counter(map(str, chosen))["a@2"] / len(ids) == pytest.approx(0.05, abs=0.01)
+    models = Models([one, served("b")])
+    models.put(two, current=False)
+    models.alias("prod", Target("a", "2"))
+    assert models.named("prod") is two
     assert models.is_named(two)
-    models.alias("prod", ())
+    models.alias("prod", Target("a"))
+    assert models.named("prod") is one
+    models.alias("prod", None)
     assert not models.is_named(two)
     with pytest.raises(UnknownModel, match="there are: a, b"):
-        Models([one, served("b")]).named("prod")
-
-
-def test_shares_that_do_not_quite_add_up_leave_no_request_without_a_model() -> None:
-    targets = [Target("a", str(number), 1 / 3 - 1e-9) for number in range(3)]
-    models = Models([served("a", str(number)) for number in range(3)])
-    models.alias("split", targets)
-    assert all(models.named("split", str(number)) in models for number in range(10_000))
+        models.named("prod")
 
 
 def test_a_model_on_demand_is_not_unknown() -> None:
@@ -82,17 +74,12 @@ def test_a_model_on_demand_is_not_unknown() -> None:
 def test_an_alias_of_a_model_that_was_unloaded_loads_it_again() -> None:
     models = Models([model := served("a", "3")])
     models.offer(["a"])
-    models.alias("prod", [Target("a", "3")])
+    models.alias("prod", Target("a", "3"))
     models.remove(model)
     assert "prod" not in models.by_name
     with pytest.raises(ModelNotLoaded) as raised:
         models.named("prod")
     assert raised.value.model == "a@3"
-    models.put(model)
-    models.alias("prod", [Target("a", "3", 0.5), Target("a", "4", 0.5)])
-    with pytest.raises(ModelNotLoaded) as raised:
-        models.named("prod")
-    assert raised.value.model == "a@4"  # the first is loaded
 
 
 def test_the_default_is_the_first_model_and_may_be_loaded_on_demand() -> None:

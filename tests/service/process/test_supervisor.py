@@ -12,7 +12,7 @@ from model.artifact.manifest import ENCODER_DATA, Artifact
 from service.errors import EngineUnavailable
 from service.process import supervisor
 from service.settings import Settings
-from service.settings.model_table import ModelTable, Tables
+from service.settings.model_table import ModelTable
 from testing.process import Service, clean_environment, free_port
 from tests.service.process.launched import launched
 
@@ -42,7 +42,7 @@ def test_the_supervisor_collects_garbage_as_usual(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.anyio
 async def test_settings_that_no_message_holds_are_refused(tmp_path: Path) -> None:
     prompts = {str(number): 2048 * "x" for number in range(32)}
-    tables = Tables(models={"a": ModelTable(source="x", prompts=prompts)})
+    tables = {"a": ModelTable(source="x", prompts=prompts)}
     started = supervisor.Supervisor(Settings(workers=2, tables=tables), [], tmp_path)
     with pytest.raises(EngineUnavailable, match="a worker takes 65536: shorten the prompts"):
         await started._launch(0, restarted=False)

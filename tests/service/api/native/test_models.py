@@ -35,9 +35,10 @@ USER = {"authorization": "Bearer user"}
         ({"version": 3}, "version"),
         ({"version": ""}, "version"),
         ({"versions": "3"}, "versions"),
-        ({"targets": []}, "targets"),
-        ({"targets": [{"model": "org/a"}], "version": "1"}, "makes an alias"),
-        ({"targets": [{"model": "org/a", "share": 0.5}]}, "not loaded"),
+        ({"targets": [{"model": "org/a", "share": 0.5}]}, "targets"),
+        ({"target": "org/a", "version": "1"}, "makes an alias"),
+        ({"target": "org/a"}, "org/a is not loaded"),
+        ({"shadow_share": 0.1}, "shadow_share"),
         ([], "body"),
     ],
 )
@@ -46,18 +47,14 @@ async def test_a_wrong_body_is_refused(client: Client, body: Any, says: str) -> 
     assert_problem(reply, 422, says)
 
 
-async def test_shares_must_add_up_and_an_alias_is_no_models_name(client: Client) -> None:
+async def test_an_alias_is_no_models_name(client: Client) -> None:
     await client.put("/models/org/a", json={}, headers=ADMIN)
-    half = {"targets": [{"model": "org/a", "share": 0.5}]}
-    reply = await client.put("/models/prod", json=half, headers=ADMIN)
-    assert_problem(reply, 422, "the shares add up to 0.5, not to 1")
-    whole = {"targets": [{"model": "org/a"}]}
+    whole = {"target": "org/a"}
     reply = await client.put("/models/org/a", json=whole, headers=ADMIN)
     assert_problem(reply, 422, "is the name of a model")
     await client.put("/models/prod", json=whole, headers=ADMIN)
-    again = {"targets": [{"model": "prod"}]}
-    reply = await client.put("/models/live", json=again, headers=ADMIN)
-    assert_problem(reply, 422, "targets: prod is an alias")
+    reply = await client.put("/models/live", json={"target": "prod"}, headers=ADMIN)
+    assert_problem(reply, 422, "target: prod is an alias")
     reply = await client.put("/models/prod", json={}, headers=ADMIN)
     assert_problem(reply, 422, "prod is an alias: load its model", error_type="Backend")
 
@@ -67,7 +64,7 @@ async def test_an_alias_does_not_hide_a_model_that_is_not_loaded_or_a_version(
 ) -> None:
     add(tmp_path, "b", tiny_artifact)
     await client.put("/models/org/a", json={}, headers=ADMIN)
-    whole = {"targets": [{"model": "org/a"}]}
+    whole = {"target": "org/a"}
     reply = await client.put("/models/b", json=whole, headers=ADMIN)
     assert_problem(reply, 422, "b is the name of a model")
     for name in ("", "a%0Ab", "x" * 513, "org/a@1"):
@@ -115,7 +112,7 @@ async def test_several_workers_take_no_commands(tmp_path: Path, tiny_artifact: A
         assert (await encode(client, "a")).status_code == 200, "each worker loads on demand"
         for reply in (
             await client.put("/models/a", json={}, headers=ADMIN),
-            await client.put("/models/b", json={"targets": [{"model": "a"}]}, headers=ADMIN),
+            await client.put("/models/b", json={"target": "a"}, headers=ADMIN),
             await client.delete("/models/a", headers=ADMIN),
         ):
             assert_problem(reply, 422, says)
