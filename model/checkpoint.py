@@ -30,14 +30,14 @@ from model.encoder.picture_tensors import picture_parameters
 from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError
 from model.families.family import Family
-from model.families.registry import FAMILIES, read_config, read_fields
-from model.families.task_adapters import (
+from model.families.jina_tasks import (
     PEFT_WEIGHTS,
     TaskFolder,
     folder_name,
     task_folders,
     task_names,
 )
+from model.families.registry import FAMILIES, read_config, read_fields
 from model.pickles import pickled_state, pickled_tensors
 
 Made = TypeVar("Made", bound=nn.Module)

@@ -34,9 +34,9 @@ class PackedBatch(NamedTuple):
     """`[T]`, position of each token in the flattened grid."""
     pixels: Tensor | None = None
     """`[T, F]` in float32, pixels of each patch; None for texts."""
-    adapter_features: Tensor | None = None
-    """`[T, K · rank]`, 1 for the low-rank features of a token's adapter, else 0; None for an
-    encoder without adapters. The encoder sets it."""
+    low_rank: Tensor | None = None
+    """`[T, F]`, 1 for the low-rank features of a token's segment, else 0; None for an encoder
+    without them. The encoder sets it."""
 
     @classmethod
     def of(cls, batch: Batch) -> PackedBatch:

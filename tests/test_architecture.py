@@ -17,9 +17,10 @@ FLOORS = {
     "model": (
         {"errors", "vendor_telemetry"},
         {"config", "images"},
-        {"adapters", "families", "norms", "numerics", "tokenization"},
+        {"families", "norms", "numerics", "tokenization"},
         {"artifact"},
         {"packing", "pickles", "sources"},
+        {"low_rank"},
         {"attention"},
         {"encoder"},
         {"checkpoint", "decomposition"},

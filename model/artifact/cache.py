@@ -13,7 +13,7 @@ from model.artifact.modules import is_static, listed_modules, transformer_folder
 from model.artifact.weight_files import pickled_files
 from model.config.precision import WeightBits
 from model.errors import SourceError
-from model.families.task_adapters import PEFT_CONFIG
+from model.families.jina_tasks import PEFT_CONFIG
 
 STATIC_LIBRARIES = ("tokenizers", "transformers")
 LIBRARIES = ("torch", "onnx", "onnxscript", *STATIC_LIBRARIES)

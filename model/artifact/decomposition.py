@@ -49,8 +49,8 @@ class DecompositionStep:
     """`[S, H]`, hidden state that enters the layer; None with layer −1, like `values`."""
     values: Floats | None = None
     """`[m, S, P, p]`, value projections of all tokens' parts."""
-    adapter: int = 0
-    """Number of the text's adapter, 1 … K; 0 for none."""
+    segment: int = 0
+    """Token type of the text's first token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
         encoding = tokenizer.encode(text, other)
         segment_ids = np.array(encoding.type_ids, np.int64)
         fits = 0 < len(segment_ids) <= config.max_position_embeddings
-        if config.adapters:  # the first one, and none for the other texts
+        if config.text_segments > 1:  # 1 for single texts, 0 for the others
             segment_ids[:] = other is None
         if fits and config.knows_segment(int(segment_ids.max())):
             yield np.array(model_ids(tokenizer, encoding), np.int64), segment_ids

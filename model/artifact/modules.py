@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import ConfigError
-from model.families.task_adapters import is_jina_v3
+from model.families.jina_tasks import is_jina_v3
 
 MODULES = "modules.json"
 STATIC_EMBEDDING = "StaticEmbedding"

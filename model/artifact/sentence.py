@@ -37,7 +37,7 @@ from model.artifact.sentence_kinds import (
 from model.artifact.task import task_kind
 from model.artifact.tower_files import tower_vectors
 from model.errors import ConfigError
-from model.families.task_adapters import task_names
+from model.families.jina_tasks import task_names
 from model.numerics.pair_template import PairTemplate
 from model.numerics.pooling import PoolingModes, modes_of
 from model.numerics.vector_modules import VectorModule, size_after
@@ -62,7 +62,7 @@ class SentenceConfig(BaseModel):
     default_prompt_name: str | None = None
     """Name of the prompt for requests that name none."""
     tasks: tuple[str, ...] = ()
-    """Tasks, in the order of their adapters 1 … K: the prompt of a task selects its adapter."""
+    """Tasks, in the order of their segments 1 … K: the prompt of a task selects its segment."""
     include_prompt: bool = True
     """Whether pooling includes the tokens of a prompt."""
     truncate_dim: PositiveInt | None = None
@@ -170,7 +170,7 @@ def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
 
 
 def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
-    """Return the tasks of a checkpoint with adapters, and all prompts with their instructions."""
+    """Return the tasks of a checkpoint, and all prompts with their instructions."""
     tasks = task_names(folder, config)
     if not tasks:
         return {}

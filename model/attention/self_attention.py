@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from model.adapters import low_rank_maps, mapped
 from model.attention.long_texts import (
     QUERIES_AT_ONCE,
     attend_in_chunks,
@@ -33,6 +32,7 @@ from model.attention.weights import (
     split_heads,
 )
 from model.config.encoder import EncoderConfig
+from model.low_rank import low_rank_maps, mapped
 from model.norms import RMSNorm
 from model.packing import GridBatch, PackedBatch
 
@@ -79,7 +79,7 @@ class SelfAttention(AttentionProjections):
         sizes = AttentionSizes(n, h, h, h, p, p, p, h, num_key_value_heads=m)
         super().__init__(sizes, rule.score, bias=layout.bias, output_bias=layout.output_bias)
         self.rule = rule
-        self.adapters = low_rank_maps(
+        self.low_rank = low_rank_maps(
             config, query=(h, n * p), key=(h, m * p), value=(h, m * p), output=(n * p, h)
         )
         if layout.query_key_norm:
@@ -123,7 +123,7 @@ class SelfAttention(AttentionProjections):
             return self._attend_fused(hidden, batch, head_mask)
         heads = self._heads(relative, batch)
         query, key = heads.projected(hidden, hidden)
-        chosen = batch.adapter_features
+        chosen = batch.low_rank
         value = self.value_heads(batch.pad(mapped(self, "value", hidden, chosen)))
         if self._local is not None:
             context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
@@ -144,7 +144,7 @@ class SelfAttention(AttentionProjections):
 
         https://onnx.ai/onnx/operators/onnx__Attention.html
         """
-        chosen, (texts, length, _) = batch.adapter_features, hidden.shape
+        chosen, (texts, length, _) = batch.low_rank, hidden.shape
         query, key, value = (
             mapped(self, name, hidden, chosen) for name in ("query", "key", "value")
         )
@@ -170,8 +170,8 @@ class SelfAttention(AttentionProjections):
         """Return all N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
-            lambda x: batch.pad(mapped(self, "query", x, batch.adapter_features)),
-            lambda x: batch.pad(mapped(self, "key", x, batch.adapter_features)),
+            lambda x: batch.pad(mapped(self, "query", x, batch.low_rank)),
+            lambda x: batch.pad(mapped(self, "key", x, batch.low_rank)),
             self.rule,
             {**self._own(), **self.named_score_parameters(), **relative},
             self.num_key_value_heads,

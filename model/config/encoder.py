@@ -186,7 +186,7 @@ class LayerLayout(_Part):
 
 
 class AdapterLayout(_Part):
-    """Low-rank adapters of all linear maps and of the word embedding; see `model.adapters`."""
+    """Low-rank adapters of all linear maps and of the word embedding; see `model.low_rank`."""
 
     count: int = Field(gt=0)
     """Number K of adapters. The token type of a text's tokens is the number of its adapter, 1 … K,
@@ -232,10 +232,15 @@ class EncoderConfig(BaseModel):
     layer: LayerLayout = LayerLayout()
     adapters: AdapterLayout | None = None
 
+    @property
+    def text_segments(self) -> int:
+        """Number of segments that all tokens of a text may have: 1, and 1 for each adapter."""
+        return 1 + (self.adapters.count if self.adapters else 0)
+
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
-        if self.adapters and self.type_vocab_size != self.adapters.count + 1:
+        if self.adapters and self.type_vocab_size != self.text_segments:
             raise ValueError(f"{self.adapters.count} adapters need one token type more")
         if not heads:  # only a static embedding has no heads
             return self

@@ -1,4 +1,4 @@
-"""Conversion of a checkpoint's low-rank matrices to the parameters of `model.adapters`.
+"""Conversion of a checkpoint's low-rank matrices to the parameters of `model.low_rank`.
 
 Notation: K adapters, r their rank, d and p sizes of a map's input and output, V words, H features.
 """
@@ -133,14 +133,14 @@ def adapter_parameters(
             continue
         flat = down.flatten(0, 1), up.flatten(0, 1)  # [K · r, d], [K · r, p]
         if name == "embeddings.word":
-            parameters |= _named("embeddings.adapters", flat[0].T, flat[1].T)
+            parameters |= _named("embeddings.low_rank", flat[0].T, flat[1].T)
             continue
         parent, _, role = name.rpartition(".")
         if role != "together":
-            parameters |= _named(f"{parent}.adapters.{role}", flat[0], flat[1].T)
+            parameters |= _named(f"{parent}.low_rank.{role}", flat[0], flat[1].T)
             continue
         for own, part in zip(_ROLES, flat[1].chunk(len(_ROLES), dim=1), strict=True):
-            parameters |= _named(f"{parent}.adapters.{own}", flat[0].clone(), part.T)
+            parameters |= _named(f"{parent}.low_rank.{own}", flat[0].clone(), part.T)
     return parameters
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from model.adapters import LowRankTable
 from model.config.encoder import EncoderConfig
+from model.low_rank import low_rank_table
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -32,7 +32,7 @@ class Embeddings(nn.Module):
             self.position = nn.Embedding(config.max_position_embeddings + offset, size)
         if config.type_vocab_size:
             self.token_type = nn.Embedding(config.type_vocab_size, size)
-        self.adapters = LowRankTable(config, size) if config.adapters else None
+        self.low_rank = low_rank_table(config, size)
         if layout.norm:
             self.layer_norm = norm_of(config, h if layout.projection == "before_norm" else size)
         if layout.projection != "none":
@@ -41,8 +41,8 @@ class Embeddings(nn.Module):
     def forward(self, batch: PackedBatch) -> Tensor:
         """Embed `[T]` tokens as `[T, H]`, or `[1, T]` or `[B, S]` with another axis H."""
         hidden = self.word(batch.input_ids)
-        if self.adapters is not None and batch.adapter_features is not None:
-            hidden = hidden + self.adapters(batch.input_ids, batch.adapter_features)
+        if self.low_rank is not None and batch.low_rank is not None:
+            hidden = hidden + self.low_rank(batch.input_ids, batch.low_rank)
         if self.patch is not None and batch.pixels is not None:
             hidden = hidden + self.patch(batch.pixels.to(hidden.dtype))
         if self.layout.scale != 1.0:

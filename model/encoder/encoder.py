@@ -14,12 +14,12 @@ from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
-from model.adapters import chosen_features
 from model.attention.self_attention import Relative, attention_rule
 from model.config.encoder import EncoderConfig
 from model.encoder.embeddings import Embeddings
 from model.encoder.layers import LAYERS, Layer
 from model.encoder.relative_positions import RelativePositions
+from model.low_rank import with_chosen
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -69,10 +69,7 @@ class Encoder(nn.Module):
             All hidden states and, if requested, all attentions.
 
         """
-        if self.config.adapters:
-            dtype = self.embeddings.word.weight.dtype
-            chosen = chosen_features(self.config.adapters, batch.token_type_ids, dtype)
-            batch = batch._replace(adapter_features=chosen)
+        batch = with_chosen(batch, self.config, self.embeddings.word.weight.dtype)
         hidden_states = [self.embeddings(batch)]
         attentions = []
         for number, of_heads in enumerate(relative or self.relative_parameters()):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.adapters import low_rank_maps, mapped
 from model.config.encoder import ActivationName, EncoderConfig
+from model.low_rank import low_rank_maps, mapped
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -50,18 +50,18 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.contract = nn.Linear(i, h, bias=bias if output_bias is None else output_bias)
         gate = {"gate": (h, i)} if config.layer.gated else {}
-        self.adapters = low_rank_maps(config, expand=(h, i), contract=(i, h), **gate)
+        self.low_rank = low_rank_maps(config, expand=(h, i), contract=(i, h), **gate)
 
-    def forward(self, hidden: Tensor, adapter_features: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Map `[T, H]` → `[T, H]`, through `[T, I]`.
 
         Args:
             hidden: `[T, H]`.
-            adapter_features: see `PackedBatch`.
+            chosen: `low_rank` of `PackedBatch`.
 
         """
-        expanded = self.activation(mapped(self, "expand", hidden, adapter_features))
-        return mapped(self, "contract", expanded, adapter_features)
+        expanded = self.activation(mapped(self, "expand", hidden, chosen))
+        return mapped(self, "contract", expanded, chosen)
 
 
 class GatedFeedForward(FeedForward):
@@ -75,8 +75,8 @@ class GatedFeedForward(FeedForward):
         bias = config.layer.feed_forward_bias
         self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
 
-    def forward(self, hidden: Tensor, adapter_features: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Map `[T, H]` → `[T, H]`, through `[T, I]` twice."""
-        gate = self.activation(mapped(self, "gate", hidden, adapter_features))
-        expanded = mapped(self, "expand", hidden, adapter_features)
-        return mapped(self, "contract", gate * expanded, adapter_features)
+        gate = self.activation(mapped(self, "gate", hidden, chosen))
+        expanded = mapped(self, "expand", hidden, chosen)
+        return mapped(self, "contract", gate * expanded, chosen)

@@ -66,7 +66,7 @@ class PostNormLayer(Layer):
         """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(hidden, batch, head_mask, relative)
         hidden = self.attention_norm(hidden + attended)
-        fed = self.feed_forward(hidden, batch.adapter_features)
+        fed = self.feed_forward(hidden, batch.low_rank)
         return self.output_norm(hidden + fed)
 
 
@@ -90,7 +90,7 @@ class PreNormLayer(Layer):
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + attended
         normed = self.feed_forward_norm(hidden)
-        return hidden + self.feed_forward(normed, batch.adapter_features)
+        return hidden + self.feed_forward(normed, batch.low_rank)
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """Return the attention weights, `[T, H]` → `[B, N, S, S]`."""
@@ -135,7 +135,7 @@ class SandwichNormLayer(PreNormLayer):
         """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + self.attended_norm(attended)
-        fed = self.feed_forward(self.feed_forward_norm(hidden), batch.adapter_features)
+        fed = self.feed_forward(self.feed_forward_norm(hidden), batch.low_rank)
         return hidden + self.output_norm(fed)
 
 

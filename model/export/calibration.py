@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from model.config.encoder import AdapterLayout
 from model.numerics.batch import Batch, pack
 from model.tokenization.vocabulary import model_ids
 
@@ -18,46 +17,42 @@ _BATCH = 16
 
 
 def calibration_batches(
-    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
+    tokenizer: Tokenizer, max_length: int, segments: int = 1
 ) -> Iterator[Batch]:
     """Yield the tokenized lines of `calibration.txt`, and one long text of all lines, in batches.
 
     Args:
         tokenizer: tokenizer of the checkpoint.
         max_length: maximum tokens of one text, which is truncated to them.
-        adapters: the encoder's adapters.
+        segments: number of segments that all tokens of a text may have.
 
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
-    return batches_of([*lines, " ".join(lines)], tokenizer, max_length, adapters)
+    return batches_of([*lines, " ".join(lines)], tokenizer, max_length, segments)
 
 
-def calibration_lines(
-    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
-) -> Iterator[Batch]:
+def calibration_lines(tokenizer: Tokenizer, max_length: int, segments: int = 1) -> Iterator[Batch]:
     """Yield the tokenized lines of `calibration.txt`; arguments as for `calibration_batches`."""
     return batches_of(
-        TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length, adapters
+        TEXTS.read_text(encoding="utf-8").splitlines(), tokenizer, max_length, segments
     )
 
 
-def similarity_batches(
-    tokenizer: Tokenizer, max_length: int, adapters: AdapterLayout | None = None
-) -> Iterator[Batch]:
+def similarity_batches(tokenizer: Tokenizer, max_length: int, segments: int = 1) -> Iterator[Batch]:
     """Yield the tokenized lines of `similarity.txt`; arguments as for `calibration_batches`."""
     lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()
-    return batches_of(lines, tokenizer, max_length, adapters)
+    return batches_of(lines, tokenizer, max_length, segments)
 
 
 def batches_of(
     lines: Sequence[str],
     tokenizer: Tokenizer,
     max_length: int,
-    adapters: AdapterLayout | None = None,
+    segments: int = 1,
 ) -> Iterator[Batch]:
     """Yield texts in batches, without texts that have no tokens.
 
-    With adapters, the texts of the first batch have none, those of the second the first one, and so
+    With several segments, the texts of the first batch are of segment 0, the second's of 1, and so
     on.
     """
     tokenizer.enable_truncation(max_length)
@@ -70,6 +65,6 @@ def batches_of(
     ]
     for number, start in enumerate(range(0, len(texts), _BATCH)):
         batch = pack(texts[start : start + _BATCH])
-        if adapters:
-            batch.token_type_ids[:] = number % (adapters.count + 1)
+        if segments > 1:
+            batch.token_type_ids[:] = number % segments
         yield batch

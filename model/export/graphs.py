@@ -11,7 +11,6 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from model.adapters import LowRank
 from model.artifact.decomposition import (
     decomposition_signature,
     decomposition_values_signature,
@@ -37,6 +36,7 @@ from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder, EncoderOutput
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.export.values import values_signature
+from model.low_rank import LowRank
 from model.numerics.task_head import TaskConfig
 from model.packing import GridBatch, PackedBatch
 from model.tasks.head import TaskModule
@@ -267,19 +267,19 @@ def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Return all parameters of every layer's heads, including their values', as `named_heads`."""
     heads = encoder.config.num_attention_heads
     own = named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
-    return own | adapter_parameters(encoder)
+    return own | low_rank_parameters(encoder)
 
 
-def adapter_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """Return the low-rank matrices of the heads' weights; see `model.numerics.adapters`.
+def low_rank_parameters(encoder: Encoder) -> dict[str, Tensor]:
+    """Return the low-rank matrices of the heads' weights; see `model.numerics.low_rank`.
 
     They are `query_down` `[F, H]` and `query_up` `[N, p, F]`, likewise of keys and values, and
-    `output_down` `[N, F, p]` and `output_up` `[H, F]`, with F features of all adapters.
+    `output_down` `[N, F, p]` and `output_up` `[H, F]`, with F low-rank features.
     """
     heads = encoder.config.num_attention_heads
     parameters = {}
     for number in range(encoder.config.num_hidden_layers):
-        for role, low_rank in (encoder.layer(number).attention.adapters or {}).items():
+        for role, low_rank in (encoder.layer(number).attention.low_rank or {}).items():
             down, up = cast(LowRank, low_rank).matrices
             if role == "output":
                 down = down.reshape(len(down), heads, -1).transpose(0, 1)

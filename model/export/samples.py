@@ -97,11 +97,11 @@ class TextSamples(Samples):
     def calibration(self, *, long: bool = True) -> Iterator[Batch]:
         """Yield the lines of `calibration.txt`; with `long` also one text of all lines."""
         batches = calibration_batches if long else calibration_lines
-        return batches(self._tokenizer, self._max_length, self._config.adapters)
+        return batches(self._tokenizer, self._max_length, self._config.text_segments)
 
     def similarity(self) -> Iterator[Batch]:
         """Yield the lines of `similarity.txt`."""
-        return similarity_batches(self._tokenizer, self._max_length, self._config.adapters)
+        return similarity_batches(self._tokenizer, self._max_length, self._config.text_segments)
 
     def unusual(self, longest: int) -> list[Sample]:
         """Return `TEXTS`, without texts that have no tokens or too many segments."""
@@ -112,18 +112,18 @@ class TextSamples(Samples):
         return [
             Sample(
                 model_ids(self._tokenizer, encoding),
-                [0] * len(encoding) if self._config.adapters else encoding.type_ids,
+                [0] * len(encoding) if self._config.text_segments > 1 else encoding.type_ids,
             )
             for encoding in encodings
             if encoding.ids and self._config.knows_segment(max(encoding.type_ids))
         ]
 
     def random(self, length: int, generator: np.random.Generator) -> Sample:
-        """Return random token ids, and a random adapter if there are any."""
+        """Return random token ids, all of one random segment among those of whole texts."""
         ids = generator.integers(0, self._config.vocab_size, length).tolist()
-        adapters = self._config.adapters.count if self._config.adapters else 0
-        adapter = int(generator.integers(adapters + 1)) if adapters else 0
-        return Sample(ids, [adapter] * length)
+        segments = self._config.text_segments
+        segment = int(generator.integers(segments)) if segments > 1 else 0
+        return Sample(ids, [segment] * length)
 
 
 class PictureSamples(Samples):

@@ -34,8 +34,8 @@ def torch_tensors(
         s = end - start
         own = [state[start:end] for state in hidden]
         of_text = np.stack([weights[row, :, :s, :s] for weights in maps])
-        adapter = adapter_of(reference, batch, int(start))
-        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own, adapter))
+        segment = int(batch.token_type_ids[start])
+        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own, segment))
         if head is not None:
             scores = scores_of_text(head, output.hidden_states[-1][start:end])
             texts[-1][task_key(head.config)] = scores
@@ -55,12 +55,12 @@ def runtime_tensors(
     tensors = []
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
-        adapter = adapter_of(runtime, batch, int(batch.cu_seqlens[text]))
+        segment = int(batch.token_type_ids[batch.cu_seqlens[text]])
         maps = [
-            heads_of.attention(own[layer], own[layer], layer, heads, adapter)
+            heads_of.attention(own[layer], own[layer], layer, heads, segment)
             for layer in range(last)
         ]
-        by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own, adapter)
+        by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own, segment)
         tensors.append(by_key | {Key("pooled"): vector})
     if head := find(runtime, TaskHead):
         rows = runtime.encode(batch, *rows_of(head.config, texts, last))
@@ -70,16 +70,11 @@ def runtime_tensors(
     return tensors
 
 
-def adapter_of(runtime: Runtime, batch: Batch, token: int) -> int:
-    """Return the number of a token's adapter; 0 for none."""
-    return int(batch.token_type_ids[token]) if runtime.config.adapters else 0
-
-
-def of_values(runtime: Runtime, hidden: Sequence[Floats], adapter: int) -> dict[Key, Floats]:
+def of_values(runtime: Runtime, hidden: Sequence[Floats], segment: int) -> dict[Key, Floats]:
     """Return value products of all heads of each layer, for one text's hidden states."""
     heads, outputs = range(runtime.config.num_attention_heads), capability(runtime, HeadOutputs)
     return {
-        Key("values", layer): outputs.value_products(states, layer, heads, adapter).reshape(
+        Key("values", layer): outputs.value_products(states, layer, heads, segment).reshape(
             len(states), -1
         )
         for layer, states in enumerate(hidden[:-1])

@@ -2,7 +2,7 @@
 
 XLM-RoBERTa with rotary positions and an adapter for each task. Checkpoints have two layouts:
 transformers' own, and the published one, whose `model_type` is `xlm-roberta`. See
-`model.families.task_adapters`.
+`model.families.jina_tasks`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic import Field
 from model.config.encoder import AdapterLayout, AttentionLayout, EncoderConfig
 from model.families.bert import OUTSIDE
 from model.families.family import Family, split_together
+from model.families.jina_tasks import JINA_V3
 from model.families.keys import LLAMA_RENAMES, PaddingId, SharedKeys
 from model.families.rotary import LONGEST, rotary, rotary_layout
-from model.families.task_adapters import JINA_V3
 
 if TYPE_CHECKING:
     from torch import Tensor

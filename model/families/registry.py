@@ -25,6 +25,7 @@ from model.families.family import Family
 from model.families.gemma3 import GEMMA3
 from model.families.gte import GTE
 from model.families.jina_embeddings_v3 import JINA_EMBEDDINGS_V3
+from model.families.jina_tasks import JINA_V3, is_jina_v3, with_task_fields
 from model.families.llama import LLAMA
 from model.families.m2m_100 import M2M_100
 from model.families.marian import MARIAN
@@ -39,7 +40,6 @@ from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
 from model.families.siglip import SIGLIP_TEXT, SIGLIP_VISION
 from model.families.t5 import T5, UMT5
-from model.families.task_adapters import JINA_V3, is_jina_v3, with_adapter_fields
 from model.families.vit import DEIT, VIT
 
 Config = TypeVar("Config")
@@ -93,7 +93,7 @@ def read_config(folder: Path) -> EncoderConfig:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
 
     """
-    fields = with_adapter_fields(folder, read_fields(folder))
+    fields = with_task_fields(folder, read_fields(folder))
     config = parse_config(fields)
     if config.embeddings.patches is None:
         return config

@@ -29,7 +29,7 @@ class HeadMaps(ABC):
 
     @abstractmethod
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return attention weights of some heads of one layer of the encoder.
 
@@ -38,7 +38,7 @@ class HeadMaps(ABC):
             keys: key states, `[S, H]`; hidden state `layer`, like the queries.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
-            adapter: number of the text's adapter, 1 … K; 0 for none.
+            segment: token type of the text's first token.
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
@@ -51,7 +51,7 @@ class HeadOutputs(ABC):
 
     @abstractmethod
     def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return inner products of the vectors that any two heads of a layer add for each token.
 
@@ -62,7 +62,7 @@ class HeadOutputs(ABC):
             states: key states of one text, `[S, H]`, as `attention` takes them.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
-            adapter: as for `attention`.
+            segment: as for `attention`.
 
         Returns:
             `[S, heads, heads]`.
@@ -75,7 +75,7 @@ class HeadScoring(ABC):
 
     @abstractmethod
     def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> HeadScores:
         """Return queries, keys and scores of heads of the encoder.
 
@@ -86,7 +86,7 @@ class HeadScoring(ABC):
             states: hidden state `layer` of one text, `[S, H]`.
             layer: 0 … L−1.
             heads: requested heads of 0 … N−1; at least one.
-            adapter: as for `HeadMaps.attention`.
+            segment: as for `HeadMaps.attention`.
 
         """
 

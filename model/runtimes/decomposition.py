@@ -33,8 +33,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import STATES, head_parameter_name
-from model.config.encoder import AdapterLayout
-from model.numerics.adapters import with_adapter
+from model.numerics.low_rank import of_segment
 from model.runtimes.capabilities import Decomposition
 from model.runtimes.contract import Floats
 from model.runtimes.sessions import Array, LoadGraph, Session
@@ -49,13 +48,6 @@ class _Loaded(NamedTuple):
     values: Session
     heads: Mapping[str, Floats]
     weights: Mapping[str, Floats]
-
-    def adapted(self, adapter: int, layout: AdapterLayout | None) -> _Loaded:
-        """Return the sessions, and the weights with an adapter; see `with_adapter`."""
-        heads, weights = (
-            with_adapter(tensors, adapter, layout) for tensors in (self.heads, self.weights)
-        )
-        return self._replace(heads=heads, weights=weights)
 
 
 class GraphDecomposition(Decomposition):
@@ -83,7 +75,11 @@ class GraphDecomposition(Decomposition):
             ModelError: a graph cannot be loaded.
 
         """
-        loaded, config = self._loaded().adapted(step.adapter, self._config.adapters), self._config
+        loaded, config = self._loaded(), self._config
+        heads, weights = (
+            of_segment(tensors, step.segment, config) for tensors in (loaded.heads, loaded.weights)
+        )
+        loaded = loaded._replace(heads=heads, weights=weights)
         parts = step.parts
         if step.states is not None and step.values is not None:
             parts = self._through(loaded, step, step.states, step.values)

@@ -18,7 +18,7 @@ from model.artifact.signature import (
     MapKind,
     head_parameter_name,
 )
-from model.numerics.adapters import with_adapter
+from model.numerics.low_rank import of_segment
 from model.runtimes.contract import Floats
 from model.runtimes.sessions import LoadGraph, Session
 
@@ -50,16 +50,15 @@ class HeadParameters:
     """Parameters of all heads, as inputs of the attention graph."""
 
     def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
-        self._layers = read_heads(artifact, kind)
-        self._adapters = artifact.manifest.config.adapters
-        self._tensors = mapped_tensors(heads_path(artifact, kind)) if self._adapters else {}
+        self._layers, self._config = read_heads(artifact, kind), artifact.manifest.config
+        self._tensors = mapped_tensors(heads_path(artifact, kind))
 
-    def feed(self, layer: int, heads: Sequence[int], adapter: int = 0) -> dict[str, Floats]:
+    def feed(self, layer: int, heads: Sequence[int], segment: int = 0) -> dict[str, Floats]:
         """Return the graph's inputs for some heads of a layer, by name; axis 0 is heads."""
         own = self._layers[layer]
-        if adapter:
-            adapted = with_adapter(self._tensors, adapter, self._adapters)
-            own = {name: adapted[head_parameter_name(name, layer)] for name in own}
+        if segment:
+            tensors = of_segment(self._tensors, segment, self._config)
+            own = {name: tensors[head_parameter_name(name, layer)] for name in own}
         return chosen_heads(own, heads)
 
 
@@ -97,14 +96,14 @@ class HostGraph:
         self._parameters: dict[str, Floats] = {}
 
     def of_heads(
-        self, layer: int, heads: Sequence[int], adapter: int = 0
+        self, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Callable[[Floats], list[Floats]]:
         """Return the function from states `[S, H]` to all outputs for these heads.
 
         Args:
             layer: index of the layer.
             heads: requested heads.
-            adapter: number of the text's adapter, 1 … K; 0 for none.
+            segment: token type of the text's first token.
 
         Raises:
             ArtifactError: the parameters cannot be read.
@@ -114,8 +113,7 @@ class HostGraph:
         session, kind = self._loaded(), self._kind
         signature = self._artifact.manifest.signature[self._graph]
         states, *specs = signature.inputs
-        adapters = self._artifact.manifest.config.adapters
-        parameters = with_adapter(self._parameters, adapter, adapters)
+        parameters = of_segment(self._parameters, segment, self._artifact.manifest.config)
         stored = {
             spec.name: parameters[head_parameter_name(spec.name, layer, kind)] for spec in specs
         }

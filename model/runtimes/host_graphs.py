@@ -22,7 +22,7 @@ class GraphHeadScores(HeadScoring):
         self._graph = HostGraph(artifact, "head_scores", load)
 
     def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> HeadScores:
         """Return queries, keys and scores.
 
@@ -31,7 +31,7 @@ class GraphHeadScores(HeadScoring):
             ModelError: the graph cannot be loaded.
 
         """
-        return HeadScores(*self._graph.of_heads(layer, heads, adapter)(states))
+        return HeadScores(*self._graph.of_heads(layer, heads, segment)(states))
 
 
 def session_head(config: TaskConfig, session: Session) -> TaskHead:

@@ -136,11 +136,11 @@ class OnnxRuntime(HostRuntime, HeadMaps):
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
-        feed = states | self._head_parameters.feed(layer, heads, adapter)
+        feed = states | self._head_parameters.feed(layer, heads, segment)
         return self._attention.run(["attention"], feed)[0][0]
 
 

@@ -164,7 +164,7 @@ class BoundRuntime(HeadMaps):
         self._takes_grid = "attention_mask" in self._inputs
         signature = manifest.signature["device_attention"]
         self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
-        self._adapted = HeadParameters(artifact) if manifest.config.adapters else None
+        self._of_segments = HeadParameters(artifact)
         self._heads = [
             {
                 name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
@@ -213,16 +213,16 @@ class BoundRuntime(HeadMaps):
         return [self._rows(states[layer], rows) for layer in layers]
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
-        """Return maps `[heads, T, S]`; the parameters of an adapter come from the host."""
+        """Return maps `[heads, T, S]`; parameters of another segment than 0 come from the host."""
         indices = np.array(heads, np.int64)
         states = {"query_states": queries, "key_states": keys}
         feed = {**states, "heads": indices, **self._heads[layer]}
-        if adapter and self._adapted:
+        if segment:
             every = range(self.config.num_attention_heads)
-            adapted = self._adapted.feed(layer, every, adapter)
-            feed |= {name: own.astype(self._dtypes[name]) for name, own in adapted.items()}
+            parameters = self._of_segments.feed(layer, every, segment)
+            feed |= {name: own.astype(self._dtypes[name]) for name, own in parameters.items()}
         return self._attention.fetch(feed, "attention", (len(indices), len(queries), len(keys)))
 
     def release_memory(self) -> None:

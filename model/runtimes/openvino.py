@@ -101,11 +101,11 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
-        feed = states | self._head_parameters.feed(layer, heads, adapter)
+        feed = states | self._head_parameters.feed(layer, heads, segment)
         return self._attention.run(feed, ["attention"], 1)[0][0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:

@@ -13,12 +13,13 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.attention.positions import distances
 from model.attention.weights import Heads, some_heads
-from model.checkpoint import load_weights
+from model.checkpoint import build_encoder, load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
 from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
+from model.low_rank import LowRank
 from model.numerics.batch import Batch
 from model.packing import PackedBatch
 from model.runtimes.capabilities import (
@@ -31,7 +32,6 @@ from model.runtimes.capabilities import (
 )
 from model.runtimes.contract import Floats, HeadScores, Resources
 from model.runtimes.host import HostRuntime
-from model.runtimes.merging import with_merged_layers
 from model.runtimes.pytorch_decoder import TorchDecoder, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
@@ -123,32 +123,32 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
         return [states[layer].numpy() for layer in layers]
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
-        if adapter:
-            return self._with(adapter).attention(queries, keys, layer, heads)
+        if segment:
+            return self._with(segment).attention(queries, keys, layer, heads)
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return maps_of(parameters, self._encoder.rule, queries, keys)
 
     def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return value products `[S, heads, heads]`."""
-        if adapter:
-            return self._with(adapter).value_products(states, layer, heads)
+        if segment:
+            return self._with(segment).value_products(states, layer, heads)
         all_heads = self._encoder.layer(layer).value_parameters()
         parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return products_of(parameters, self._encoder.rule, states)
 
     def head_scores(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> HeadScores:
         """Return queries, keys and scores."""
-        if adapter:
-            return self._with(adapter).head_scores(states, layer, heads)
+        if segment:
+            return self._with(segment).head_scores(states, layer, heads)
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
@@ -160,8 +160,8 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Return the rows after their layer, and values for the next one."""
-        if step.adapter:
-            return self._with(step.adapter).decompose(replace(step, adapter=0))
+        if step.segment:
+            return self._with(step.segment).decompose(replace(step, segment=0))
         with torch.inference_mode():
             parts = torch.from_numpy(step.parts)
             if step.states is not None and step.values is not None:
@@ -173,12 +173,12 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
             values = self._parts.values(parts, step.layer + 1)
             return DecomposedRows(parts.numpy(), values.contiguous().numpy())
 
-    def _with(self, adapter: int) -> PyTorchRuntime:
-        """Return a runtime with an adapter merged into the layers; only the last one is kept."""
+    def _with(self, segment: int) -> PyTorchRuntime:
+        """Return a runtime whose layers are those of a segment; only the last one is kept."""
         number, merged = self._merged
-        if number != adapter:
-            merged = PyTorchRuntime(with_merged_layers(self._encoder, adapter))
-            self._merged = adapter, merged
+        if number != segment:
+            merged = PyTorchRuntime(with_merged_layers(self._encoder, segment))
+            self._merged = segment, merged
         return merged
 
     @functools.cached_property
@@ -192,3 +192,19 @@ def scores_of(head: TaskModule, rows: Floats) -> Floats:
     with torch.inference_mode():
         scores: Floats = head(torch.from_numpy(rows)).numpy()
     return scores
+
+
+def with_merged_layers(encoder: Encoder, segment: int) -> Encoder:
+    """Return an encoder with the adapter of a segment merged into its layers.
+
+    Each linear map W of its layers is W + B_k A_k. Its embeddings stay without the adapter, as the
+    caller gives the layers their input.
+    """
+    config = encoder.config.model_copy(update={"adapters": None})
+    state = {key: tensor for key, tensor in encoder.state_dict().items() if ".low_rank." not in key}
+    with torch.inference_mode(mode=False), torch.no_grad():
+        for path, module in encoder.layers.named_modules(prefix="layers"):
+            if isinstance(module, LowRank):
+                key = path.replace("low_rank.", "") + ".weight"
+                state[key] = state[key] + module.matrix(segment)
+        return build_encoder(config, state, source=f"segment {segment}")

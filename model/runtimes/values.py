@@ -28,7 +28,7 @@ class GraphValues(HeadOutputs):
         self._graph = HostGraph(artifact, VALUES_OF[kind], load, kind)
 
     def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], adapter: int = 0
+        self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
         """Return products `[S, n, n]` for key states `[S, H]`.
 
@@ -37,7 +37,7 @@ class GraphValues(HeadOutputs):
             ModelError: the graph cannot be loaded.
 
         """
-        outputs = self._graph.of_heads(layer, heads, adapter)
+        outputs = self._graph.of_heads(layer, heads, segment)
         return in_parts(states, len(heads), lambda rows: outputs(rows)[0])
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from model.artifact.modules import STATIC_EMBEDDING, is_static
 from model.artifact.weight_files import FORMATS, HYBRID_HEADS, INDEX, PICKLE_INDEX, WEIGHTS
+from model.families.jina_tasks import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name
 from model.families.pictures import PICTURE_TYPES
-from model.families.task_adapters import JINA_V3, PEFT_CONFIG, PEFT_WEIGHTS, folder_name
 from model.families.towers import towers
 from model.images.processing import PREPROCESSOR, PROCESSOR
 
@@ -117,7 +117,7 @@ def _inputs(folder: Path) -> list[tuple[str, ...]]:
 
 
 def task_places(folder: Path) -> list[str]:
-    """Return the folders of the adapters of a checkpoint for transformers, as `place` does."""
+    """Return the folders of the tasks of a checkpoint for transformers, as `place` does."""
     encoder = encoder_place(folder)
     config = read_json(folder / encoder / CONFIG)
     if not isinstance(config, dict) or config.get("model_type") != JINA_V3:

@@ -13,13 +13,13 @@ from model.tokenization.files import TokenizerFiles
 def reading_segments(config: EncoderConfig, folder: Path) -> EncoderConfig:
     """Return the config, which reads segments if the folder's tokenizer returns them.
 
-    Adapters are chosen by segments, whatever the tokenizer returns.
+    An encoder whose texts have one of several segments reads them, whatever the tokenizer returns.
 
     Raises:
         CheckpointError: the folder has no supported tokenizer.
 
     """
-    reads = config.adapters or not config.type_vocab_size or hands_segments(folder)
+    reads = config.text_segments > 1 or not config.type_vocab_size or hands_segments(folder)
     return config.model_copy(update={"reads_segments": bool(reads)})
 
 

@@ -219,7 +219,7 @@ command = Command(
             help="Side to cut.",
         ),
         _Option(VECTORS, "--prompt-name", help="Name of a prompt of the checkpoint."),
-        _Option(VECTORS, "--task", help="Task of a model with adapters (jina-embeddings-v3)."),
+        _Option(VECTORS, "--task", help="Task of a model that has several (jina-embeddings-v3)."),
         _Option(SERVICE, "--url", help="URL of a running service to use in place of an engine."),
         _Option(
             SERVICE,

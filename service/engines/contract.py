@@ -52,7 +52,7 @@ class TextTask:
     """A text, `[S]` ids and segments with S ≥ 1, and its requested outputs; layers 0 … L."""
 
     input_ids: Ids
-    segment_ids: Ids  # the number of the text's adapter, if the encoder has adapters
+    segment_ids: Ids
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
     ablated: Ablated = ()
@@ -78,7 +78,7 @@ class MapsTask:
     kind: MapKind = "encoder"
     values: bool = False  # whether to compute the products of the heads' values as well
     scores: bool = False  # whether to compute queries, keys and scores as well; encoder only
-    adapter: int = 0  # number of the text's adapter, 1 … K; 0 for none
+    segment: int = 0  # token type of the text's first token
 
     @property
     def tokens(self) -> int:

@@ -138,7 +138,7 @@ class RuntimeEngine(Engine):
             return Output(decomposed=capability(runtime, Decomposition).decompose(task.step))
         if task.kind != "encoder":
             return self._of_decoder(task, task.kind)
-        heads = task.layer, task.heads, task.adapter
+        heads = task.layer, task.heads, task.segment
         return Output(
             maps=capability(runtime, HeadMaps).attention(task.queries, task.keys, *heads),
             value_products=capability(runtime, HeadOutputs).value_products(task.keys, *heads)

@@ -187,7 +187,7 @@ class StatisticsPlan(Plan):
         for text, output in zip(texts, states, strict=True):
             ends = self._ends(text)
             tasks = [
-                MapsTask(hidden, hidden, layer, heads, adapter=text.adapter)
+                MapsTask(hidden, hidden, layer, heads, segment=text.segment)
                 for layer, hidden in enumerate(output.hidden)
             ]
             of_layers = [statistics(_given(run([task])[0].maps), ends) for task in tasks]

@@ -44,8 +44,7 @@ class GoldenCheck:
         head, unit = self._manifest.task, self._vectors.unit
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)
-            adapter = int(text.segment_ids[0]) if self._manifest.config.adapters else 0
-            maps = np.stack(self._attend(engine, output, adapter))
+            maps = np.stack(self._attend(engine, output, int(text.segment_ids[0])))
             computed = keyed(output.hidden, maps, unit)
             if head and text.scores is not None and output.scores is not None:
                 expected[task_key(head)], computed[task_key(head)] = text.scores, output.scores
@@ -79,11 +78,11 @@ class GoldenCheck:
         ]
         return _run(engine, tasks)
 
-    def _attend(self, engine: Engine, output: Output, adapter: int) -> list[Floats]:
+    def _attend(self, engine: Engine, output: Output, segment: int) -> list[Floats]:
         heads = tuple(range(self._manifest.config.num_attention_heads))
         *inputs, _ = output.hidden
         tasks = [
-            MapsTask(states, states, layer, heads, adapter=adapter)
+            MapsTask(states, states, layer, heads, segment=segment)
             for layer, states in enumerate(inputs)
         ]
         outputs = _run(engine, tasks)

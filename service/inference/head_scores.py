@@ -98,7 +98,7 @@ async def compare(prepared: PreparedTexts, selection: AttentionSelection) -> lis
     compared: list[ComparedText] = []
     for text, result in zip(prepared.texts, done, strict=True):
         (states,) = result.value.hidden
-        task = MapsTask(states, states, layers[0], heads, scores=True, adapter=text.adapter)
+        task = MapsTask(states, states, layers[0], heads, scores=True, segment=text.segment)
         results = await prepared.scheduler.resume(
             "attention", [task], [_Reduction(selection.part)], caller
         )

@@ -142,7 +142,7 @@ async def _everything(
     (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.value.hidden
     tasks = [
-        MapsTask(hidden[layer], hidden[layer], layer, heads, adapter=text.adapter)
+        MapsTask(hidden[layer], hidden[layer], layer, heads, segment=text.segment)
         for layer in layers
     ]
     results = await scheduler.resume("attention", tasks, caller=caller)

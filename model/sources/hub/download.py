@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from model.errors import ModelError, SourceError
-from model.families.task_adapters import PEFT_CONFIG
+from model.families.jina_tasks import PEFT_CONFIG
 from model.sources.checkpoint_files import (
     deciding,
     descriptions,
@@ -71,8 +71,8 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
     for item in modules(folder):
         if place(item):
             _fetch_small(hub, commit, descriptions(sizes, place(item)))
-    adapters = {at + PEFT_CONFIG for at in task_places(folder)} & sizes.keys()
-    _fetch_small(hub, commit, sorted(adapters))
+    of_tasks = {at + PEFT_CONFIG for at in task_places(folder)} & sizes.keys()
+    _fetch_small(hub, commit, sorted(of_tasks))
     check_described(folder, sizes.keys(), str(repository), pickles=hub.pickles)
     for name in deciding(folder, pickles=hub.pickles):
         if name not in sizes:

@@ -54,7 +54,7 @@ def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None
     found = known_prompt(inference, kind)
     if found is None and inference.sentence.tasks:
         known = ", ".join(inference.sentence.tasks)
-        raise Unprocessable(f"{field}: this model has no adapter for it; its tasks are {known}")
+        raise Unprocessable(f"{field}: this model has no task for it; its tasks are {known}")
     if kind not in PROMPTS:
         known = ", ".join([*PROMPTS, *sorted(prompts)])
         raise Unprocessable(f"{field}: unknown; it is one of {known}")

@@ -126,8 +126,8 @@ class TextRequest(ModelRequest, StrictRequest):
     )
     task: str | None = Field(
         None,
-        description="Task of a model with adapters (jina-embeddings-v3): selects the adapter, and "
-        "the task's prompt unless prompt_name is set.",
+        description="Task of a model that has several (jina-embeddings-v3): selects its weights, "
+        "and the task's prompt unless prompt_name is set.",
     )
     backend: BackendName | None = Field(
         None, description="Engine that computes the reply; there is no fallback."

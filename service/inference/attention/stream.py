@@ -175,7 +175,7 @@ class AttentionStream:
                 layer_pass.heads,
                 layer_pass.kind,
                 values=layer_pass.values,
-                adapter=self.texts[index].text.adapter,
+                segment=self.texts[index].text.segment,
             )
             yield task, self.reduction(index, layer_pass)
 

@@ -140,8 +140,8 @@ class TextDecomposition:
         self._parts = await asyncio.to_thread(_own_shares, states, states)
         if not self.pooling.layer:
             return
-        adapter = self.text.adapter
-        step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, adapter=adapter)
+        segment = self.text.segment
+        step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, segment=segment)
         task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
         results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
         self.timings.add(results)
@@ -161,8 +161,8 @@ class TextDecomposition:
         tasks, placements = [], []
         for rows in every:
             entering = self._parts[rows.start : rows.stop]
-            adapter = self.text.adapter
-            step = DecompositionStep(entering, layer, rows.start, states, self._values, adapter)
+            segment = self.text.segment
+            step = DecompositionStep(entering, layer, rows.start, states, self._values, segment)
             tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
             placements.append(_Placement(parts, values, rows))

@@ -72,16 +72,14 @@ class FileTokenizer:
                 prompt_tokens = min(prompt.tokens, len(ids))
             special = [1] * prompt_tokens + [*special[prompt_tokens:]]
         input_ids = np.array(ids, np.int64)
-        adapter = prompt.adapter or 0
-        if prompt.adapter is not None or not any(segments):
-            segment_ids = np.full(len(ids), adapter)
+        if prompt.segment is not None or not any(segments):
+            segment_ids = np.full(len(ids), prompt.segment or 0)
         else:
             segment_ids = np.array(segments)
         return TokenizedText(
             tokens=self.names.share(excerpt.of(encoding.tokens)),
             input_ids=input_ids,
             segment_ids=segment_ids,
-            adapter=adapter,
             places=places_of(offsets),
             truncated=excerpt.truncated,
             prompt_tokens=prompt_tokens,

@@ -21,8 +21,9 @@ class Prompt:
     text: str
     tokens: int
     """Number of tokens of the prompt, special tokens at its beginning included."""
-    adapter: int | None = None
-    """Number of the adapter that the prompt selects, 0 for none; None for a model without."""
+    segment: int | None = None
+    """Token type of all tokens: the number of the task that the prompt is of, 0 for none; None for
+    a model without tasks, whose tokenizer decides."""
 
 
 NO_PROMPT = Prompt("", 0)
@@ -33,17 +34,17 @@ class Prompts:
 
     def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
         self._sentence = sentence
-        adapters = {task: number for number, task in enumerate(sentence.tasks, 1)}
+        tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
         self._named = {
             name: Prompt(
                 prompt,
                 prompt_length(tokenizer, prompt),
-                adapters.get(name, 0) if adapters else None,
+                tasks.get(name, 0) if tasks else None,
             )
             for name, prompt in sentence.prompts.items()
         }
-        self._adapters = adapters
-        self._none = Prompt("", 0, 0) if adapters else NO_PROMPT
+        self._tasks = tasks
+        self._none = Prompt("", 0, 0) if tasks else NO_PROMPT
 
     def named(self, name: str | None) -> Prompt:
         """Return the prompt of a name, or the default prompt if None; no prompt for an empty name.
@@ -63,11 +64,11 @@ class Prompts:
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
 
     def chosen(self, name: str | None, task: str | None) -> Prompt:
-        """Return the prompt of a name, with the adapter of a task if there is one.
+        """Return the prompt of a name, with the segment of a task if there is one.
 
         Args:
             name: as for `named`; None with a task for the task's own prompt.
-            task: name of a task; None for the adapter that the prompt selects.
+            task: name of a task; None for the task of the prompt.
 
         Raises:
             Unprocessable: as for `named`; or the model has no such task, or no tasks.
@@ -75,14 +76,13 @@ class Prompts:
         """
         if task is None:
             return self.named(name)
-        if not self._adapters:
+        if not self._tasks:
             raise Unprocessable(
-                "task: this model has no tasks, as it has no adapters: leave out `task`; "
-                "`prompt_name` names a prompt"
+                "task: this model has no tasks: leave out `task`; `prompt_name` names a prompt"
             )
-        if task not in self._adapters:
-            raise Unprocessable(f"task: unknown; this model has {', '.join(self._adapters)}")
-        return replace(self.named(task if name is None else name), adapter=self._adapters[task])
+        if task not in self._tasks:
+            raise Unprocessable(f"task: unknown; this model has {', '.join(self._tasks)}")
+        return replace(self.named(task if name is None else name), segment=self._tasks[task])
 
     def pair_template(self, name: str | None) -> PairTemplate | None:
         """Return the text around a pair with the prompt of a name, as for `named`, if any.
@@ -105,7 +105,7 @@ class Prompts:
         sentence = self._sentence
         if name is not None or sentence.default_prompt_name is not None or sentence.pair_templates:
             return False
-        return bool(self._adapters) or any(prompt.text for prompt in self._named.values())
+        return bool(self._tasks) or any(prompt.text for prompt in self._named.values())
 
 
 def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:

@@ -77,7 +77,7 @@ class TokenizedText:
     input_ids: Ids
     """`[S]`."""
     segment_ids: Ids
-    """`[S]`; the number of the adapter, if the text has one."""
+    """`[S]`, token types; all are the number of the text's task, if it has one."""
     places: Places
     """`[S, 2]`: `offsets` as an array."""
     truncated: bool
@@ -87,8 +87,6 @@ class TokenizedText:
     """1 for each special token that the tokenizer added, and for each token of a prompt."""
     unknown: NDArray[np.bool_]
     """`[S]`: whether a token is the unknown token; false for special tokens and prompts."""
-    adapter: int = 0
-    """Number of the adapter of the text's task, 1 … K; 0 for none."""
     padding_tokens: int = 0
     """Number of padding tokens at the end, which other tokens attend to."""
     pad: Callable[[TokenizedText], TokenizedText] | None = None
@@ -103,9 +101,14 @@ class TokenizedText:
     """Tower that encodes it; None for a model with one encoder."""
 
     @property
+    def segment(self) -> int:
+        """Token type of the first token: 0, or the number of the text's task."""
+        return int(self.segment_ids[0])
+
+    @property
     def segments(self) -> Ids:
-        """Segments of the tokens in a reply, `[S]`: texts with an adapter are of one segment."""
-        return np.zeros_like(self.segment_ids) if self.adapter else self.segment_ids
+        """Segments of the tokens in a reply, `[S]`: texts with a task are of one segment."""
+        return np.zeros_like(self.segment_ids) if self.segment else self.segment_ids
 
     @property
     def mostly_unknown(self) -> bool:

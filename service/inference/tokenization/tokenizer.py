@@ -60,7 +60,7 @@ class Options:
     prompt_name: str | None = None
     """Name of the prompt; the checkpoint's default if None, no prompt if empty."""
     task: str | None = None
-    """Name of the task, for a model with adapters: selects its adapter, and its prompt unless
+    """Name of the task, for a model with tasks: selects its segment, and its prompt unless
     `prompt_name` is set."""
     max_tokens: int | None = None
     """Maximum number of tokens of an input; the service's limit if None."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from model.errors import ConfigError
-from model.families.task_adapters import folder_name, task_folders, task_names
+from model.families.jina_tasks import folder_name, task_folders, task_names
 
 PUBLISHED = {"model_type": "xlm-roberta", "position_embedding_type": "rotary"}
 

@@ -117,7 +117,7 @@ def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
     return folders
 
 
-def with_adapter_fields(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+def with_task_fields(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a `config.json` with the adapters that its folder has.
 
     Raises:

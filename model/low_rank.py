@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from model.config.encoder import AdapterLayout, EncoderConfig
+from model.packing import PackedBatch
 
 
-def chosen_features(layout: AdapterLayout, token_types: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `[T, F]`: 1 for the features of a token's adapter, else 0.
+def with_chosen(batch: PackedBatch, config: EncoderConfig, dtype: torch.dtype) -> PackedBatch:
+    """Return a batch with `low_rank`: 1 for the features of each token's adapter, else 0.
 
-    Args:
-        layout: number and rank of the adapters.
-        token_types: `[T]`, or `[1, T]`, which gives `[1, T, F]`.
-        dtype: type of the result.
-
+    Without adapters it is the batch itself.
     """
-    adapters = torch.arange(1, layout.count + 1, device=token_types.device)
+    layout = config.adapters
+    if layout is None:
+        return batch
+    adapters = torch.arange(1, layout.count + 1, device=batch.token_type_ids.device)
     owner = adapters.repeat_interleave(layout.rank)
-    return (token_types[..., None] == owner).to(dtype)
+    return batch._replace(low_rank=(batch.token_type_ids[..., None] == owner).to(dtype))
 
 
 class LowRank(nn.Module):
@@ -59,16 +59,19 @@ class LowRank(nn.Module):
 class LowRankTable(nn.Module):
     """Additions of all adapters to a table of embeddings."""
 
-    def __init__(self, config: EncoderConfig, size: int) -> None:
-        """Allocate the additions to the word embedding of an encoder with adapters."""
+    def __init__(self, layout: AdapterLayout, count: int, size: int) -> None:
         super().__init__()
-        features = config.adapters.features if config.adapters else 0
-        self.down = nn.Embedding(config.vocab_size, features)
-        self.up = nn.Linear(features, size, bias=False)
+        self.down = nn.Embedding(count, layout.features)
+        self.up = nn.Linear(layout.features, size, bias=False)
 
     def forward(self, ids: Tensor, chosen: Tensor) -> Tensor:
         """Map token ids `[T]` → `[T, p]`, with the chosen features `[T, F]`."""
         return cast(Tensor, self.up(self.down(ids) * chosen))
+
+
+def low_rank_table(config: EncoderConfig, size: int) -> LowRankTable | None:
+    """Return the additions to embeddings of words, of a size; None without adapters."""
+    return LowRankTable(config.adapters, config.vocab_size, size) if config.adapters else None
 
 
 def low_rank_maps(config: EncoderConfig, **sizes: tuple[int, int]) -> nn.ModuleDict | None:
@@ -89,7 +92,7 @@ def mapped(module: nn.Module, name: str, x: Tensor, chosen: Tensor | None) -> Te
     """Return the output of a module's linear map, with the addition of each token's adapter.
 
     Args:
-        module: module with the map, and its additions in `adapters`.
+        module: module with the map, and its additions in `low_rank`.
         name: name of the map.
         x: `[T, d]`.
         chosen: `[T, F]`, features of each token's adapter; None without adapters.
@@ -98,5 +101,5 @@ def mapped(module: nn.Module, name: str, x: Tensor, chosen: Tensor | None) -> Te
     own = cast(Tensor, getattr(module, name)(x))
     if chosen is None:
         return own
-    adapters = cast(nn.ModuleDict, module.adapters)
-    return own + cast(Tensor, adapters[name](x, chosen))
+    low_rank = cast(nn.ModuleDict, module.low_rank)
+    return own + cast(Tensor, low_rank[name](x, chosen))

@@ -1,8 +1,8 @@
 """Weights of an artifact with one low-rank adapter. numpy only.
 
-`weights.safetensors` has `….adapters.NAME.down.weight` and `….up.weight` for a map `….NAME.weight`,
+`weights.safetensors` has `….low_rank.NAME.down.weight` and `….up.weight` for a map `….NAME.weight`,
 and `heads.safetensors` has `NAME_down.LAYER` and `NAME_up.LAYER` for `NAME_weight.LAYER`: matrices
-of all adapters side by side. See `model.adapters`.
+of all adapters side by side. See `model.low_rank`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config.encoder import AdapterLayout
+from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
 _KEYS = (
-    (re.compile(r"^(.+)\.([a-z]+)\.weight$"), r"\1.adapters.\2.{}.weight"),
+    (re.compile(r"^(.+)\.([a-z]+)\.weight$"), r"\1.low_rank.\2.{}.weight"),
     (re.compile(r"^([a-z]+)_weight\.(\d+)$"), r"\1_{}.\2"),
 )
 """Pattern of a weight's key → key of its low-rank matrices."""
@@ -27,14 +27,7 @@ class AdaptedTensors(Mapping[str, Floats]):
     """Tensors of a file; a weight W with an adapter is W + B_k A_k, computed at each access."""
 
     def __init__(self, tensors: Mapping[str, Floats], adapter: int, rank: int) -> None:
-        """Keep the tensors.
-
-        Args:
-            tensors: tensors of a file by key.
-            adapter: number k of the adapter, 1 … K.
-            rank: its number of features.
-
-        """
+        """Keep the tensors by key, the number of the adapter, 1 … K, and its rank."""
         self._tensors = tensors
         self._part = slice(rank * (adapter - 1), rank * adapter)
 
@@ -57,17 +50,10 @@ class AdaptedTensors(Mapping[str, Floats]):
         return len(self._tensors)
 
 
-def with_adapter(
-    tensors: Mapping[str, Floats], adapter: int, layout: AdapterLayout | None
+def of_segment(
+    tensors: Mapping[str, Floats], segment: int, config: EncoderConfig
 ) -> Mapping[str, Floats]:
-    """Return the tensors of a file with an adapter.
-
-    Args:
-        tensors: tensors by key.
-        adapter: number of the adapter, 1 … K; 0 for the tensors themselves.
-        layout: number and rank of the adapters; None without adapters.
-
-    """
-    if not adapter or layout is None:
+    """Return the tensors of a file for texts of a segment, which may have an adapter of its own."""
+    if not segment or config.adapters is None:
         return tensors
-    return AdaptedTensors(tensors, adapter, layout.rank)
+    return AdaptedTensors(tensors, segment, config.adapters.rank)

@@ -8,7 +8,7 @@ import torch
 from model.checkpoint import load_checkpoint
 from model.numerics.batch import pack
 from model.packing import PackedBatch
-from model.runtimes.merging import with_merged_layers
+from model.runtimes.pytorch import with_merged_layers
 from tests.model.families.parity import texts_of
 from tests.model.jina_v3 import Reference, write_published
 
