@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
-from service.api import dialects
-from service.api.head_errors import describe_head_errors
-from service.api.security_schemes import describe_keys
+from service.api import dialects, documentation
 from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.http import middleware
@@ -99,9 +97,8 @@ def application(state: ServiceState) -> FastAPI:
     )
     app.state.service = state
     dialects.install(app, settings)
-    describe_head_errors(app)
-    if settings.api_keys is not None or settings.keys_file is not None:
-        describe_keys(app)
+    keys = settings.api_keys is not None or settings.keys_file is not None
+    documentation.describe(app, keys=keys)
     middleware.install(
         app,
         settings,

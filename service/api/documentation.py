@@ -1,4 +1,4 @@
-"""Swagger UI and ReDoc pages of the OpenAPI document, with all files served locally.
+"""The OpenAPI document, and its Swagger UI and ReDoc pages with all files served locally.
 
 The scripts and styles come from the package fastapi-offline.
 """
@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, FastAPI, HTTPException
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
+
+from service.telemetry.probe_paths import PROBE_PATHS
 
 OWN_IMAGES = "img-src 'self' data:"
 """Content security policy that restricts a page's images to this service."""
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js")
+UNAUTHORIZED = {"401": {"description": "API key missing or wrong"}}
+HEAD_ERRORS = {
+    "421": {"description": "Unknown host"},
+    "431": {"description": "Head too large"},
+}
+FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
+"""Schemas of FastAPI's own 422, which no route answers with."""
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer KEY"},
+    "basic": {"type": "http", "scheme": "basic", "description": "any user; the key as password"},
+}
 
 router = APIRouter(include_in_schema=False)
 
@@ -59,3 +73,36 @@ async def static_file(file: str) -> FileResponse:
     if file not in FILES:
         raise HTTPException(404)
     return FileResponse(static_folder() / file)
+
+
+def describe(app: FastAPI, *, keys: bool) -> None:
+    """Add to the OpenAPI document what holds for every route, and remove FastAPI's own 422.
+
+    Args:
+        app: application with its routes.
+        keys: whether every route except the probes requires an API key.
+
+    """
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        for path, operations in document["paths"].items():
+            probe = path in PROBE_PATHS
+            errors = HEAD_ERRORS if probe else UNAUTHORIZED | HEAD_ERRORS
+            for operation in operations.values():
+                responses = operation["responses"]
+                if FASTAPI_SCHEMAS[0] in str(responses.get("422")):
+                    del responses["422"]
+                operation["responses"] = errors | responses
+                if keys and probe:
+                    operation["security"] = []
+        components = document.setdefault("components", {})
+        for name in FASTAPI_SCHEMAS:
+            components.get("schemas", {}).pop(name, None)
+        if keys:
+            components["securitySchemes"] = SCHEMES
+            document["security"] = [{name: []} for name in SCHEMES]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from headscope.display import shape_of
 from headscope.errors import HeadscopeError
 from headscope.fields import MapKind
 from headscope.heat_map import HeatMap
-from headscope.map_parts import PREFIXES, Axis, check_whole, names_of, tokens_of
 from headscope.results import Target, TokenizedText
 from headscope.words import merge
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Axis = Literal["queries", "keys"]
+PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
 AXES: tuple[Axis, Axis] = ("queries", "keys")
 DOMINANT, ABOVE_EVEN, BROAD = 0.5, 2, 0.8
 LABELS = {
@@ -105,7 +106,7 @@ class Reply(TokenizedText):
         """
         of_targets = kind == "decoder" or (kind == "cross" and axis == "queries")
         tokens = self.target.tokens if of_targets and self.target else self.tokens
-        return tokens_of(self.tensors, kind, axis, len(tokens))
+        return _tokens_of(self.tensors, kind, axis, len(tokens))
 
     @cached_property
     def statistics(self) -> dict[str, NDArray[np.floating]]:
@@ -140,7 +141,7 @@ class Reply(TokenizedText):
     @cached_property
     def word_weights(self) -> NDArray[np.float32]:
         """Weights of words, `[layers, heads, W, W]`: summed over keys, averaged over queries."""
-        check_whole(self.tensors, "encoder")
+        _check_whole(self.tensors, "encoder")
         return merge(self.weights, [word.tokens for word in self.words])
 
     def head_view(self, **options: Any) -> Any:
@@ -165,7 +166,7 @@ class Reply(TokenizedText):
         as far as they were requested.
         """
         for kind in PREFIXES:
-            check_whole(self.tensors, kind)
+            _check_whole(self.tensors, kind)
         if self.target is None:
             maps = HeadMaps(self.weights, self.layers, self.heads)
             return of_one_text(maps, self.tokens, self.sentence_b_start, view)
@@ -190,7 +191,7 @@ class Reply(TokenizedText):
         heads = slice(None) if head is None else [self.heads.index(head)]
         chosen = self.weights[layers][:, heads].astype(np.float32)
         title = f"{named('layer', self.layers, layer)}, {named('head', self.heads, head)}"
-        queries, keys = (names_of(self.tokens_of(axis), self.tokens) for axis in AXES)
+        queries, keys = (_names_of(self.tokens_of(axis), self.tokens) for axis in AXES)
         return HeatMap(title, queries, chosen.mean(axis=(0, 1)), keys)
 
     def to_pandas(self, layer: int | None = None, head: int | None = None) -> DataFrame:
@@ -240,3 +241,34 @@ def named(kind: str, available: Sequence[int], chosen: int | None) -> str:
     if chosen is None and len(available) > 1:
         return f"mean of {len(available)} {kind}s"
     return f"{kind} {available[0] if chosen is None else chosen}"
+
+
+def _tokens_of(
+    tensors: Mapping[str, NDArray[np.generic]], kind: MapKind, axis: Axis, size: int
+) -> list[list[int]]:
+    """Return the tokens of each of `size` rows or columns: several only in a pooled map."""
+    prefix = PREFIXES[kind]
+    chosen, bins = tensors.get(f"{prefix}{axis}"), tensors.get(f"{prefix}bins.{axis}")
+    places = list(range(size)) if chosen is None else chosen.tolist()
+    if bins is None:
+        return [[place] for place in places]
+    return [places[start:end] for start, end in bins.tolist()]
+
+
+def _check_whole(tensors: Mapping[str, NDArray[np.generic]], kind: MapKind) -> None:
+    """Raise an error if maps of a kind are incomplete or pooled.
+
+    Raises:
+        HeadscopeError: the maps are incomplete or pooled.
+
+    """
+    names = {f"{PREFIXES[kind]}{name}" for name in ("queries", "keys", "bins.queries")}
+    if names & tensors.keys():
+        raise HeadscopeError(
+            "whole maps are required: request them without queries, keys and max_size"
+        )
+
+
+def _names_of(groups: Sequence[Sequence[int]], tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the token of each row or column; the first and the last of several."""
+    return tuple("…".join(tokens[i] for i in dict.fromkeys((own[0], own[-1]))) for own in groups)

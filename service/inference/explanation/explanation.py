@@ -3,7 +3,7 @@
 The vectors and the shares of contextual vectors are computed first. Decomposition, occlusion and
 heads then run concurrently until the reply has to be written; unfinished values are left out.
 
-Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's vector.
+Notation: S tokens of a text, S_a and S_b of two, H hidden size, D features of a text's vector.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from service.inference.explanation.head_occlusion import HeadOcclusion, head_occ
 from service.inference.explanation.occlusion import Occlusion, cosine, in_turn, occlude
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pair_work import PairWork, chunks
-from service.inference.explanation.pairs import PairExplanation
-from service.inference.explanation.shares import most_promising, shares_in_means
+from service.inference.explanation.pairs import PairExplanation, span_sums
 from service.inference.explanation.spans import AnySpan, blocks_of, spans_of
 from service.inference.explanation.towers import Tower
 from service.inference.timings import Timings
@@ -258,3 +257,33 @@ class Explainer:
             parts.append(tower.of_vector(requested(output.pooled), rows / np.float32(len(rows))))
             before.append((start, 0))
         return np.pad(pair_shares(*parts), before)
+
+
+def shares_in_means(states: Sequence[Floats], first: Sequence[int]) -> list[Floats]:
+    """Return the share of each token in the cosine of two texts' means, up to a common factor.
+
+    Args:
+        states: `[S, H]` of both texts.
+        first: index of the first pooled token of each text; tokens before it get share 0.
+
+    Returns:
+        `[S]` of each text.
+
+    """
+    pooled = [rows[start:] for rows, start in zip(states, first, strict=True)]
+    means = [rows.mean(axis=0) for rows in pooled]
+    pairs = zip(pooled, reversed(means), first, strict=True)
+    return [np.pad(rows @ mean / len(rows), (start, 0)) for rows, mean, start in pairs]
+
+
+def most_promising(spans: Sequence[AnySpan], shares: Floats, top: int | None) -> list[int]:
+    """Return the indices of the spans with the largest shares, the largest first.
+
+    Args:
+        spans: the spans of one text.
+        shares: `[S]`, the share of each token.
+        top: number of spans; all if None.
+
+    """
+    order: list[int] = np.argsort(-span_sums(spans, shares), kind="stable").tolist()
+    return order[:top]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from service.inference.explanation.shares import most_promising, shares_in_means
+from service.inference.explanation.explanation import most_promising, shares_in_means
 from service.inference.explanation.spans import Span
 
 
