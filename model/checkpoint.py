@@ -23,7 +23,6 @@ from model.encoder.adapter_tensors import (
     adapter_parameters,
     low_rank_matrices,
     stacked,
-    with_zeros,
 )
 from model.encoder.encoder import Encoder
 from model.encoder.picture_tensors import picture_parameters
@@ -79,8 +78,7 @@ def _with_adapters(
     folders = task_folders(folder, tasks)
     if folders and config.adapters:
         of_tasks = [_peft_matrices(own, FAMILIES[config.model_type]) for own in folders]
-        matrices = stacked(of_tasks, config.adapters, source)
-        matrices = with_zeros(matrices, others, config.adapters)
+        matrices = stacked(of_tasks, others, config.adapters, source)
     elif matrices:
         scale = float(fields.get("lora_alpha", 1)) / fields.get("lora_rank", 4)
         for pair in matrices.values():

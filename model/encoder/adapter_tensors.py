@@ -35,67 +35,44 @@ def low_rank_matrices(tensors: Mapping[str, Tensor]) -> tuple[Matrices, dict[str
 
 
 def stacked(
-    tasks: Sequence[tuple[Matrices, float]], layout: AdapterLayout, source: str
+    tasks: Sequence[tuple[Matrices, float]],
+    tensors: Mapping[str, Tensor],
+    layout: AdapterLayout,
+    source: str,
 ) -> Matrices:
     """Join PEFT's matrices of single tasks; a map that a task does not adapt gets zeros.
 
     Args:
         tasks: matrices of each adapter, and its scale. They are `[r, d]` and `[p, r]`, or `[r, V]`
             and `[H, r]` for a table.
+        tensors: the encoder's other parameters.
         layout: number of the adapters, and the largest rank, to which the others are padded.
         source: name of the checkpoint in error messages.
 
     Raises:
-        CheckpointError: a map has one matrix of two, or matrices that do not fit one another.
+        CheckpointError: matrices do not fit one another, or a map of the encoder.
 
     """
     joined: Matrices = {}
+    for key, weight in tensors.items():
+        name = key.removesuffix(".weight")
+        if name in _TABLES or (name != key and name.startswith("layers.") and weight.ndim == 2):
+            outputs, inputs = reversed(weight.shape) if name in _TABLES else weight.shape
+            down = torch.zeros(layout.count, layout.rank, inputs)
+            joined[name] = {"A": down, "B": torch.zeros(layout.count, outputs, layout.rank)}
     for adapter, (matrices, scale) in enumerate(tasks):
         for name, pair in matrices.items():
             if pair.keys() != {"A", "B"} or len(pair["A"]) != pair["B"].shape[-1]:
                 raise CheckpointError(f"{source}: the adapter of {name} lacks a matrix of A and B")
-            rank = len(pair["A"])
-            down = torch.zeros(layout.count, layout.rank, pair["A"].shape[-1])
-            up = torch.zeros(layout.count, len(pair["B"]), layout.rank)
-            own = joined.setdefault(name, {"A": down, "B": up})
-            if own["A"].shape != down.shape or own["B"].shape != up.shape or rank > layout.rank:
-                raise CheckpointError(f"{source}: the adapters of {name} differ in their sizes")
+            own, (rank, inputs), outputs = joined.get(name), pair["A"].shape, len(pair["B"])
+            fits = own and (own["A"].shape[2], own["B"].shape[1]) == (inputs, outputs)
+            if own is None or not fits or rank > layout.rank:
+                raise CheckpointError(f"{source}: the adapter of {name} does not fit the encoder")
             own["A"][adapter, :rank] = pair["A"]
             own["B"][adapter, :, :rank] = scale * pair["B"]
     for table in set(_TABLES) & joined.keys():
         joined[table] = {side: own.transpose(1, 2) for side, own in joined[table].items()}
     return joined
-
-
-def with_zeros(
-    matrices: Matrices, tensors: Mapping[str, Tensor], layout: AdapterLayout
-) -> Matrices:
-    """Return matrices of every map of an encoder: zeros for maps that no task adapts.
-
-    Args:
-        matrices: from `stacked`.
-        tensors: the encoder's other parameters.
-        layout: number and rank of the adapters.
-
-    """
-    whole = dict(matrices)
-    for key, weight in tensors.items():
-        name = key.removesuffix(".weight")
-        is_map = name in _TABLES or (name.startswith("layers.") and weight.ndim == 2)
-        if name == key or not is_map or name in whole:
-            continue
-        outputs, inputs = weight.shape
-        k, r = layout.count, layout.rank
-        shapes = (
-            ((k, outputs, r), (k, r, inputs))
-            if name in _TABLES
-            else (
-                (k, r, inputs),
-                (k, outputs, r),
-            )
-        )
-        whole[name] = {side: torch.zeros(shape) for side, shape in zip("AB", shapes, strict=True)}
-    return whole
 
 
 def adapter_parameters(

@@ -8,7 +8,7 @@ from model.encoder.adapter_tensors import Matrices, low_rank_matrices, stacked
 from model.errors import CheckpointError
 
 LAYOUT = AdapterLayout(count=2, rank=2)
-A, B = torch.ones(2, 4), torch.ones(5, 2)
+M, A, B = "layers.0.m", torch.ones(2, 4), torch.ones(5, 2)
 
 
 def test_low_rank_matrices_are_told_by_their_keys() -> None:
@@ -21,12 +21,16 @@ def test_low_rank_matrices_are_told_by_their_keys() -> None:
 @pytest.mark.parametrize(
     ("tasks", "problem"),
     [
-        ([{"m": {"A": A}}, {}], "the adapter of m lacks a matrix"),
-        ([{"m": {"A": A, "B": torch.ones(5, 3)}}, {}], "the adapter of m lacks a matrix"),
-        ([{"m": {"A": A, "B": B}}, {"m": {"A": A[:, 1:], "B": B}}], "adapters of m differ"),
-        ([{"m": {"A": torch.ones(3, 4), "B": torch.ones(5, 3)}}, {}], "adapters of m differ"),
+        ([{M: {"A": A}}, {}], "lacks a matrix"),
+        ([{M: {"A": A, "B": torch.ones(5, 3)}}, {}], "lacks a matrix"),
+        ([{M: {"A": A, "B": B}}, {M: {"A": A[:, 1:], "B": B}}], "does not fit the encoder"),
+        ([{M: {"A": torch.ones(3, 4), "B": torch.ones(5, 3)}}, {}], "does not fit the encoder"),
+        ([{"layers.0.n": {"A": A, "B": B}}, {}], "does not fit the encoder"),
     ],
 )
 def test_matrices_that_do_not_fit_are_refused(tasks: list[Matrices], problem: str) -> None:
-    with pytest.raises(CheckpointError, match=f"the folder: {problem}|the folder: the {problem}"):
-        stacked([(matrices, 1.0) for matrices in tasks], LAYOUT, "the folder")
+    tensors = {f"{M}.weight": torch.ones(5, 4)}
+    with pytest.raises(
+        CheckpointError, match=rf"the folder: the adapter of layers\.0\.. {problem}"
+    ):
+        stacked([(matrices, 1.0) for matrices in tasks], tensors, LAYOUT, "the folder")
