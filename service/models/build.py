@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from model.artifact.manifest import Artifact
 from service.artifacts.footprint import footprint, report, shortage, torch_footprint
@@ -18,7 +17,7 @@ from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
 from service.models.engine_start import torch_hosts
 from service.models.limits import token_limits
-from service.models.loading import ModelLoader, Steps
+from service.models.loading import ModelLoader
 from service.models.memory import MemoryBudget
 from service.models.names import aliases_of, names_of
 from service.models.served import ServedModel
@@ -65,12 +64,6 @@ def build_state(
     flagged = () if settings.tables else tuple(source for source, _ in opened)
     kept = [*names, *(target.name for target in pinned_targets(settings))]
     setup = Setup(settings, repository_of(settings, flagged), frozenset(kept))
-    steps = Steps(
-        partial(open_source, settings),
-        partial(export_source, settings),
-        lambda source, artifact: start_model(source, artifact, shared),
-        partial(of_model, settings),
-    )
     pinned = pinned_sources(settings, setup.repository)
     budget = MemoryBudget(lambda *model: footprint(*model).total)
     served = _started(shared, budget, opened, pinned, engines)
@@ -78,7 +71,7 @@ def build_state(
     return ServiceState(
         settings=settings,
         models=models,
-        control=ModelControl(models, ModelLoader(models, budget, metrics.service, steps), setup),
+        control=ModelControl(models, ModelLoader(models, budget, shared), setup),
         readiness=Readiness(models.readiness, peers),
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),

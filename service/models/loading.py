@@ -8,19 +8,20 @@ import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from model.artifact.manifest import Artifact
+from service.artifacts.opening import export_source, open_source
 from service.artifacts.repository import Source
 from service.errors import Forbidden
 from service.models.memory import MemoryBudget, resident_bytes
 from service.models.served import ServedModel
+from service.models.start import Shared, start_model
 from service.models.table import Models
 from service.settings import Settings
+from service.settings.of_model import of_model
 from service.system import resources
-from service.telemetry.service_metrics import ServiceMetrics
 
 NOT_EXPORTED = (
     "the model is not exported yet, and requests may not start an export: run `headscope export`, "
@@ -29,30 +30,14 @@ NOT_EXPORTED = (
 _log = logging.getLogger("headscope")
 
 
-@dataclass(frozen=True)
-class Steps:
-    """Steps of a load, which are called in threads."""
-
-    open: Callable[[Source], Artifact | None]
-    """Function that opens the artifact of a source; None for a checkpoint without an export."""
-    export: Callable[[Source], Artifact]
-    """Function that exports a checkpoint in another process."""
-    start: Callable[[Source, Artifact], ServedModel]
-    """Function that starts a model."""
-    settings: Callable[[str], Settings]
-    """Function that returns the settings of a model by its name."""
-
-
 class ModelLoader:
     """Start and release of models, for use on the event loop."""
 
-    def __init__(
-        self, models: Models, budget: MemoryBudget, metrics: ServiceMetrics, steps: Steps
-    ) -> None:
+    def __init__(self, models: Models, budget: MemoryBudget, shared: Shared) -> None:
         """Initialise with the loaded models; `running` runs them."""
-        self.metrics = metrics
+        self.metrics = shared.metrics.service
         self.budget = budget
-        self._steps = steps
+        self._shared = shared
         self._models = models
         self._running: dict[int, tuple[ServedModel, contextlib.AsyncExitStack]] = {}
         """Every model in memory and its context, by the model's `id`."""
@@ -110,7 +95,8 @@ class ModelLoader:
                 artifact = await self._opened(source)
                 if artifact is None:  # no other load has exported the same checkpoint
                     _log.info("%s is being exported", source.target)
-                    began, export = time.monotonic(), partial(self._steps.export, source)
+                    began = time.monotonic()
+                    export = partial(export_source, self._shared.settings, source)
                     artifact = await asyncio.to_thread(resources.in_lower_priority, export)
                     self._export_seconds = time.monotonic() - began
                 return artifact
@@ -119,7 +105,7 @@ class ModelLoader:
             expect(0)
 
     async def _opened(self, source: Source) -> Artifact | None:
-        open_it = partial(self._steps.open, source)
+        open_it = partial(open_source, self._shared.settings, source)
         async with self._starts:  # hashes every file, without Python's lock
             return await asyncio.to_thread(resources.in_lower_priority, open_it)
 
@@ -136,10 +122,12 @@ class ModelLoader:
             loaded = self._models.find(source.target)
             if loaded and loaded.artifact.sha256 == artifact.sha256:
                 return loaded
-            settings = self._steps.settings(source.name)
+            settings = of_model(self._shared.settings, source.name)
             await self._make_room(source, artifact, settings, {*kept, source.name})
             before = resident_bytes()
-            starting = asyncio.create_task(asyncio.to_thread(self._steps.start, source, artifact))
+            starting = asyncio.create_task(
+                asyncio.to_thread(start_model, source, artifact, self._shared)
+            )
             try:
                 model = await asyncio.shield(starting)
             except asyncio.CancelledError:  # the service stops; the thread ends by itself

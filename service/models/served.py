@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,11 +18,40 @@ from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 from service.inference.tokenization.inputs import Input, Picture
-from service.models.uses import Uses
 from service.settings import Settings
 from service.settings.of_model import prompts_given
 
 Modality = Literal["text", "image"]
+
+
+class Uses:
+    """Number of requests that a model answers now, so that it is released after the last of them.
+
+    For use on the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_began = time.monotonic()
+        """`time.monotonic()` when the last request began, or when the model was loaded."""
+        self._ended = asyncio.Event()
+
+    def begin(self) -> None:
+        """Count a request; its end calls `end`."""
+        self.count += 1
+        self.last_began = time.monotonic()
+
+    def end(self) -> None:
+        """Stop counting a request."""
+        self.count -= 1
+        if not self.count:
+            self._ended.set()
+
+    async def drained(self) -> None:
+        """Wait until no request is counted."""
+        while self.count:
+            self._ended.clear()
+            await self._ended.wait()
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,6 @@ class Models:
         self,
         models: Sequence[ServedModel],
         aliases: Mapping[str, Target] | None = None,
-        offered: Collection[str] = (),
         order: Sequence[str] = (),
     ) -> None:
         """Initialise with the models that are loaded at the start.
@@ -32,7 +31,6 @@ class Models:
         Args:
             models: loaded models, the default first.
             aliases: target of each alias; see `aliases_of`.
-            offered: names of further models, which are loaded on demand.
             order: names in the order in which they become the default; others follow.
 
         """
@@ -41,7 +39,7 @@ class Models:
         self._chosen_versions: dict[str, str] = {}
         """Version of each name that was current last, which is loaded on demand again."""
         self._aliases = dict(aliases or {})
-        self._offered = list(offered)
+        self._offered: list[str] = []
         self._order = {name: place for place, name in enumerate(order)}
         self.by_name: dict[str, ServedModel] = {}
         """Loaded models that requests can choose, by their names and aliases."""

@@ -61,7 +61,8 @@ def test_an_alias_is_another_name_until_it_is_removed() -> None:
 
 
 def test_a_model_on_demand_is_not_unknown() -> None:
-    models = Models([served("a")], offered=["b"])
+    models = Models([served("a")])
+    models.offer(["b"])
     for name, wanted in {"b": "b", "b@3": "b@3"}.items():
         with pytest.raises(ModelNotLoaded) as raised:
             models.named(name)
@@ -83,8 +84,10 @@ def test_an_alias_of_a_model_that_was_unloaded_loads_it_again() -> None:
 
 
 def test_the_default_is_the_first_model_and_may_be_loaded_on_demand() -> None:
+    models = Models([])
+    models.offer(["b", "c"])
     with pytest.raises(ModelNotLoaded) as raised:
-        Models([], offered=["b", "c"]).named(None)
+        models.named(None)
     assert raised.value.model == "b"
     models = Models([one := served("a")])
     assert models.named("anything") is one

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.models.uses import Uses
+from service.models.served import Uses
 
 pytestmark = pytest.mark.anyio
 
