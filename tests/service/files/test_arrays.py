@@ -1,16 +1,30 @@
-"""Outputs of arrays, read by numpy's and safetensors' own readers."""
+"""Output files, read by numpy's and safetensors' own readers, and whole parts."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load
+from safetensors.numpy import load, load_file
 
+from model.artifact.manifest import Artifact
+from model.artifact.vectors import TextVectors
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.task_head import TaskConfig
+from service.engines.contract import Output, TextTask
+from service.errors import NoTaskHead
 from service.files.arrays import write_npz, write_safetensors, write_vectors
-from service.files.parts import Part, read_parts, write_part
+from service.files.fields import ROWS
+from service.files.importance import importance_table
+from service.files.options import Encoding, UsageError
+from service.files.parts import Part, Skipped, Spec, read_parts, write_part
+from service.files.text_arrays import plan_of
+from service.inference.attention.stream import LAYER_BYTES
+from tests.service.harness import tokenized
 
 IDS, VECTORS = np.arange(5, dtype=np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
 
@@ -54,3 +68,95 @@ def test_vectors(parts: list[Part]) -> None:
     file = io.BytesIO()
     write_vectors(file, parts, "embeddings")
     np.testing.assert_array_equal(np.load(io.BytesIO(file.getvalue())), VECTORS, strict=True)
+
+
+def test_sparse_vectors(artifact: Artifact) -> None:
+    """Sparse vectors have no zeros."""
+    task = TaskConfig(kind="sparse", outputs=5, pooling="max")
+    manifest = artifact.manifest.model_copy(update={"task": task})
+    plan = plan_of(manifest, TextVectors.of(artifact), Encoding("sparse"), ())
+    weights = np.array([0, 0.5, 0, 2, 0], np.float32)
+
+    def run(tasks: Sequence[TextTask]) -> list[Output]:
+        assert [one.scores for one in tasks] == [(5,), (5,)]
+        return [Output(scores=weights), Output(scores=np.zeros(5, np.float32))]
+
+    first, second = plan.compute([tokenized(3), tokenized(4)], run)
+    assert [array.tolist() for array in first] == [[1, 3], [0.5, 2]]
+    assert [array.tolist() for array in second] == [[], []]
+
+
+@pytest.mark.parametrize(("tokens", "refused"), [(512, False), (8200, True)])
+def test_maps_that_are_too_large(artifact: Artifact, tokens: int, refused: bool) -> None:
+    """Maps of two heads are refused before anything is computed."""
+    plan = plan_of(artifact.manifest, TextVectors.of(artifact), Encoding("stats"), ())
+    found = plan.refusal(tokenized(tokens))
+    assert (found is not None) is refused is (4 * 2 * tokens**2 > LAYER_BYTES)
+
+
+def test_multivectors(artifact: Artifact) -> None:
+    """Each token that is not skipped has a vector; the limit is that of the prompt's role."""
+    late = LateInteraction(modules=(), skipped_ids=(102,), document_tokens=7)
+    task = TaskConfig(kind="late_interaction", outputs=2, pooling="none", late=late)
+    manifest = artifact.manifest.model_copy(update={"task": task})
+    encoding = Encoding("multivector", prompt_name="document")
+    plan = plan_of(manifest, TextVectors.of(artifact), encoding, ())
+    assert plan.max_tokens == 7
+    text = replace(tokenized(3), input_ids=np.array([101, 102, 103]))
+    scores = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    ((vectors,),) = plan.compute([text], lambda tasks: [Output(scores=scores) for _ in tasks])
+    assert vectors.tolist() == [[1, 2], [5, 6]]
+    with pytest.raises(UsageError, match=r"--outputs multivector: .* set --prompt-name to query"):
+        plan_of(manifest, TextVectors.of(artifact), Encoding("multivector"), ())
+    with pytest.raises(NoTaskHead, match="no token vectors for MaxSim"):
+        plan_of(artifact.manifest, TextVectors.of(artifact), encoding, ())
+    with pytest.raises(UsageError, match="--layer 1: sparse is computed from the last hidden"):
+        Encoding("sparse", layer=1).check()
+
+
+ARRAYS = {
+    "embedding": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "rows": np.array([4, 6], np.int64),
+    "ids": np.array([7], np.int32),
+}
+
+
+def test_a_part_as_the_library_reads_it(tmp_path: Path) -> None:
+    write_part(tmp_path, 4, 7, ARRAYS, [Skipped(5, "a.txt, line 6", "it is not UTF-8")])
+    write_part(tmp_path, 0, 4, {}, [])
+    (path,) = tmp_path.glob("*4.part")
+    found = load_file(path)
+    assert found.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    first, second = read_parts(tmp_path)
+    assert (first.start, first.end, first.texts, first.specs) == (0, 4, 0, {})
+    assert (second.start, second.end, second.texts) == (4, 7, 2)
+    assert second.skips == 1
+    assert second.skipped() == [Skipped(5, "a.txt, line 6", "it is not UTF-8")]
+    assert second.specs["embedding"] == Spec("float32", (2, 3))
+    np.testing.assert_array_equal(second.array("rows"), [4, 6])
+
+
+@pytest.mark.parametrize("kept", [0, 7, 60, -1])
+def test_what_is_damaged_is_not_there(tmp_path: Path, kept: int) -> None:
+    write_part(tmp_path, 0, 2, ARRAYS, [])
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:kept])
+    assert list(read_parts(tmp_path)) == []
+
+
+def test_each_text_counts_once(tmp_path: Path) -> None:
+    """This holds in every part; parts without texts are left out."""
+    values = np.random.default_rng(0).random((5, 3, 2), np.float32)
+    for start, end in ((0, 4), (4, 5)):
+        content = {"importance": values[start:end], ROWS: np.arange(start, end)}
+        write_part(tmp_path, start, end, content, [])
+    write_part(tmp_path, 5, 6, {}, [])
+    title, heads, *rows = importance_table([*read_parts(tmp_path)]).splitlines()
+    assert title == "mean of 1 - cosine without each head, over 5 texts"
+    assert heads.split() == ["layer", "\\", "head", "0", "1"]
+    for layer, (row, wanted) in enumerate(zip(rows, values.mean(axis=0), strict=True)):
+        number, *found = row.split()
+        assert int(number) == layer
+        np.testing.assert_allclose([float(value) for value in found], wanted, atol=5e-6)

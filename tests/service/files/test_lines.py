@@ -1,14 +1,30 @@
-"""Lines, against Python's own splitting, and the error of each line without a text."""
+"""Records of lines, CSV and Parquet against Python and pyarrow, and columns beside vectors."""
 
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv as arrow_csv
 
-from service.files import lines
+from model.artifact.manifest import Artifact
+from service.files import comma_separated, lines
+from service.files.comma_separated import CsvRecords
+from service.files.encoder import Refused
+from service.files.fields import FIELDS, joined, reserved_names
 from service.files.lines import JsonLines, TextLines
+from service.files.options import Encoding, UsageError
+from service.files.readers import PictureFileReader, TextReader, reader_of
+from service.files.rows import InputFailure
+from service.inference.attention.statistics import STATISTICS
+from service.inference.pictures.reader import PictureReader
+from service.settings import Settings
+from tests.service.files.conftest import TEXTS, Encode
+from tests.service.pictures import pictures_of
 
 NONE: frozenset[str] = frozenset()
 
@@ -63,3 +79,161 @@ def test_objects_keep_their_digits(tmp_path: Path) -> None:
     (row,) = source.rows()
     assert (row.number, row.text) == (2, "a")
     assert source.json(row) == b'{"id": 12345678901234567890123, "text": "a"'
+
+
+def source(path: Path, content: bytes, *reserved: str) -> CsvRecords:
+    path.write_bytes(content)
+    return CsvRecords(path, path.name, "text", frozenset(reserved))
+
+
+GOOD = b"""\xef\xbb\xbfid,text
+007,plain
+1,"with, comma ""and"" quote"
+2,"two
+lines"
+3,
+
+4,\xc3\xa9
+"""
+
+
+def test_records(tmp_path: Path) -> None:
+    records = source(tmp_path / "a.csv", GOOD)
+    rows = list(records.rows())
+    kinds = {"id": pa.string(), "text": pa.string()}
+    expected = arrow_csv.read_csv(
+        tmp_path / "a.csv",
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(column_types=kinds),
+    ).to_pylist()
+    assert records.values(rows) == expected
+    assert [row.text for row in rows] == [record["text"] for record in expected]
+    assert [row.number for row in rows] == [1, 2, 3, 4, 5]
+    assert records.json(rows[0]) == b'{"id":"007","text":"plain"'
+
+
+def test_what_is_no_record(tmp_path: Path) -> None:
+    content = b'id,text\n0,good\n1\n2,\xff\n3,"a"b\n4,good\n5,"open\n'
+    rows = list(source(tmp_path / "a.csv", content).rows())
+    assert [row.text for row in rows] == ["good", None, None, None, "good", None]
+    assert [row.problem.partition(":")[0] for row in rows if row.problem] == [
+        "it has 1 fields, the header 2",
+        "it is not UTF-8",
+        "it is not CSV",
+        "it is not CSV",
+    ]
+
+
+def test_a_quote_that_swallows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comma_separated, "MOST_ROW_BYTES", 100)
+    records = source(tmp_path / "a.csv", b'id,text\n1,"' + b"open\n" * 100)
+    with pytest.raises(InputFailure, match=r"a\.csv, row 1, line \d+: a quote is not closed"):
+        list(records.rows())
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        (b"", "no column 'text': --column names one of none"),
+        (b"id,body\n", "names one of id, body"),
+        (b"text,text\n", "two columns have the same name"),
+        (b"text,embedding\n", "a column 'embedding', which the output adds"),
+    ],
+)
+def test_headers(tmp_path: Path, header: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        list(source(tmp_path / "a.csv", header, "embedding").rows())
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_inputs_columns_are_kept(encode: Encode, rows: Path, tmp_path: Path) -> None:
+    """Vectors of texts and tokens equal those in another format."""
+    encode(rows, tmp_path / "out.jsonl")
+    encode(rows, tmp_path / "out.npy")
+    found = [json.loads(line) for line in lines_of(tmp_path / "out.jsonl")]
+    assert [(one["id"], one["text"], one["tags"]) for one in found] == [
+        (i, text, [i]) for i, text in enumerate(TEXTS)
+    ]
+    vectors = np.array([one["embedding"] for one in found], np.float32)
+    np.testing.assert_array_equal(vectors, np.load(tmp_path / "out.npy"))
+
+
+def test_tokens(encode: Encode, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("a cat\na longer text\n", encoding="utf-8")
+    encode(source, tmp_path / "out.jsonl", kind="tokens")
+    encode(source, tmp_path / "out.npz", kind="tokens")
+    arrays = np.load(tmp_path / "out.npz")
+    for line, start, end in zip(
+        lines_of(tmp_path / "out.jsonl"),
+        arrays["cu_seqlens"],
+        arrays["cu_seqlens"][1:],
+        strict=False,
+    ):
+        found = json.loads(line)
+        assert found["token_ids"] == arrays["token_ids"][start:end].tolist()
+        expected = arrays["embeddings"][start:end]
+        np.testing.assert_array_equal(np.array(found["embeddings"], np.float32), expected)
+
+
+def test_arrays_of_texts() -> None:
+    texts = [(np.arange(n), np.full((n, 2), n)) for n in (3, 1)]
+    found = joined("tokens", [2, 5], texts)
+    assert {name: (a.dtype.name, a.tolist()) for name, a in found.items()} == {
+        "rows": ("int64", [2, 5]),
+        "token_ids": ("int32", [0, 1, 2, 0]),
+        "embeddings": ("float32", [[3, 3], [3, 3], [3, 3], [1, 1]]),
+        "lengths": ("int64", [3, 1]),
+    }
+    pooled = joined("pooled", [0, 1], [(np.ones(4),), (np.zeros(4),)])
+    assert pooled["embedding"].tolist() == [[1] * 4, [0] * 4]
+    assert pooled.keys() == {"rows", "embedding"}
+
+
+def test_each_chunk_has_a_row() -> None:
+    texts = [(np.arange(n), np.arange(n) + 1, np.full((n, 2), n)) for n in (2, 0, 1)]
+    found = joined("chunks", [4, 5, 7], texts)
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "rows": [4, 4, 7],
+        "start": [0, 1, 0],
+        "end": [1, 2, 1],
+        "embedding": [[2, 2], [2, 2], [1, 1]],
+    }
+    assert reserved_names("chunks") == {"row", "start", "end", "embedding"}
+
+
+def test_columns_that_are_added() -> None:
+    assert reserved_names("pooled") == {"embedding"}
+    assert reserved_names("stats") == {*STATISTICS}
+    assert [field.name for field in FIELDS["sparse"]] == ["indices", "values"]
+
+
+def test_one_rejected_text_leaves_the_others(artifact: Artifact) -> None:
+    reader = reader_of(artifact, Settings(), Encoding())
+    assert isinstance(reader, TextReader)
+    read = reader.read(["a cat", *["a dog"] * 70, "word " * 600])
+    assert [isinstance(outcome, Refused) for outcome in read] == [False] * 71 + [True]
+    assert reader.lacking(72) == 0
+
+
+def test_pictures_are_decoded_side_by_side_and_in_order(
+    artifact: Artifact, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, read = threading.Barrier(2, timeout=20), PictureReader.read
+
+    def wait(self: PictureReader, *arguments: object) -> object:
+        together.wait()
+        return read(self, *arguments)
+
+    monkeypatch.setattr(PictureReader, "read", wait)
+    monkeypatch.setattr("service.files.readers.os.cpu_count", lambda: 2)
+    reader = reader_of(pictures_of(artifact), Settings(), Encoding())
+    assert isinstance(reader, PictureFileReader)
+    paths = [photos / "02.PNG", photos / "damaged.jpg", photos / "00.PNG", photos / "04.PNG"]
+    outcomes = reader.read([*map(str, paths)])
+    reader.close()
+    sizes = [o.picture.size if not isinstance(o, Refused) and o.picture else None for o in outcomes]
+    assert sizes == [(32, 20), None, (30, 20), (34, 20)]

@@ -1,12 +1,15 @@
-"""A running service gives the same results as an engine in this process."""
+"""A running service gives an engine's results; requests are retried where that can help."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +19,23 @@ import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.wire import Answer
+from headscope.wire import Answer, refusal
 from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.files.connection import Connection, ServiceFailure
+from service.files.connection import PATIENT, Connection, RefusedRequest, ServiceFailure
 from service.files.options import Encoding, FileOptions, UsageError
 from service.files.remote import RemoteEncoder
 from service.files.run import run
+from service.inference.text_warnings import Warnings
 from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.harness import listening
+from tests.service.pictures import pictures_of
 
 
 @pytest.fixture(scope="module")
-def url(artifact: Artifact) -> Iterator[str]:
+def small_url(artifact: Artifact) -> Iterator[str]:
     """Run a service that takes eight texts a request."""
     with listening(artifact, FewBatches(artifact), max_client_batch_size=8, api_keys="secret") as (
         _,
@@ -40,13 +46,13 @@ def url(artifact: Artifact) -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", ["pooled", "tokens", "stats", "importance"])
 def test_arrays_are_those_of_an_engine_here(
-    encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
+    encode: Encode, tmp_path: Path, small_url: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The refused text is the same too, wherever it is in its request."""
     source = tmp_path / "some.txt"
     source.write_text("\n".join([*TEXTS[:30], "word " * 600, *TEXTS[30:40]]), encoding="utf-8")
     options = {"kind": kind, "on_error": "skip", "layer": 1}
-    assert encode(source, tmp_path / "there.npz", url=url, api_key="secret", **options) == 3
+    assert encode(source, tmp_path / "there.npz", url=small_url, api_key="secret", **options) == 3
     there = capsys.readouterr().err
     assert encode(source, tmp_path / "here.npz", **options) == 3
     assert "some.txt, line 31: the text has 602 tokens; at most 512 fit" in there
@@ -63,11 +69,11 @@ def test_arrays_are_those_of_an_engine_here(
     [("float16", "npy"), ("ubinary", "parquet"), ("int8", "jsonl"), ("int8", "safetensors")],
 )
 def test_types_of_vectors_are_those_of_an_engine_here(
-    encode: Encode, rows: Path, tmp_path: Path, url: str, name: str, ending: str
+    encode: Encode, rows: Path, tmp_path: Path, small_url: str, name: str, ending: str
 ) -> None:
     """Numbers of both are equal, in every format, and of the requested type."""
     outs = [tmp_path / f"{where}.{ending}" for where in ("there", "here")]
-    assert encode(rows, outs[0], url=url, api_key="secret", vector_type=name) == 0
+    assert encode(rows, outs[0], url=small_url, api_key="secret", vector_type=name) == 0
     assert encode(rows, outs[1], vector_type=name) == 0
     found, expected = (vectors_of(out) for out in outs)
     np.testing.assert_array_equal(found, expected)
@@ -93,12 +99,15 @@ def vectors_of(out: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["pooled", "importance"])
 def test_texts_that_are_cut_are_counted_at_the_end(
-    encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
+    encode: Encode, tmp_path: Path, small_url: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This holds for a service and for an engine here, also where texts are sent repeatedly."""
     source = tmp_path / "some.txt"
     source.write_text("\n".join(["word " * 600, *TEXTS[:30], "word " * 700]), encoding="utf-8")
-    for name, options in {"here": {}, "there": {"url": url, "api_key": "secret"}}.items():
+    for name, options in {
+        "here": {},
+        "there": {"url": small_url, "api_key": "secret"},
+    }.items():
         assert encode(source, tmp_path / f"{name}.npz", truncate=True, kind=kind, **options) == 0
         assert "headscope: 2 texts were cut to the most tokens" in capsys.readouterr().err, name
 
@@ -113,11 +122,11 @@ def test_texts_that_are_cut_are_counted_at_the_end(
     ],
 )
 def test_what_the_service_refuses_is_told_at_once(
-    encode: Encode, rows: Path, tmp_path: Path, url: str, change: dict[str, str], problem: str
+    encode: Encode, rows: Path, tmp_path: Path, small_url: str, change: dict[str, str], problem: str
 ) -> None:
     out = tmp_path / "out.npz"
     with pytest.raises(UsageError, match=problem):
-        encode(rows, out, url=url, **{"api_key": "secret"} | change)
+        encode(rows, out, url=small_url, **{"api_key": "secret"} | change)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
@@ -155,7 +164,7 @@ class AnotherModel:
 def test_another_model_in_its_place_ends_the_run(
     encode: Encode,
     tmp_path: Path,
-    url: str,
+    small_url: str,
     monkeypatch: pytest.MonkeyPatch,
     change: str,
     says: str,
@@ -166,29 +175,31 @@ def test_another_model_in_its_place_ends_the_run(
     with monkeypatch.context() as patched:
         AnotherModel(change, patched)
         with pytest.raises(ServiceFailure, match=says):
-            encode(source, out, url=url, api_key="secret")
+            encode(source, out, url=small_url, api_key="secret")
     assert not out.exists()
 
 
 def test_a_run_goes_on_with_its_own_model_alone(
-    encode: Encode, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+    encode: Encode, tmp_path: Path, small_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out = tmp_path / "some.txt", tmp_path / "out.npz"
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     with monkeypatch.context() as patched:
         AnotherModel("fingerprint", patched)
         with pytest.raises(ServiceFailure):
-            encode(source, out, url=url, api_key="secret")
+            encode(source, out, url=small_url, api_key="secret")
     says = r"fingerprint \(was 'old', is '[0-9a-f]{16}'\).*--restart"
     with pytest.raises(UsageError, match=says):
-        encode(source, out, url=url, api_key="secret")
-    assert encode(source, out, url=url, api_key="secret", restart=True) == 0
+        encode(source, out, url=small_url, api_key="secret")
+    assert encode(source, out, url=small_url, api_key="secret", restart=True) == 0
 
 
-def test_a_service_without_fingerprints_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_without_fingerprints_is_told(
+    small_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reported: list[str] = []
     AnotherModel("header", monkeypatch)
-    with contextlib.closing(Connection(url, "secret")) as connection:
+    with contextlib.closing(Connection(small_url, "secret")) as connection:
         RemoteEncoder(connection, Encoding(), reported.append).close()
     (line,) = reported
     assert "answers without x-model-fingerprint" in line
@@ -202,9 +213,9 @@ def test_multivectors_are_those_of_an_engine_here(late_artifact: Artifact, tmp_p
     with listening(late_artifact, OnnxEngine(late_artifact, "cpu")) as (_, port):
         for role in ("document", "query"):
             wanted = Encoding("multivector", prompt_name=role)
-            for where, url in {"there": f"http://127.0.0.1:{port}", "here": None}.items():
+            for where, small_url in {"there": f"http://127.0.0.1:{port}", "here": None}.items():
                 out = tmp_path / f"{where}-{role}.npz"
-                options = FileOptions((str(source),), out, encoding=wanted, url=url)
+                options = FileOptions((str(source),), out, encoding=wanted, url=small_url)
                 assert run(options, settings, lambda _: None) == 0
             found, expected = (
                 np.load(tmp_path / f"{where}-{role}.npz") for where in ("there", "here")
@@ -212,3 +223,190 @@ def test_multivectors_are_those_of_an_engine_here(late_artifact: Artifact, tmp_p
             np.testing.assert_array_equal(found["cu_seqlens"], expected["cu_seqlens"])
             np.testing.assert_allclose(found["multivector"], expected["multivector"], atol=1e-6)
             assert found["multivector"].shape[0] == found["cu_seqlens"][-1] > 0
+
+
+def test_heads_of_a_vision_tower_are_its_own(
+    encode_pictures: Encode,
+    artifact: Artifact,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text tower beside it has half as many heads."""
+    vision = pictures_of(artifact)
+    heads = vision.manifest.config.model_copy(update={"num_attention_heads": 4})
+    vision = dataclasses.replace(
+        vision, manifest=vision.manifest.model_copy(update={"config": heads})
+    )
+    both = dataclasses.replace(artifact, vision=vision)
+    monkeypatch.setenv("HEADSCOPE_ENGINE", "fake")  # of the vision tower
+    with listening(both, FakeEngine(artifact.manifest.config)) as (_, port):
+        url, more = f"http://127.0.0.1:{port}", photos / "more"
+        assert encode_pictures(more, tmp_path / "there.npy", url=url, kind="importance") == 0
+    assert np.load(tmp_path / "there.npy").shape == (6, 2, 4)
+
+
+@pytest.mark.parametrize("kind", ["pooled", "tokens", "stats"])
+def test_pictures_are_those_of_an_engine_here(
+    kind: str,
+    encode_pictures: Encode,
+    artifact: Artifact,
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rejected pictures have the same reasons, wherever they are in their request."""
+    own = pictures_of(artifact)
+    options = {"kind": kind, "on_error": "skip"}
+    assert encode_pictures(photos, tmp_path / "here.npz", **options) == 3
+    here = capsys.readouterr().err
+    with listening(own, FakeEngine(own.manifest.config), max_client_batch_size=5) as (_, port):
+        url = f"http://127.0.0.1:{port}"
+        assert encode_pictures(photos, tmp_path / "there.npz", url=url, **options) == 3
+    there = capsys.readouterr().err
+    assert "damaged.jpg: the JPEG file is truncated or damaged" in there
+    assert sorted(here.splitlines()) == sorted(there.splitlines())
+    found, expected = np.load(tmp_path / "there.npz"), np.load(tmp_path / "here.npz")
+    assert found.files == expected.files
+    for name in expected.files:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+Reply = tuple[int, dict[str, str], bytes]
+
+
+class Stub(HTTPServer):
+    """Server that sends its replies in turn, and repeats the last one."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.replies: list[Reply] = []
+        self.asked: list[tuple[str, str | None]] = []
+        self.expected: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        stub = self.server
+        assert isinstance(stub, Stub)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        stub.asked.append((self.path, self.headers["Authorization"]))
+        stub.expected.append(self.headers["x-expect-fingerprint"])
+        status, headers, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)  # HTTP/1.0: the end of the connection follows
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with Stub() as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+BUSY = (429, {"Retry-After": "0"}, b'{"detail": "the queue is full"}')
+HASTY = replace(PATIENT, first_wait_seconds=0.001)
+"""The retries of a run, without their waits."""
+
+
+def test_warnings_of_replies_are_kept(stub: Stub) -> None:
+    """Headers that are not numbers are not this service's, and are ignored."""
+    stub.replies = [(200, {"x-truncated": number}, b"{}") for number in ("2", "", "some")]
+    connection = Connection(stub.url)
+    for _ in range(3):
+        connection.post("/encode", {}, "application/json")
+    assert connection.warnings == [Warnings(truncated=2), Warnings(), Warnings()]
+
+
+@pytest.mark.parametrize(("first", "then"), [("one", "two"), ("one", None), (None, "two")])
+@pytest.mark.parametrize("status", [200, 422])
+def test_another_model_ends_the_requests(
+    stub: Stub, first: str | None, then: str | None, status: int
+) -> None:
+    """This includes refusals of a text; a refusal without the header may be a proxy's."""
+    replies = [(200, first), (200, first), (status, then)]
+    stub.replies = [
+        (code, {} if name is None else {"x-model-fingerprint": name}, b"{}")
+        for code, name in replies
+    ]
+    connection = Connection(stub.url)
+    connection.post("/encode", {}, "*/*")
+    assert connection.fingerprint == first
+    connection.post("/encode", {}, "*/*")
+    assert stub.expected == [None, first]
+    if (status, then) == (422, None):
+        with pytest.raises(RefusedRequest):
+            connection.post("/encode", {}, "*/*")
+        return
+    says = f"was {first or 'absent'}, and is {then or 'absent'}; the written parts stay; --resta"
+    with pytest.raises(ServiceFailure, match=says):
+        connection.post("/encode", {}, "*/*")
+
+
+def test_a_busy_service_is_asked_again(stub: Stub) -> None:
+    """So is a proxy without its service."""
+    stub.replies = [BUSY, (503, {}, b""), (502, {}, b""), (200, {}, b"vectors")]
+    connection = Connection(stub.url, "secret", HASTY)
+    assert connection.post("/encode", {"inputs": ["a"]}, "*/*") == b"vectors"
+    assert stub.asked == [("/encode", "Bearer secret")] * 4
+
+
+def test_the_waits_of_a_run() -> None:
+    """They begin after `retry-after`, of at most five minutes, and grow to half a minute."""
+    answers = [Answer(429, {"retry-after": seconds}, b"") for seconds in ("7", "0", "900")]
+    seven, zero, long = (refusal(answer, "http://service.example") for answer in answers)
+    assert [PATIENT.wait(seven, 0, jitter) for jitter in (0, 1)] == [7.25, 7.5]
+    assert [PATIENT.wait(zero, attempt, 1) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert PATIENT.wait(long, 0, 1) == 300.5
+
+
+def test_a_service_that_never_answers(stub: Stub) -> None:
+    stub.replies = [BUSY]
+    with pytest.raises(ServiceFailure, match=r"429: the queue is full \(8 tries\); the same comm"):
+        Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*")
+    assert len(stub.asked) == 8
+
+
+def test_a_reply_that_breaks_off_is_requested_again(stub: Stub) -> None:
+    stub.replies = [(200, {"Content-Length": "9"}, b"vec"), (200, {}, b"vectors")]
+    assert Connection(stub.url, retries=HASTY).post("/encode", {}, "*/*") == b"vectors"
+
+
+def test_what_is_refused_is_not_sent_again(stub: Stub) -> None:
+    stub.replies = [(422, {}, b'{"detail": "inputs[0] has 600 tokens"}')]
+    with pytest.raises(RefusedRequest, match="600 tokens") as refused:
+        Connection(stub.url).post("/encode", {}, "*/*")
+    assert refused.value.status == 422
+    assert len(stub.asked) == 1
+
+
+def test_nobody_listens() -> None:
+    """The first attempt is reported at once, and only once: the waits of a run take a minute."""
+    said: list[str] = []
+    rules = replace(HASTY, longest_wait_seconds=0.002)
+    connection = Connection("http://127.0.0.1:1", retries=rules, say=said.append)
+    for _ in range(2):
+        with pytest.raises(ServiceFailure, match=r"no reply from .*:1/info: .*8 t"):
+            connection.get("/info")
+    (line,) = said
+    assert line.startswith("no reply from http://127.0.0.1:1/info: ")
+    assert line.endswith("; retrying 7 times, for about 0 s")
+
+
+@pytest.mark.parametrize(("url", "key"), [("http://", None), ("http://a", "no key")])
+def test_an_address_or_a_key_that_cannot_be_used(url: str, key: str | None) -> None:
+    with pytest.raises(UsageError, match="http or https" if key is None else "api_key is empty"):
+        Connection(url, key)

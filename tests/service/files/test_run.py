@@ -1,9 +1,10 @@
-"""Whole runs: a resumed run ends as an undisturbed one, and leaves nothing out."""
+"""Whole runs: a resumed run ends as an undisturbed one; progress."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from safetensors import safe_open
 from model.artifact.manifest import Artifact
 from service.errors import EngineFailed
 from service.files.options import UsageError
+from service.files.progress import Progress
 from service.files.rows import InputFailure
 from service.inference.fingerprint import fingerprint_of
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
@@ -224,3 +226,33 @@ def test_nothing_to_encode(encode: Encode, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("x\n", encoding="utf-8")
     with pytest.raises(InputFailure, match="every row was skipped"):
         encode(tmp_path / "bad.jsonl", tmp_path / "out.npy", on_error="skip")
+
+
+def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rate counts this run only, not an earlier one."""
+    now = [0.0]
+    with Progress(1000, 400, lambda: now[0]) as progress:
+        now[0] = 9.9
+        progress.advance(10)
+        now[0] = 10.0
+        progress.advance(90)
+        now[0] = 12.0
+        progress.advance(1)
+    line = "headscope: 500 of 1,000 texts, 10 texts/s, 00:50 left\n"
+    assert capsys.readouterr().err == line
+
+
+def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Progress(10, 4, unit="pictures") as progress:
+        progress.say("skipped a line")
+        progress.advance(6)
+    shown = terminal.getvalue()
+    assert "10/10" in shown
+    assert " pictures/s" in shown
+    assert "headscope: skipped a line\n" in shown

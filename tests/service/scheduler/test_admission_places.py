@@ -1,16 +1,20 @@
-"""Places in a queue of texts that are yet to be tokenised."""
+"""Places of texts yet to be tokenised, requests that promise work, and reserved tokens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineTimeout, Overloaded, Unprocessable
 from service.scheduler.admission import Demand
 from service.scheduler.pace import Pace
+from service.scheduler.promises import Promise, Promises, fair_shares
+from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import CONFIG, GatedEngine, batching, text, until
@@ -18,6 +22,8 @@ from tests.service.scheduler.clock import FakeClock
 from tests.service.scheduler.test_admission import plugged, tenth_a_token
 
 pytestmark = pytest.mark.anyio
+
+
 HeldBy = Callable[[str, float], Caller]
 
 
@@ -149,3 +155,149 @@ async def test_a_deadline_that_ended_a_request_makes_forecasts_longer(clock: Fak
             await late
         assert lane.margin.mean > 1
         engine.let_through()
+
+
+class Engine(FakeEngine):
+    """Computes ten tokens a second, as was measured at start."""
+
+    def __init__(self, fixed_clock: FakeClock) -> None:
+        super().__init__(CONFIG)
+        self.measured = [(1, 0.1), (64, 6.4)]
+        self.clock = fixed_clock
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.clock.now += sum(task.tokens for task in tasks) / 10
+        return super().run(tasks)
+
+
+@pytest.fixture
+def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A clock by hand; seconds after which to try again are not drawn at random."""
+    monkeypatch.setattr("service.scheduler.admission.random.uniform", lambda low, _: low)
+    return FakeClock(monkeypatch)
+
+
+async def ask(scheduler: Scheduler, fixed_clock: FakeClock, *, writing: float = 0.0) -> Promise:
+    """Send a request of 201 tokens that needs 101 of them within 30 seconds."""
+    await until(lambda: scheduler._dispatcher.workers.idle)
+    promise = Promise(201, 101, writing_seconds=writing)
+    await scheduler.submit("attention", [text(1)], Caller("", fixed_clock.now + 30, promise))
+    return promise
+
+
+async def test_who_waits_as_long_as_he_is_told_is_admitted(fixed_clock: FakeClock) -> None:
+    """Two take 20 s of 30, a third 30.1: after 20 s each has 100 tokens left, then fewer."""
+    with batching(Engine(fixed_clock)) as (scheduler, _):
+        admitted = [await ask(scheduler, fixed_clock) for _ in range(2)]
+        with pytest.raises(Overloaded, match=r"about 30\.1 s, and 30\.0 s are left") as refused:
+            await ask(scheduler, fixed_clock)
+        assert refused.value.retry_after_seconds == 21
+        for seconds in (20, 1):
+            fixed_clock.now += seconds
+            for promise in admitted:
+                promise.keep(5 * seconds)
+            if seconds == 20:
+                with pytest.raises(Overloaded, match=r"about 30\.1 s") as refused:
+                    await ask(scheduler, fixed_clock)
+                assert refused.value.retry_after_seconds == 1
+        await ask(scheduler, fixed_clock)
+
+
+async def test_what_is_written_has_its_time_before_the_deadline(fixed_clock: FakeClock) -> None:
+    with batching(Engine(fixed_clock)) as (scheduler, _):
+        await ask(scheduler, fixed_clock)
+        await ask(scheduler, fixed_clock, writing=9.0)
+        with pytest.raises(Overloaded, match=r"and 19\.0 s are left"):
+            await ask(scheduler, fixed_clock, writing=11.0)
+
+
+async def test_late_batches_of_small_requests_do_not_lengthen_promised_work(
+    fixed_clock: FakeClock,
+) -> None:
+    """The pace has what the batches took; the margin is the error of waits in the queue."""
+    with batching(Engine(fixed_clock)) as (scheduler, _):
+        scheduler.lanes["attention"].margin.mean = 3.0
+        await ask(scheduler, fixed_clock)
+        await ask(scheduler, fixed_clock)
+
+
+async def test_refusals_beside_promised_work_leave_the_pace_as_it_is(
+    fixed_clock: FakeClock,
+) -> None:
+    """Batches of the others correct the pace where it is wrong."""
+    with batching(Engine(fixed_clock)) as (scheduler, _):
+        for _ in range(2):
+            await ask(scheduler, fixed_clock)
+        before = scheduler.seconds_alone("attention", 64)
+        for _ in range(5):
+            with pytest.raises(Overloaded):
+                await ask(scheduler, fixed_clock)
+        assert scheduler.seconds_alone("attention", 64) == before
+        assert scheduler.lanes["attention"].promises.before("", 200) == 400
+
+
+async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeClock) -> None:
+    """Tokens in the queue go before the last of a newcomer, too."""
+    with batching(Engine(fixed_clock)) as (scheduler, _):
+        promise, left = await ask(scheduler, fixed_clock), []
+        caller = Caller("", fixed_clock.now + 30, promise)
+
+        def reduced(_: Output) -> None:
+            left.append(promise.tokens)
+
+        await scheduler.resume("attention", [text(30)], [reduced], caller)
+        assert left == [200]
+        assert promise.tokens == 170
+
+
+def test_other_clients_and_requests_go_before_in_fair_shares() -> None:
+    promises, long, short = Promises(), Promise(1000), Promise(30)
+    promises.add("a", long)
+    promises.add("a", short)
+    assert promises.before("a", 0) == 0
+    assert promises.before("a", 100) == 100 + 30
+    assert promises.before("b", 100) == 100
+    promises.add("b", Promise(50))
+    assert promises.before("b", 100) == 50 + 150
+    long.keep(990)
+    assert promises.before("b", 100) == 50 + 40
+
+
+def test_what_was_kept_or_has_ended_is_forgotten() -> None:
+    promises, kept, ended = Promises(), Promise(10), Promise(10)
+    for promise in (kept, ended):
+        promises.add("a", promise)
+    kept.keep(11)
+    ended.end()
+    assert promises.before("b", 100) == 0
+    assert not promises._open
+
+
+@pytest.mark.parametrize(
+    ("sizes", "total", "shares"),
+    [([10, 10], 8, [4, 4]), ([2, 10, 10], 12, [2, 5, 5]), ([3, 1], 9, [3, 1]), ([], 5, [])],
+    ids=str,
+)
+def test_what_one_does_not_take_is_divided_among_the_others(
+    sizes: list[int], total: int, shares: list[int]
+) -> None:
+    assert fair_shares(sizes, total) == shares
+
+
+def test_room_comes_when_enough_of_the_promised_work_is_computed() -> None:
+    """At 10 tokens a second: of two others 120 tokens are left after 18 s, of 300 and 60 each."""
+    promises = Promises()
+    for tokens in (150, 150):
+        promises.add("a", Promise(tokens))
+    assert promises.seconds_until_room("a", 100, 300, 10.0, 0.0) == 1
+    assert promises.seconds_until_room("a", 100, 220, 10.0, 0.0) == 18
+    assert promises.seconds_until_room("a", 100, 100, 10.0, 0.0) == 30
+    assert promises.seconds_until_room("a", 100, 0, 10.0, 0.0) == 31, "all of it is computed"
+    assert promises.seconds_until_room("b", 100, 150, 10.0, 0.0) == 25, "50 tokens of another"
+
+
+def test_room_comes_when_the_deadline_of_a_promise_has_passed() -> None:
+    promises = Promises()
+    promises.add("a", Promise(10**6), finish_by=29.0)
+    promises.add("a", Promise(10**6), finish_by=math.inf)
+    assert promises.seconds_until_room("a", 100, 200, 10.0, 0.0) == 29
