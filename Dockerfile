@@ -102,7 +102,7 @@ ARG SOURCE_DATE_EPOCH
 LABEL org.opencontainers.image.title="headscope" \
       org.opencontainers.image.description="Contextual embeddings and the attention weights of every head, over HTTP" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.2.0" \
+      org.opencontainers.image.version="0.3.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
 RUN groupadd --gid 10001 headscope \

@@ -49,7 +49,7 @@ LIBRARIES = (
 
 
 def version() -> str:
-    """Return the version of the installed package or of a checkout on the path, such as `0.2.0`."""
+    """Return the version of the installed package or of a checkout on the path, such as `0.3.0`."""
     try:
         return importlib.metadata.version(NAME)
     except importlib.metadata.PackageNotFoundError:

@@ -68,7 +68,7 @@ def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path]
 
 
 EDITABLE = '{"dir_info": {"editable": true}, "url": "file:///home/a%20b/headscope"}'
-WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.2.0-py3-none-any.whl"}'
+WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.3.0-py3-none-any.whl"}'
 PIP = f"pip install 'headscope_server-{PROJECT['version']}-py3-none-any.whl[export,cpu]'"
 
 
