@@ -1,4 +1,4 @@
-"""Texts beside pictures, and pictures beside texts and long lists of pictures.
+"""Texts beside pictures, and pictures beside texts, long lists of pictures, and many chunks.
 
 One service has the default model and a model of pictures of its size with random weights: 6 layers,
 384 features, 197 tokens. Single requests come at fixed times, whatever the service does. Beside
@@ -23,13 +23,21 @@ from model.images.sample import sample_file
 from model.sources.locate import DEFAULT_MODEL
 from testing.generators import generate
 from testing.load import Job
+from testing.pictures import crowded
 from trials.gates import Gate, Scale, at_most, exactly, main
 from trials.neighbours import SINGLE, WORDS, Beside, sending
 from trials.overload import Probes, p99, probing
 from trials.servers import Service, serve
 
 PICTURES = "pictures"
-FILE = {"image": base64.b64encode(sample_file(512)).decode()}
+
+
+def encoded(data: bytes) -> dict[str, str]:
+    """Return a file as an input of a request."""
+    return {"image": base64.b64encode(data).decode()}
+
+
+FILE = encoded(sample_file(512))
 OF_PICTURES = {"model": PICTURES, "outputs": ["pooled"]}
 ONE = [("/encode", {"inputs": FILE, **OF_PICTURES})]
 RATES = {"texts": 10.0, "pictures": 2.0}
@@ -40,6 +48,12 @@ LISTS = {
     "lists of 32 pictures": sending("/encode", {"inputs": [FILE] * 32, **OF_PICTURES}),
     "lists of 32 pictures, 8 connections": sending(
         "/encode", {"inputs": [FILE] * 32, **OF_PICTURES}, None, 8
+    ),
+    "pictures of many chunks, 3 connections": sending(
+        "/encode", {"inputs": encoded(crowded(10_000_000)["PNG texts"]), **OF_PICTURES}, None, 3
+    ),
+    "lists of 32 pictures with as many chunks as are taken": sending(
+        "/encode", {"inputs": [encoded(crowded(7_500)["PNG profiles"])] * 32, **OF_PICTURES}
     ),
     "lists of 32 texts of 250 words": sending("/encode", {"inputs": [WORDS] * 32, **CUT}),
 }
