@@ -315,6 +315,7 @@ def test_pictures_are_opened_in_one_room() -> None:
         "model.images.opening",
         "model.images.pixels",
         "model.images.sample",
+        "model.images.steps",
     }
 
 

@@ -149,7 +149,7 @@ def _webp(data: bytes) -> Iterator[float]:
 def _bmp(data: bytes) -> Iterator[float]:
     """Yield the steps of run-length encoded pixels, which Pillow decodes in Python."""
     if int.from_bytes(data[14:18], "little") >= 40 and data[30] in (1, 2):
-        yield len(data) / 128
+        yield len(data) / 64
 
 
 _COSTS = {"PNG": _png, "JPEG": _jpeg, "GIF": _gif, "WebP": _webp, "BMP": _bmp}
