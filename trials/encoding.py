@@ -21,7 +21,7 @@ _CONTEXT.set_forkserver_preload(
     [
         "trials.encoding",
         "service.files.run",
-        "service.files.parquet_output",
+        "service.files.parquet",
         "service.models.engine_start",
     ]
 )

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from service.files.claim import tidy
+from service.files.work import tidy
 from trials.encoding import Encoding, Listing, listing, mount, seconds_of, small_disk
 from trials.gates import Gate, Scale, at_least, exactly, main
 from trials.oracle import WORDS, artifact

@@ -27,9 +27,8 @@ from service.artifacts.precision import precision_note
 from service.engines.contract import Floats
 from service.engines.onnx import CUDA, OnnxEngine
 from service.files.encoder import Refused
-from service.files.fields import Array
 from service.files.local import LocalEncoder
-from service.files.options import Encoding
+from service.files.options import Array, Encoding
 from service.settings import Settings
 
 MIN_SPEEDUP = 1.05

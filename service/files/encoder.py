@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-from service.files.fields import TextArrays
+from service.files.options import TextArrays
 from service.inference.text_warnings import Warnings
 
 PICTURE = "the picture"

@@ -9,15 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from service.files.comma_separated import CsvRecords
-from service.files.fields import reserved_names
-from service.files.lines import JsonLines, TextLines
-from service.files.options import COLUMNAR, FileOptions, UsageError
+from service.files.options import COLUMNAR, FileOptions, UsageError, reserved_names
 from service.files.parts import create
 from service.files.pictures import PictureFiles, is_of_pictures, state_of_pictures
-from service.files.rows import InputFailure, Row, Source
+from service.files.rows import CsvRecords, InputFailure, JsonLines, Place, Source, TextLines
 from service.system.distribution import require
 
 if TYPE_CHECKING:
@@ -27,15 +24,6 @@ STDIN = "-"
 PARQUET = ".parquet"
 SCHEMA_ROWS = 1024
 _LINES: dict[str, type[Source]] = {".txt": TextLines, ".jsonl": JsonLines, ".csv": CsvRecords}
-
-
-class Place(NamedTuple):
-    """Row and its position over all inputs."""
-
-    position: int
-    """Index of the row over all inputs, from 0."""
-    source: Source
-    row: Row
 
 
 @dataclass(frozen=True)

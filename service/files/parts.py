@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from safetensors import SafetensorError, safe_open
 
-from service.files.fields import ROWS, Array
+from service.files.options import ROWS, Array
 
 SUFFIX = ".part"
 _DTYPES = {

@@ -1,14 +1,16 @@
-"""Encoder by a running service, which sends the texts of a window in concurrent requests.
+"""Encoders by a running service, which send the inputs of a window in concurrent requests.
 
 Notation: S tokens of one text, H hidden size, L layers, N heads.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,11 +23,14 @@ from service.files.connection import (
     ServiceFailure,
 )
 from service.files.encoder import Outcome, Pending, Refused, batches_by_length
-from service.files.fields import FIELDS, Array, TextArrays
-from service.files.options import Encoding, Kind, UsageError
+from service.files.options import FIELDS, Array, Encoding, Kind, TextArrays, UsageError
+from service.files.pictures import read_picture
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.text_warnings import NO_WARNINGS, Warnings
+
+if TYPE_CHECKING:
+    from service.files.connection import Connection, RefusedRequest
 
 REQUESTS_AT_ONCE = 4
 REQUEST_CHARACTERS = 2**15
@@ -257,3 +262,70 @@ class SparseValue(TypedDict):
 def _sparse_arrays(values: Sequence[SparseValue]) -> tuple[Array, Array]:
     indices = np.array([value["index"] for value in values], np.int64)
     return indices, np.array([value["value"] for value in values], np.float32)
+
+
+REQUEST_BYTES = 2**23
+"""Maximum bytes of the files of a request, unless a single file has more."""
+MOST_FILE_BYTES = 2**28
+"""Maximum bytes of a file; the service has a limit of its own."""
+PICTURES_WINDOW_CHARACTERS = 2**13
+"""Maximum characters of the paths of a window: some 100 pictures."""
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+"""PNG file of one black pixel, in base64."""
+
+
+class RemotePictures(RemoteEncoder):
+    """Encoder by the model of pictures of a service; its texts are paths."""
+
+    trial = PIXEL
+    request_size = REQUEST_BYTES
+
+    def __init__(
+        self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
+    ) -> None:
+        """Query the service's properties, and try the options on a picture.
+
+        Args:
+            connection: connection to the service.
+            encoding: requested output of each picture.
+            say: function called with a warning if replies have no fingerprint.
+
+        """
+        encoding.check_for_pictures()
+        self._first_frame = encoding.first_frame
+        super().__init__(connection, encoding, say)
+        self.window_characters = PICTURES_WINDOW_CHARACTERS
+
+    def encoder_info(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the properties of a vision tower where there is one, else of the encoder."""
+        return info | (info.get("vision") or {})
+
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        """Return the bytes of each file; 1 for a file that does not exist."""
+        paths = map(Path, texts)
+        return [1 + (path.stat().st_size if path.is_file() else 0) for path in paths]
+
+    def inputs(self, texts: Sequence[str]) -> list[object]:
+        """Return pictures in base64 as elements of a request."""
+        first_frame = {"first_frame": True} if self._first_frame else {}
+        return [{"image": text, **first_frame} for text in texts]
+
+    def refused(self, error: RefusedRequest) -> Refused:
+        """Return the rejection of a picture that was sent alone."""
+        return Refused.of_picture(error)
+
+    def send(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
+        """Read the files, and return the outcomes of the pictures."""
+        refused: list[tuple[int, Outcome]] = []
+        sent: list[tuple[int, str]] = []
+        for place, path in zip(places, texts, strict=True):
+            data = read_picture(path, MOST_FILE_BYTES)
+            if isinstance(data, Refused):
+                refused.append((place, data))
+            else:
+                sent.append((place, base64.b64encode(data).decode()))
+        if not sent:
+            return refused
+        return refused + self.halved([place for place, _ in sent], [text for _, text in sent])

@@ -1,13 +1,21 @@
-"""Rows of the input, each with a text or an error."""
+"""Rows of the input, each with a text or an error: lines of texts, JSON objects, and CSV records.
+
+Formats: https://jsonlines.org and RFC 4180, with the names of the columns in the first record.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
+
+from service.files.options import UsageError
 
 MOST_ROW_BYTES = 16 * 2**20
 """Maximum bytes of a row; longer rows are invalid, and are never in memory as a whole."""
@@ -95,6 +103,15 @@ class Source(ABC):
         return f"{self.name}, {self.unit} {number}"
 
 
+class Place(NamedTuple):
+    """Row and its position over all inputs."""
+
+    position: int
+    """Index of the row over all inputs, from 0."""
+    source: Source
+    row: Row
+
+
 def text_of(value: object, column: str) -> tuple[str | None, str]:
     """Return the text of a column's value and an empty error, or None and an error."""
     if isinstance(value, str):
@@ -110,3 +127,162 @@ _WORDS = {
     list: "a list",
     dict: "an object",
 }
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the number and bytes of each line, without its ending; None if it is too long."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MOST_ROW_BYTES):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if line.endswith(b"\n") or len(line) < MOST_ROW_BYTES:
+                yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+                continue
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MOST_ROW_BYTES)
+            yield number, None
+
+
+TOO_LONG = f"it is longer than {MOST_ROW_BYTES} bytes"
+NOT_UTF8 = "it is not UTF-8"
+
+
+class TextLines(Source):
+    """Source of texts, one on each line; an empty line is an empty text."""
+
+    unit = "line"
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Yield every line; `Row.record` is its text."""
+        del whole
+        for number, line in read_lines(self.path):
+            if line is None:
+                yield Row(number, None, TOO_LONG)
+                continue
+            try:
+                text = line.decode()
+            except UnicodeDecodeError:
+                yield Row(number, None, NOT_UTF8)
+            else:
+                yield Row(number, text, "", text)
+
+    def json(self, row: Row) -> bytes:
+        """Return the text under the column's name."""
+        return orjson.dumps({self.column: row.record})[:-1]
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """Return the texts under the column's name."""
+        return [{self.column: row.record} for row in rows]
+
+
+class JsonLines(Source):
+    """Source of JSON objects, one on each line, without blank lines."""
+
+    unit = "line"
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Yield every object; `Row.record` is its line."""
+        del whole
+        for number, line in read_lines(self.path):
+            if line is None:
+                yield Row(number, None, TOO_LONG)
+            elif stripped := line.strip():
+                text, problem = self._text(stripped)
+                yield Row(number, text, problem, stripped)
+
+    def json(self, row: Row) -> bytes:
+        """Return the original line, so that numbers keep all digits."""
+        line: bytes = row.record
+        return line[:-1].rstrip()
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """Return the objects."""
+        return [orjson.loads(row.record) for row in rows]
+
+    def _text(self, line: bytes) -> tuple[str | None, str]:
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            return None, f"it is not JSON: {error.msg}"
+        if not isinstance(value, dict):
+            return None, "it is not a JSON object"
+        if self.column not in value:
+            return None, f"it has no {self.column!r}"
+        if taken := sorted(self.reserved & value.keys()):
+            return None, f"it has {taken[0]!r} already, which the output adds"
+        return text_of(value[self.column], self.column)
+
+
+_LOST = "field larger than field limit"
+
+
+class CsvRecords(Source):
+    """Source of the records after the header, without empty lines."""
+
+    _header: Sequence[str] = ()
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Yield every record; `Row.record` is the list of its fields."""
+        del whole
+        csv.field_size_limit(MOST_ROW_BYTES)
+        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            place = self._read_header(reader)
+            number = 0
+            while True:
+                try:
+                    fields = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    number += 1
+                    if str(error).startswith(_LOST):
+                        raise InputFailure(
+                            f"{self.where(number)}, line {reader.line_num}: a quote is not closed "
+                            "within 16 MiB, so that the records after it cannot be separated"
+                        ) from None
+                    yield Row(number, None, f"it is not CSV: {error}")
+                    continue
+                if fields:
+                    number += 1
+                    problem = self._problem(fields)
+                    yield Row(number, None if problem else fields[place], problem, fields)
+
+    def json(self, row: Row) -> bytes:
+        """Return the fields by column name."""
+        return orjson.dumps(dict(zip(self._header, row.record, strict=True)))[:-1]
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """Return the fields by column name."""
+        return [dict(zip(self._header, row.record, strict=True)) for row in rows]
+
+    def _read_header(self, reader: Iterator[list[str]]) -> int:
+        """Read the header, and return the index of the texts' column."""
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise UsageError(f"{self.name}: two columns have the same name")
+        if self.column not in header:
+            raise UsageError(
+                f"{self.name} has no column {self.column!r}: --column names one of "
+                f"{', '.join(header) or 'none'}"
+            )
+        if taken := sorted(self.reserved.intersection(header)):
+            raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
+        self._header = header
+        return header.index(self.column)
+
+    def _problem(self, fields: Sequence[str]) -> str:
+        if len(fields) != len(self._header):
+            return f"it has {len(fields)} fields, the header {len(self._header)}"
+        if not all(map(_encodes, fields)):
+            return NOT_UTF8
+        return ""
+
+
+def _encodes(field: str) -> bool:
+    return field.isascii() or not any("\udc80" <= character <= "\udcff" for character in field)

@@ -8,29 +8,145 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from tqdm import tqdm
 
 from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
-from service.files.arrays import write_npz, write_safetensors, write_vectors
-from service.files.columns import write_jsonl
 from service.files.encoder import Encoder, Outcome, Pending, Refused
-from service.files.fields import FIELDS, FINGERPRINT, joined
-from service.files.importance import importance_table
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
-from service.files.options import FileOptions, UsageError
+from service.files.options import FIELDS, FINGERPRINT, FileOptions, UsageError, joined
+from service.files.outputs import (
+    importance_table,
+    write_jsonl,
+    write_npz,
+    write_safetensors,
+    write_vectors,
+)
 from service.files.parts import Skipped, create, read_parts, write_part
 from service.files.pictures import PictureFiles
-from service.files.progress import Progress
-from service.files.rows import InputFailure
-from service.files.windows import Window, windows
+from service.files.rows import InputFailure, Place
 from service.files.work import WorkFolder
 from service.settings import Settings
 from service.system.distribution import require
+
+ROW_CHARACTERS = 16
+"""Characters that a row counts in addition to its text."""
+
+
+@dataclass
+class Window:
+    """Consecutive rows of all inputs."""
+
+    start: int
+    """Index of the first row."""
+    places: list[Place] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Index after the last row."""
+        return self.start + len(self.places)
+
+
+def windows(places: Iterable[Place], characters: int, done: Mapping[int, int]) -> Iterator[Window]:
+    """Yield the windows that are not done.
+
+    Args:
+        places: all rows.
+        characters: maximum characters of a window; a longer row is a window of its own.
+        done: start → end of the completed windows.
+
+    """
+    window, size, resume = Window(0), 0, 0
+    for place in places:
+        own = ROW_CHARACTERS + len(place.row.text or "")
+        if window.places and size + own > characters:
+            yield window
+            window, size = Window(place.position), 0
+        if not window.places:
+            resume = done.get(place.position, resume)
+        if place.position < resume:
+            window = Window(place.position + 1)
+            continue
+        window.places.append(place)
+        size += own
+    if window.places:
+        yield window
+
+
+LINE_SECONDS = 10.0
+
+
+class Progress:
+    """Progress in rows, with their rate and the remaining time."""
+
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        unit: str = "texts",
+    ) -> None:
+        """Start the display.
+
+        Args:
+            total: number of rows of all inputs.
+            done: number of rows completed by an earlier run.
+            clock: function that returns seconds.
+            unit: what a row is, in the plural.
+
+        """
+        self._unit = unit
+        self._total, self._done, self._begun = total, done, done
+        self._clock = clock
+        self._started = self._reported = clock()
+        self._bar = (
+            tqdm(total=total, initial=done, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        """Return the display itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the bar, which stays on the terminal."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, rows: int) -> None:
+        """Add completed rows."""
+        self._done += rows
+        if self._bar is not None:
+            self._bar.update(rows)
+        elif self._clock() - self._reported >= LINE_SECONDS:
+            self._reported = self._clock()
+            self.say(self.line())
+
+    def say(self, line: str) -> None:
+        """Print a message, above the bar if there is one."""
+        tqdm.write(f"headscope: {line}", file=sys.stderr)
+
+    def line(self) -> str:
+        """Return a line of rows, rate and remaining time."""
+        seconds = self._clock() - self._started
+        rate = (self._done - self._begun) / max(seconds, 1e-9)
+        left = (self._total - self._done) / max(rate, 1e-9)
+        return (
+            f"{self._done:,} of {self._total:,} {self._unit}, {rate:,.0f} {self._unit}/s, "
+            f"{tqdm.format_interval(left)} left"
+        )
+
 
 DONE, SKIPPED = 0, 3
 """Exit codes: done, and done except for skipped rows."""
@@ -100,8 +216,7 @@ def _encoder(
     with contextlib.ExitStack() as stack:
         if options.url:
             from service.files.connection import Connection
-            from service.files.remote import RemoteEncoder
-            from service.files.remote_pictures import RemotePictures
+            from service.files.remote import RemoteEncoder, RemotePictures
 
             connection = Connection(options.url, options.api_key, say=say)
             stack.enter_context(contextlib.closing(connection))
@@ -233,8 +348,7 @@ def _write_output(
             case ".jsonl":
                 write_jsonl(file, kind, parts, surveyed.places(whole=True))
             case _:
-                from service.files.parquet import Schema
-                from service.files.parquet_output import write_parquet
+                from service.files.parquet import Schema, write_parquet
 
                 schema, places = surveyed.schema or Schema(), surveyed.places(whole=True)
                 write_parquet(file, kind, schema, parts, places, metadata)

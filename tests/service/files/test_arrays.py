@@ -17,10 +17,8 @@ from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
 from service.errors import NoTaskHead
-from service.files.arrays import write_npz, write_safetensors, write_vectors
-from service.files.fields import ROWS
-from service.files.importance import importance_table
-from service.files.options import Encoding, UsageError
+from service.files.options import ROWS, Encoding, UsageError
+from service.files.outputs import importance_table, write_npz, write_safetensors, write_vectors
 from service.files.parts import Part, Skipped, Spec, read_parts, write_part
 from service.files.text_arrays import plan_of
 from service.inference.attention.stream import LAYER_BYTES

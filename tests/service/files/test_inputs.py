@@ -27,12 +27,10 @@ from service.engines.contract import Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.files.inputs import Place, find_sources, survey
-from service.files.lines import TextLines
 from service.files.options import Encoding, FileOptions, UsageError
 from service.files.pictures import read_picture
-from service.files.rows import InputFailure, Row
-from service.files.run import run
-from service.files.windows import ROW_CHARACTERS, windows
+from service.files.rows import InputFailure, Row, TextLines
+from service.files.run import ROW_CHARACTERS, run, windows
 from service.settings import Settings
 from service.system.distribution import install_command
 from tests.service.files.conftest import Encode, FewBatches

@@ -12,14 +12,11 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from model.artifact.manifest import Artifact
-from service.files import comma_separated, lines
-from service.files.comma_separated import CsvRecords
+from service.files import rows as module
 from service.files.encoder import Refused
-from service.files.fields import FIELDS, joined, reserved_names
-from service.files.lines import JsonLines, TextLines
-from service.files.options import Encoding, UsageError
-from service.files.readers import PictureFileReader, TextReader, reader_of
-from service.files.rows import InputFailure
+from service.files.local import PictureFileReader, TextReader, reader_of
+from service.files.options import FIELDS, Encoding, UsageError, joined, reserved_names
+from service.files.rows import CsvRecords, InputFailure, JsonLines, TextLines
 from service.inference.attention.statistics import STATISTICS
 from service.inference.pictures.reader import PictureReader
 from service.settings import Settings
@@ -42,7 +39,7 @@ def test_texts(tmp_path: Path) -> None:
 
 def test_what_is_no_text_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later lines are read as if the line did not exist."""
-    monkeypatch.setattr(lines, "MOST_ROW_BYTES", 8)
+    monkeypatch.setattr(module, "MOST_ROW_BYTES", 8)
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n\xff\xfe\nlonger than 8 bytes\n1234567\n")
     rows = list(TextLines(path, "a.txt", "text", NONE).rows())
@@ -125,7 +122,7 @@ def test_what_is_no_record(tmp_path: Path) -> None:
 
 
 def test_a_quote_that_swallows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comma_separated, "MOST_ROW_BYTES", 100)
+    monkeypatch.setattr(module, "MOST_ROW_BYTES", 100)
     records = source(tmp_path / "a.csv", b'id,text\n1,"' + b"open\n" * 100)
     with pytest.raises(InputFailure, match=r"a\.csv, row 1, line \d+: a quote is not closed"):
         list(records.rows())
@@ -229,7 +226,7 @@ def test_pictures_are_decoded_side_by_side_and_in_order(
         return read(self, *arguments)
 
     monkeypatch.setattr(PictureReader, "read", wait)
-    monkeypatch.setattr("service.files.readers.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("service.files.local.os.cpu_count", lambda: 2)
     reader = reader_of(pictures_of(artifact), Settings(), Encoding())
     assert isinstance(reader, PictureFileReader)
     paths = [photos / "02.PNG", photos / "damaged.jpg", photos / "00.PNG", photos / "04.PNG"]

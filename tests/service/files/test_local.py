@@ -20,7 +20,7 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead
-from service.files import chunks
+from service.files import text_arrays
 from service.files.encoder import Outcome, Refused
 from service.files.local import LocalEncoder
 from service.files.options import Encoding, UsageError
@@ -190,7 +190,7 @@ def test_texts_that_do_not_fit_are_refused(
         return capsys.readouterr().err
 
     assert "line 2: the text has" in skipped()
-    monkeypatch.setattr(chunks, "STATE_BYTES", 2**14)
+    monkeypatch.setattr(text_arrays, "STATE_BYTES", 2**14)
     assert "the limit is 16384: split it, or pass --no-late" in skipped(overflow="windows")
 
 

@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.files import parquet_output
-from service.files.lines import JsonLines
+from service.files import parquet
 from service.files.options import UsageError
 from service.files.parquet import BATCH_ROWS, ParquetRows, Schema
-from service.files.rows import InputFailure, Row
+from service.files.rows import InputFailure, JsonLines, Row
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 
 NONE: frozenset[str] = frozenset()
@@ -154,7 +153,7 @@ def test_columns_and_embedding(
     day = [datetime.date(2026, 1, 1 + i % 28) for i in range(len(TEXTS))]
     table = pa.table({"day": day, "body": TEXTS, "n": pa.array(range(len(TEXTS)), pa.int16())})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=77)
-    monkeypatch.setattr(parquet_output, "GROUP_BYTES", 100_000)
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 100_000)
     options = {"column": "body"}
     encode(tmp_path / "in.parquet", tmp_path / "out.parquet", **options)
     encode(tmp_path / "in.parquet", tmp_path / "out.npy", **options)

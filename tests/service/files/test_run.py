@@ -21,8 +21,8 @@ from safetensors import safe_open
 from model.artifact.manifest import Artifact
 from service.errors import EngineFailed
 from service.files.options import UsageError
-from service.files.progress import Progress
 from service.files.rows import InputFailure
+from service.files.run import Progress
 from service.inference.fingerprint import fingerprint_of
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.several import fake_of

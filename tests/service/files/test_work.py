@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.files import claim
+from service.files import work as module
 from service.files.options import UsageError
 from service.files.parts import create
 from service.files.work import WorkFolder
@@ -259,7 +259,7 @@ ID = "0123456789abcdef" * 2
 KILLED = """
 import os, sys
 from pathlib import Path
-from service.files import claim
+from service.files import work as module
 from service.files.work import WorkFolder
 
 def killed(*_):
@@ -267,15 +267,15 @@ def killed(*_):
 
 def tried(step):
     if "{after}":
-        real = getattr(claim, step)
+        real = getattr(module, step)
         return lambda *arguments: (real(*arguments), os._exit(9))
     return killed
 
 work = WorkFolder(Path("out.npy"))
 if "{when}" == "claim":
-    claim.{step} = tried("{step}")
+    module.{step} = tried("{step}")
 with work.held(restart=False):
-    claim.{step} = tried("{step}")
+    module.{step} = tried("{step}")
 """
 
 
@@ -317,19 +317,19 @@ def claimable(
 
     if request.param == "NFS":
         monkeypatch.setattr(
-            claim.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(renameat2=cannot)
+            module.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(renameat2=cannot)
         )
     return tmp_path / "out.part"
 
 
 def test_a_folder_is_claimed_once(claimable: Path) -> None:
-    lock = claim.claim(claimable)
+    lock = module.claim(claimable)
     assert lock is not None
-    assert claim.claim(claimable) is None
-    with claim.open_lock(claimable) as other, pytest.raises(BlockingIOError):
+    assert module.claim(claimable) is None
+    with module.open_lock(claimable) as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     id_ = lock.seek(0) or lock.read().split()[-1].decode()
-    claim.release(claimable, id_)
+    module.release(claimable, id_)
     assert list(claimable.parent.iterdir()) == []
     lock.close()
 
@@ -346,8 +346,8 @@ def test_what_somebody_else_makes_meanwhile_stays(
     claimable: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just before the folder gets its name, which in Python would replace an empty folder."""
-    monkeypatch.setattr(claim, "sync", lambda file: OTHERS[name](claimable))
-    assert claim.claim(claimable) is None
+    monkeypatch.setattr(module, "sync", lambda file: OTHERS[name](claimable))
+    assert module.claim(claimable) is None
     assert list(claimable.parent.iterdir()) == [claimable]
     assert not claimable.is_dir() or list(claimable.iterdir()) == []
 
@@ -355,18 +355,18 @@ def test_what_somebody_else_makes_meanwhile_stays(
 def test_a_scratch_folder_that_was_tidied_away_is_made_anew(
     claimable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = claim.sync
+    sync = module.sync
 
     def tidied(file: object) -> None:
-        monkeypatch.setattr(claim, "sync", sync)
-        claim.tidy(claimable)
+        monkeypatch.setattr(module, "sync", sync)
+        module.tidy(claimable)
 
-    monkeypatch.setattr(claim, "sync", tidied)
-    lock = claim.claim(claimable)
+    monkeypatch.setattr(module, "sync", tidied)
+    lock = module.claim(claimable)
     assert lock is not None
     lock.close()
     assert list(claimable.parent.iterdir()) == [claimable]
-    assert claim.claim(claimable) is None
+    assert module.claim(claimable) is None
 
 
 SCRATCH: list[tuple[str, dict[str, str] | str, bool]] = [
@@ -397,7 +397,7 @@ def test_only_scratch_folders_are_tidied_away(
             (path / inside).write_text(text, encoding="utf-8")
         (tmp_path / f"out.part.{ID[::-1]}").symlink_to(path)
     before = {path.name for path in tmp_path.rglob("*")}
-    claim.tidy(tmp_path / "out.part")
+    module.tidy(tmp_path / "out.part")
     gone = before - {path.name for path in tmp_path.rglob("*")}
     assert gone == ({name, *content} if tidied else set())
 
@@ -406,11 +406,11 @@ def test_a_scratch_folder_in_use_stays(claimable: Path) -> None:
     scratch = claimable.with_name(f"out.part.{ID}")
     scratch.mkdir()
     (scratch / "lock").write_text(f"headscope encode {ID}\n", encoding="utf-8")
-    with claim.open_lock(scratch) as lock:
+    with module.open_lock(scratch) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        claim.tidy(claimable)
+        module.tidy(claimable)
         assert scratch.exists()
-    claim.tidy(claimable)
+    module.tidy(claimable)
     assert not scratch.exists()
 
 
@@ -425,4 +425,4 @@ def test_a_lock_is_a_file(tmp_path: Path, kind: str) -> None:
         (tmp_path / "mine").touch()
         lock.symlink_to("mine")
     with pytest.raises(OSError, match="lock"):
-        claim.open_lock(tmp_path)
+        module.open_lock(tmp_path)

@@ -1,4 +1,4 @@
-"""Array outputs without columns: .npy, .npz and .safetensors, written part by part.
+"""Outputs, written part by part: arrays without columns, rows of JSON, and a table of importance.
 
 Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
 https://huggingface.co/docs/safetensors. Ragged arrays are concatenated; text i has the entries
@@ -8,13 +8,25 @@ https://huggingface.co/docs/safetensors. Ragged arrays are concatenated; text i 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, BinaryIO
 
 import numpy as np
+import orjson
 
-from service.files.fields import LENGTHS, NO_METADATA, Array
+from service.files.options import (
+    FIELDS,
+    LENGTHS,
+    NO_METADATA,
+    ROW,
+    ROWS,
+    Array,
+    Field,
+    Kind,
+    columns_of,
+)
 from service.files.parts import Part, Spec, write_head
+from service.files.rows import Place
 
 CU_SEQLENS = "cu_seqlens"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -80,3 +92,61 @@ def write_safetensors(
     """Write all arrays as safetensors, without padding, as the binary format of `POST /encode`."""
     for name in write_head(file, specs_of(parts), metadata):
         file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))
+
+
+Rows = tuple[list[Place], dict[str, Array]]
+"""Rows of a part that have vectors, and the part's arrays."""
+
+
+def with_rows(parts: Sequence[Part], places: Iterable[Place]) -> Iterator[Rows]:
+    """Yield the rows and arrays of each part."""
+    remaining = iter(places)
+    for part in parts:
+        rows = [next(remaining) for _ in range(part.start, part.end)]
+        if part.specs:
+            arrays = {name: part.array(name) for name in part.specs}
+            arrays[ROW] = arrays[ROWS]
+            kept = (arrays[ROWS] - part.start).tolist()
+            yield [rows[place] for place in kept], arrays
+
+
+def of_texts(field: Field, arrays: dict[str, Array]) -> Sequence[Array]:
+    """Return a field's array for each text of a part."""
+    values = arrays[field.name]
+    return np.split(values, np.cumsum(arrays[LENGTHS])[:-1]) if field.ragged else list(values)
+
+
+def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], places: Iterable[Place]) -> None:
+    """Write a JSON object for each text, with the input's columns followed by the kind's fields."""
+    fields = columns_of(kind)
+    for rows, arrays in with_rows(parts, places):
+        columns = [of_texts(field, arrays) for field in fields]
+        for place, *values in zip(rows, *columns, strict=True):
+            file.write(place.source.json(place.row))
+            for field, value in zip(fields, values, strict=True):
+                name = orjson.dumps(field.name)
+                numbers = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+                file.write(b"," + name + b":" + numbers)
+            file.write(b"}\n")
+
+
+def importance_table(parts: Sequence[Part]) -> str:
+    """Return the mean over all texts as a table: a line for each layer, a column for each head.
+
+    Args:
+        parts: parts of a run of the kind "importance", at least one with texts.
+
+    """
+    (field,) = FIELDS["importance"]
+    texts = sum(part.texts for part in parts)
+    total = sum(
+        part.array(field.name).sum(axis=0, dtype=np.float64) for part in parts if part.texts
+    )
+    mean = np.asarray(total) / texts
+    lines = [f"mean of 1 - cosine without each head, over {texts} texts"]
+    lines.append("layer \\ head" + "".join(f"{head:>9}" for head in range(mean.shape[1])))
+    lines += [
+        f"{layer:>12}" + "".join(f"{value:>9.5f}" for value in row)
+        for layer, row in enumerate(mean)
+    ]
+    return "\n".join(lines)
