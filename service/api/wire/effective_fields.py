@@ -50,7 +50,7 @@ HARMLESS: Mapping[str, tuple[object, ...]] = {
     "top_k": (),
     "truncate": (True, "END"),
     "truncate_prompt_tokens": (),
-    "truncation": (True,),
+    "truncation": (),
     "truncation_direction": ("right", "Right"),
     "truncation_side": ("right",),
     "use_activation": (True,),
