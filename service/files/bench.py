@@ -103,8 +103,7 @@ def measure(artifacts: Sequence[Artifact], settings: Settings, pairs: Pairs) -> 
             closing.callback(encoder.close)
             ways.append(partial(embed, encoder))
         sentences = [text for pair in pairs for text in pair[:2]]
-        typical = TEXTS.read_text(encoding="utf-8").splitlines()
-        rates = in_turn(sentences or typical, ways)
+        rates = in_turn(sentences or TEXTS.read_text(encoding="utf-8").splitlines(), ways)
         ranked = [ranking(way(sentences), pairs) if pairs else None for way in ways]
     return [
         Measured(artifact, *rate, spearman)
@@ -119,8 +118,7 @@ def in_turn(
 ) -> list[tuple[float, float]]:
     """Return the rate of each embedder, and its ratio to the first one's, over interleaved rounds.
 
-    Other load on the machine slows a whole round: the median of ratios is more robust than the
-    ratio of medians.
+    Other load slows a whole round: the median of ratios is more robust than a ratio of medians.
     """
     chosen = workload(texts, embedders[0], clock)
     for embedder in embedders:
