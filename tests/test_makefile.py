@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import subprocess
 from pathlib import Path
 
@@ -51,23 +50,6 @@ def test_one_onnx_runtime_is_installed_and_the_other_leaves(runtime: str, other:
     (leaves,) = (number for number, line in enumerate(lines) if "pip uninstall" in line)
     assert f"site-packages/{other}-*.dist-info" in "\n".join(lines[:installs])
     assert leaves < installs
-
-
-def test_clients_get_the_same_build_of_torch_as_the_service() -> None:
-    requirements = "tests/drop_in/requirements.txt"
-    words = ["--what-if", requirements, ".venv-clients/.installed", "TORCH_OPTIONS=--of-torch"]
-    (install,) = (line for line in commands(*words) if requirements in line)
-    assert "--of-torch" in install.split()
-
-
-@pytest.mark.parametrize(
-    ("target", "excluded"),
-    [("check", ["e2e", "slow", "nightly"]), ("test", ["nightly"]), ("test-all", [])],
-)
-def test_only_test_all_runs_nightly_tests(target: str, excluded: list[str]) -> None:
-    lines = commands("--old-file", ".venv/.developing", target)
-    (run,) = (line for line in lines if "tests=" in line)
-    assert re.findall(r"not (\w+)", run) == excluded
 
 
 def test_a_release_is_checked_and_nothing_is_uploaded() -> None:

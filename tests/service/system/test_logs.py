@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import timeit
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -250,16 +249,6 @@ def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None
     assert line["level"] == "critical"
     assert line["message"].startswith("headscope serve: ")
     assert line["message"].endswith("it holds no manifest.json")
-
-
-def test_the_request_id_costs_next_to_nothing(log: Log) -> None:
-    """Its time is compared with the time of a log line, on the same machine at the same time."""
-
-    def seconds(function: Callable[[], object]) -> float:
-        return min(timeit.repeat(function, number=20, repeat=20))
-
-    line = seconds(lambda: logging.getLogger("headscope").warning("a line"))
-    assert seconds(lambda: logs.request_id.set("id")) < line / 5
 
 
 def test_what_happens_often_is_said_now_and_then(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

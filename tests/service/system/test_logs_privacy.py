@@ -8,9 +8,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from typing import Any
 
 import httpx
@@ -20,10 +19,8 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.engines.contract import Output, Task, TextTask
-from service.engines.runtime import RuntimeEngine
+from service.engines.contract import TextTask
 from service.engines.torch import TorchEngine
-from service.engines.torch_process import serve
 from service.errors import EngineFailed
 from service.models.state import state_of
 from service.process.listener import bound
@@ -262,32 +259,6 @@ async def test_a_wrong_key(artifact: Artifact) -> None:
                 assert CANARY not in reply.text
     assert "/encode 401" in log.text or "unmatched 401" in log.text
     assert CANARY not in log.text
-
-
-class Failing(RuntimeEngine):
-    """Stand-in for an engine whose libraries quote their input in errors."""
-
-    def __init__(self) -> None:
-        pass
-
-    def compute(self, tasks: Sequence[Task]) -> list[Output]:
-        raise RuntimeError(f"Expected a tensor, got {CANARY}")
-
-
-def test_the_pytorch_process() -> None:
-    ours, theirs = Pipe()
-    with logged() as log, ours, theirs:
-        thread = threading.Thread(target=serve, args=(lambda _: Failing(), theirs))
-        thread.start()
-        ours.send(("a folder", []))
-        assert ours.recv() == []
-        ours.send(("a folder", [text(5)]))
-        assert ours.recv() == "RuntimeError"
-        ours.close()
-        thread.join(timeout=20)
-    (line,) = [line for line in log.objects if line["logger"] == "headscope"]
-    assert [error["type"] for error in line["exception"]] == ["builtins.RuntimeError"]
-    assert CANARY not in log.text + log.json
 
 
 @pytest.mark.slow

@@ -13,40 +13,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from model.artifact.manifest import Artifact
-from service.engines.onnx import OnnxEngine
-from service.telemetry.metrics import Metrics
-from tests.service.harness import (
-    Client,
-    serving,
-)
 from tests.service.scraped import samples
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_metrics_of_requests(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
-    async with serving(artifact, onnx_engine) as client:
-        for _ in range(3):
-            await client.post("/encode", json={"inputs": ["a b", "a"]})
-        await client.post("/attention", json={"inputs": "a b c"})
-        await client.post("/attention", json={"inputs": 1})
-        found = await samples(client)
-
-    def value(name: str, **labels: str) -> float:
-        return found[f"headscope_{name}", tuple(sorted(labels.items()))]
-
-    assert value("requests_total", route="/encode", status="200") == 3
-    assert value("requests_total", route="/attention", status="200") == 1
-    assert value("requests_total", route="/attention", status="422") == 1
-    assert value("request_seconds_count", route="/encode") == 3
-    assert value("client_disconnects_total") == 0
-
-
-def test_a_model_has_its_metrics_once() -> None:
-    metrics = Metrics()
-    assert metrics.of_model("a") is metrics.of_model("a")
-    assert metrics.of_model("a") is not metrics.of_model("b")
 
 
 async def test_labels_are_templates_however_many_paths(client: httpx.AsyncClient) -> None:
@@ -144,19 +113,3 @@ def test_counts_outlive_their_process(tmp_path: Path) -> None:
     assert again["headscope_queue_tokens"] == 11
     assert again["headscope_workers"] == 2
     assert sorted(tmp_path.iterdir()) == files
-
-
-async def test_paths_and_methods_that_nobody_knows_add_no_series(client: Client) -> None:
-    async def series() -> int:
-        lines = (await client.get("/metrics")).text.splitlines()
-        return len([line for line in lines if line.startswith("headscope_")])
-
-    async def ask(number: int) -> httpx.Response:
-        return await client.request(f"M{number}", f"/{number}/encode")
-
-    await ask(0)
-    await series()
-    before = await series()
-    for number in range(200):
-        assert (await ask(number)).status_code == 404
-    assert await series() == before
