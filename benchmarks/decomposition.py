@@ -24,8 +24,7 @@ from service.inference.explanation.decomposition import DecomposedText, TextDeco
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText, places_of
 from service.scheduler.admission import BatchLimits
-from service.scheduler.observer import Observer
-from service.scheduler.scheduler import Scheduler
+from service.scheduler.scheduler import Observer, Scheduler
 
 
 class Unobserved(Observer):

@@ -20,8 +20,7 @@ from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
-from service.telemetry.access import AccessLog
-from service.telemetry.requests import RequestObserver
+from service.telemetry.requests import AccessLog, RequestObserver
 from service.telemetry.routes import RouteTemplates
 
 _log = logging.getLogger("headscope")

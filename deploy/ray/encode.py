@@ -16,8 +16,8 @@ from service.artifacts.opening import open_artifact
 from service.cli import encode as single
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.cli.options import given, settings_of
+from service.cli.terminal import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.files.options import Encoding, FileOptions, UsageError
 from service.files.run import DONE, SKIPPED
 from service.settings import Settings

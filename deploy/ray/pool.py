@@ -16,7 +16,7 @@ from ray.data import ActorPoolStrategy
 from deploy.ray.corpus import encode_file
 from model.errors import ArtifactError
 from service.artifacts.opening import open_artifact
-from service.cli.exits import FAILURES, code_of, one_line
+from service.cli.terminal import FAILURES, code_of, one_line
 from service.files.local import start_engine
 from service.files.options import FileOptions
 from service.settings import Settings

@@ -10,8 +10,8 @@ import click
 from model.artifact.manifest import load_artifact
 from service.cli import terminal
 from service.cli.command import Choice, Command
-from service.cli.exits import Exit, WrongUseError
 from service.cli.options import setting, settings_of, settings_of_model
+from service.cli.terminal import Exit, WrongUseError
 
 EXAMPLES = """
 headscope bench --model BAAI/bge-small-en-v1.5      the fastest precision here

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from service.cli.command import Choice, Command
-from service.cli.exits import Exit
 from service.cli.serve import checked_settings
+from service.cli.terminal import Exit
 from service.settings import Settings
-from service.settings.config_file import TABLES, read
+from service.settings.sources import TABLES, read
 
 EXAMPLES = """
 headscope config check headscope.toml

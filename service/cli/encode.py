@@ -11,8 +11,8 @@ import click
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VECTOR_TYPES
 from service.cli.command import Choice, Command
-from service.cli.exits import WrongUseError
 from service.cli.options import given, setting, settings_of
+from service.cli.terminal import WrongUseError
 from service.system import resources
 from service.system.logs import printable
 

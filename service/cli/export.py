@@ -21,8 +21,8 @@ from service.artifacts.opening import (
 from service.artifacts.precision import precision_note
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import WrongUseError, verified
 from service.cli.options import setting, settings_of_model, verification_device
+from service.cli.terminal import WrongUseError, verified
 from service.settings import Settings
 from service.settings.served import checkpoint_of
 

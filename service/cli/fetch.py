@@ -9,8 +9,8 @@ import click
 from service.artifacts.opening import locate_checkpoint
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import Exit
 from service.cli.options import setting, settings_of_model
+from service.cli.terminal import Exit
 
 EXAMPLES = """
 headscope fetch BAAI/bge-small-en-v1.5

@@ -10,7 +10,7 @@ import click
 
 from service.artifacts.repository import Target
 from service.cli.command import Choice, Command
-from service.cli.exits import Exit, WrongUseError
+from service.cli.terminal import Exit, WrongUseError
 from service.settings import Settings
 from service.system.distribution import require
 

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from service.cli.command import Choice
-from service.cli.exits import WrongUseError
+from service.cli.terminal import WrongUseError
 from service.settings import Settings
-from service.settings.environment import PRECISION_OF_ARTIFACT
 from service.settings.groups import Shown
 from service.settings.mistakes import PREFIX, choices, messages
+from service.settings.sources import PRECISION_OF_ARTIFACT
 
 
 class Words(Choice):
@@ -30,7 +30,7 @@ class Words(Choice):
 
 
 class SettingOption(click.Option):
-    """Option of a setting, whose help names the variable of `service.settings.environment`."""
+    """Option of a setting, whose help names the variable of `service.settings.sources`."""
 
     def __init__(
         self, name: str, field: FieldInfo, *, single: bool = False, about: str = ""

@@ -11,7 +11,7 @@ from click.shell_completion import shell_complete
 
 from service.cli import terminal
 from service.cli.command import CONTEXT, heading, write_lines
-from service.cli.exits import FAILURES, Exit, code_of, one_line
+from service.cli.terminal import FAILURES, Exit, code_of, one_line
 from service.system import resources
 
 NAME = "headscope"

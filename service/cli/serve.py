@@ -11,8 +11,8 @@ from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.cli.options import given, setting, settings_of
+from service.cli.terminal import FAILURES, Exit, WrongUseError, code_of, one_line
 from service.models.config_checks import check_content
 from service.models.names import check_names
 from service.settings import Settings, file_of

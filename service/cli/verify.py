@@ -10,8 +10,8 @@ from model.artifact.manifest import load_artifact
 from model.artifact.recorded import passed_uses
 from model.runtimes.contract import Device
 from service.cli.command import Command
-from service.cli.exits import verified
 from service.cli.options import verification_device
+from service.cli.terminal import verified
 from service.system.distribution import EXPORTER, require
 
 EXAMPLES = """

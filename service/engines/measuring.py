@@ -1,4 +1,4 @@
-"""Measurement of an engine's batches before the first request, for forecasts and batches."""
+"""Measurement of an engine's batches before the first request, on texts without content."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from model.config.encoder import EncoderConfig
-from service.engines.blank import blank_text
-from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task
+from service.engines.contract import BatchCost, Engine, MapsTask, Pooling, Task, TextTask
 from service.system.resources import lower_priority
+
+
+def blank_text(config: EncoderConfig, tokens: int, pooling: Pooling) -> TextTask:
+    """Return a text of token 0, or black patches of a picture, for its pooled vector.
+
+    Args:
+        config: configuration of the encoder.
+        tokens: number of tokens, at most the encoder's positions.
+        pooling: pooled hidden state.
+
+    """
+    ids, features = np.zeros(tokens, np.int64), config.pixel_features
+    pixels = np.zeros((tokens, features), np.float32) if features else None
+    return TextTask(ids, ids, pooling=pooling, pixels=pixels)
+
 
 TEXT_TOKENS = 256
 """Maximum tokens of a measured text; a larger batch has several texts."""

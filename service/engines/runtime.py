@@ -1,13 +1,22 @@
-"""Engine on a runtime: packs tasks into a batch, and arrays into outputs."""
+"""Engine on a runtime: packs tasks into a batch, and arrays into outputs.
+
+Notation: that of `service.engines.contract`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from model.artifact.signature import MapKind
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import DeviceLostError
 from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
+from model.numerics.shift import shift_right
 from model.numerics.task_head import rows_of, text_scores
 from model.runtimes.capabilities import (
     Decoder,
@@ -19,20 +28,107 @@ from model.runtimes.capabilities import (
     capability,
     find,
 )
-from model.runtimes.contract import Runtime
+from model.runtimes.contract import Decoding, Runtime
 from service.engines.contract import (
+    Ablated,
     DecomposeTask,
     Engine,
     Floats,
     MapsTask,
     Output,
+    Target,
+    TargetOutput,
     Task,
     TextTask,
 )
-from service.engines.decoding import decode
-from service.engines.head_masks import head_mask
-from service.engines.memory import out_of_memory, ran_out_of_memory
-from service.errors import EngineFailed, EngineUnavailable
+from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable
+
+
+def head_mask(ablated: Sequence[Ablated], config: EncoderConfig) -> Floats | None:
+    """Return a mask `[B, L, N]`: 0 for ablated heads, 1 for others; None without ablated heads."""
+    if not any(ablated):
+        return None
+    shape = (len(ablated), config.num_hidden_layers, config.num_attention_heads)
+    mask = np.ones(shape, np.float32)
+    for row, heads in zip(mask, ablated, strict=True):
+        for layer, head in heads:
+            row[layer, head] = 0
+    return mask
+
+
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""Answer of the PyTorch process to a batch that does not fit into memory."""
+_EXHAUSTED = re.compile(
+    r"failed to allocate memory|bad[ _]alloc|out of memory|can't allocate memory"
+    r"|cannot allocate memory|available memory of \d+ is smaller|_STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+"""Messages of ONNX Runtime's arenas, std::bad_alloc, CUDA's libraries, PyTorch's allocators."""
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return whether a runtime's error means exhausted memory."""
+    return isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)) is not None
+
+
+def out_of_memory(provider: str) -> EngineOutOfMemory:
+    """Return the error for the client, which may retry with fewer texts."""
+    return EngineOutOfMemory(f"{provider} has no memory for the batch", retry_after_seconds=1)
+
+
+TaskWithTarget = tuple[TextTask, Target]
+
+
+def decode(
+    decoder: Decoder, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
+) -> list[TargetOutput]:
+    """Return the requested outputs of each text's target.
+
+    Args:
+        decoder: the runtime's decoder.
+        pairs: texts and their targets; at least one.
+        encoded: last hidden state of each text, `[S, H]`.
+
+    """
+    states, cross = map(iter, decoder.decode(_decoding(decoder.config, pairs, encoded)))
+    outputs = [
+        TargetOutput(
+            [next(states) for _ in target.hidden_layers],
+            [next(cross) for _ in target.cross_layers],
+        )
+        for _, target in pairs
+    ]
+    scored = [text for text, (_, target) in enumerate(pairs) if target.logprobs]
+    if scored:
+        rows = np.concatenate(list(states))
+        labels = [pairs[text][1].labels for text in scored]
+        logprobs = decoder.logprobs(rows, np.concatenate(labels))
+        cuts = np.cumsum([len(own) for own in labels])[:-1]
+        for text, own in zip(scored, np.split(logprobs, cuts), strict=True):
+            outputs[text].logprobs = own
+    return outputs
+
+
+def _decoding(
+    decoder: DecoderConfig, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
+) -> Decoding:
+    """Return the decoder's batch: requested states, then the last state of each scored target."""
+    targets = [target for _, target in pairs]
+    inputs = [shift_right(target.labels, decoder.start_token_id) for target in targets]
+    last = decoder.layers.num_hidden_layers
+    return Decoding(
+        source=pack(
+            [(task.input_ids, task.segment_ids) for task, _ in pairs],
+            [task.unseen for task, _ in pairs],
+        ),
+        encoded=np.concatenate(encoded),
+        target=pack([(ids, np.zeros_like(ids)) for ids in inputs]),
+        states=[(n, layer) for n, target in enumerate(targets) for layer in target.hidden_layers]
+        + [(n, last) for n, target in enumerate(targets) if target.logprobs],
+        cross=[(n, layer) for n, target in enumerate(targets) for layer in target.cross_layers],
+        head_mask=head_mask([target.ablated for target in targets], decoder.layers),
+        cross_head_mask=head_mask([target.cross_ablated for target in targets], decoder.layers),
+    )
 
 
 class RuntimeEngine(Engine):

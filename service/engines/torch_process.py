@@ -14,8 +14,7 @@ import torch
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import load_runtime
 from service.engines.contract import Output, Task
-from service.engines.memory import OUT_OF_MEMORY, ran_out_of_memory
-from service.engines.runtime import RuntimeEngine
+from service.engines.runtime import OUT_OF_MEMORY, RuntimeEngine, ran_out_of_memory
 from service.system import logs, resources
 
 _log = logging.getLogger("headscope")

@@ -1,14 +1,285 @@
-"""Admission of a request by its head, and the client to which it counts."""
+"""Admission of a request by its head: the host that it names, its API key, and its client.
+
+A malicious page can let its own domain name resolve to this machine (DNS rebinding). Browsers then
+treat the page and the service as one origin, but the `Host` header still has the page's name.
+
+Keys are looked up by a keyed digest, so that the time of a look-up reveals nothing of a key. A file
+of keys may change while the service runs. Each of its lines has one key, `name:key`; empty lines
+and lines that begin with `#` are ignored.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import logging
+import re
+import secrets
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
 from starlette.types import Scope
 
-from service.errors import MisdirectedRequest
-from service.http.hosts import AllowedHosts
-from service.http.keys import ApiKeys
+from service.errors import MisdirectedRequest, Unauthorized
 from service.request_context import RequestContext
-from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
+from service.settings import Settings
+from service.settings.sources import check_file
+from service.telemetry.routes import METRICS_PATH, PROBE_PATHS
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Hosts that resolve to the client's own machine on every machine."""
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
+
+
+class AllowedHosts:
+    """Set of the hosts that requests may name; it always contains the loopback hosts."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        """Store names and addresses; IPv6 addresses are in brackets."""
+        self._hosts = {_canonical(host) for host in (*LOOPBACK, *hosts)}
+        self._admitted: bytes | None = None
+        """The last `Host` header that was admitted: most requests have the same."""
+
+    def check(self, scope: Scope) -> None:
+        """Reject a request that names another host.
+
+        A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
+        """
+        for name, value in scope["headers"]:
+            if name != b"host" or value == self._admitted:
+                continue
+            if not self._admits(str(value, "latin-1")):
+                raise MisdirectedRequest(
+                    "this service does not answer for the host of the request; its setting "
+                    "allowed_hosts names those that it does"
+                )
+            self._admitted = value
+
+    def _admits(self, value: str) -> bool:
+        host = _HOST.fullmatch(value.strip())
+        return host is not None and _canonical(host[1]) in self._hosts
+
+
+def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
+    """Return the hosts that requests may name; None for any host.
+
+    Args:
+        setting: hosts, separated by commas, or `*` for any host; None allows the loopback hosts
+            and `host` if only this machine can reach `host`, and else any host.
+        host: host name or address on which the service listens.
+
+    Raises:
+        OSError: the name of the host cannot be resolved.
+
+    """
+    if setting is None:
+        return AllowedHosts([f"[{host}]" if ":" in host else host]) if is_loopback(host) else None
+    hosts = [name.strip() for name in setting.split(",")]
+    return None if "*" in hosts else AllowedHosts(hosts)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host; an empty host is every address."""
+    resolved = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    addresses = [ip_address(str(address[0]).partition("%")[0]) for *_, address in resolved]
+    return bool(addresses) and all(address.is_loopback for address in addresses)
+
+
+def _canonical(host: str) -> str:
+    """Return a host in lower case, without a final dot, and with IPv6 compressed."""
+    if host.startswith("["):
+        try:
+            return f"[{IPv6Address(host[1:-1]).compressed}]"
+        except ValueError:
+            return host
+    return host.removesuffix(".").lower()
+
+
+NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
+MAX_BYTES = 2**24
+"""Maximum bytes of the file, which has at least 100,000 keys of 64 characters then."""
+LOOK_SECONDS = 1.0
+"""Seconds between two checks of whether the file has changed."""
+PAUSE_LINES, PAUSE_SECONDS = 500, 0.0005
+"""Lines between two pauses of the parser, in which the event loop gets the GIL."""
+_SECRET = secrets.token_bytes(32)
+"""Key of this process's digests: callers cannot compute the digest of a key that they send."""
+
+_log = logging.getLogger("headscope")
+
+
+def digest_of(key: bytes) -> bytes:
+    """Return the digest under which this process stores a key."""
+    return hashlib.blake2b(key, digest_size=32, key=_SECRET).digest()
+
+
+def read_names(path: Path) -> dict[bytes, str]:
+    """Return the name of each key in a file, by the key's digest."""
+    names: dict[bytes, str] = {}
+    seen: set[str] = set()
+    try:
+        check_file(path, MAX_BYTES, "keys file")
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(map(str.strip, file), 1):
+                if number % PAUSE_LINES == 0:
+                    time.sleep(PAUSE_SECONDS)
+                if not line or line.startswith("#"):
+                    continue
+                where = f"keys file {path}, line {number}"
+                name, digest = _parsed(line, where)
+                if name in seen or digest in names:
+                    raise ValueError(f"{where}: this name or key stands on a line before")
+                seen.add(name)
+                names[digest] = name
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"keys file {path} cannot be read: {why}") from None
+    if not names:
+        raise ValueError(f"keys file {path} holds no key")
+    return names
+
+
+def _parsed(line: str, where: str) -> tuple[str, bytes]:
+    """Return the name on a line, and the digest of its key."""
+    name, colon, key = line.partition(":")
+    if not (colon and NAME.fullmatch(name)):
+        raise ValueError(f"{where}: name:key is needed, the name of letters, digits, . _ -")
+    if not KEY.fullmatch(key):
+        raise ValueError(f"{where}: the key is empty, or not of printable ASCII without spaces")
+    return name, digest_of(key.encode())
+
+
+class KeyFile:
+    """File of keys, which a thread reads again when it has changed.
+
+    The old keys are valid until all new keys are read, and remain valid if the new file is invalid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file."""
+        self._path = path
+        self._stamp = self._stamped()
+        self.names = read_names(path)
+        """Names by the digests of their keys."""
+        if path.stat().st_mode & 0o004:
+            _log.warning("keys file %s can be read by every user of this machine", path)
+        threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        stamp = self._stamped()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.names = read_names(self._path)
+        except ValueError as error:
+            _log.error("%s; the keys from before stay", error)
+        else:
+            _log.info("keys file %s was read again: %d keys", self._path, len(self.names))
+
+    def _stamped(self) -> tuple[int, ...]:
+        """Return inode, size and time of change of the file; empty without a file."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _watch(reference: weakref.ref[KeyFile]) -> None:
+    """Refresh a file of keys every `LOOK_SECONDS` until it is garbage-collected."""
+    while True:
+        time.sleep(LOOK_SECONDS)
+        file = reference()
+        if file is None:
+            return
+        file.refresh()
+        del file
+
+
+ADMIN = "admin key"
+"""Start of the names of keys that may change the served models."""
+PAGE_FOLDER = "/dashboard/"
+MAX_HEADER_BYTES = 4096
+"""Maximum bytes of an Authorization header; a longer one has no key."""
+
+
+class ApiKeys:
+    """Valid keys, stored as digests."""
+
+    def __init__(
+        self, keys: str | None, file: KeyFile | None = None, admin: str | None = None
+    ) -> None:
+        """Store a digest of each key.
+
+        Args:
+            keys: keys, separated by commas, with the names `key 0`, `key 1` and so on.
+            file: file of further keys, which have names.
+            admin: keys that may change the served models, named `admin key 0` and so on. They
+                alone do not make other requests need a key.
+
+        """
+        self._given = {**_named("key", keys), **_named(ADMIN, admin)}
+        self._file = file
+        self._needed = keys is not None or file is not None
+
+    def check(self, scope: Scope) -> str:
+        """Return the name of a request's key; empty without one where none is needed."""
+        name = self._name(scope)
+        if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
+            scripted = any(header == b"x-requested-with" for header, _ in scope["headers"])
+            raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=not scripted)
+        return name
+
+    def _name(self, scope: Scope) -> str:
+        """Return the name of a request's key, which reveals nothing of it; empty without a key."""
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(values) != 1 or len(values[0]) > MAX_HEADER_BYTES:
+            return ""
+        digest = digest_of(_key(values[0]))
+        named = self._file.names if self._file else {}
+        return self._given.get(digest) or named.get(digest, "")
+
+
+def keys_of(settings: Settings) -> ApiKeys | None:
+    """Return the keys of settings; None if they name none."""
+    file = KeyFile(settings.keys_file) if settings.keys_file else None
+    given = settings.api_keys, file, settings.admin_keys
+    return ApiKeys(*given) if any(given) else None
+
+
+def _named(kind: str, keys: str | None) -> dict[bytes, str]:
+    """Return the name of each key by its digest."""
+    given = [] if keys is None else keys.split(",")
+    digests = [digest_of(key.strip().encode()) for key in given]
+    return {digest: f"{kind} {n}" for n, digest in reversed([*enumerate(digests)])}
+
+
+def _is_page(scope: Scope) -> bool:
+    """Return whether a request is for a file of the dashboard, which asks for the key itself."""
+    path = scope["path"]
+    return scope.get("method") in {"GET", "HEAD"} and (path == "/" or path.startswith(PAGE_FOLDER))
+
+
+def _key(authorization: bytes) -> bytes:
+    """Return the key in a header; empty, which is never a valid key, if there is none."""
+    scheme, _, credentials = authorization.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return credentials.strip(b" ")
+    if scheme.lower() == b"basic":
+        try:
+            decoded = base64.b64decode(credentials.strip(b" "), validate=True)
+        except binascii.Error:
+            return b""
+        return decoded.partition(b":")[2]
+    return b""
 
 
 class Admission:

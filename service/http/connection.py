@@ -15,20 +15,18 @@ import contextlib
 import fcntl
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from service.errors import RequestTimeout, ServiceError
 from service.http.exchange import ErrorResponse, new_request_id
 from service.http.reader import StrictReader
-from service.http.until_close import until_close
-from service.http.whole_reply import at_once
 
 TAKEN_BYTES = 2**20
 """Minimum bytes of a reply that a client must take within each timeout."""
@@ -296,3 +294,94 @@ class _Transport:
         self.resume_reading = transport.resume_reading
         self.close = protocol.close
         self.is_closing = protocol.is_closing
+
+
+def until_close(app: ASGIApp, cycle: RequestResponseCycle, cut_off: Callable[[], None]) -> ASGIApp:
+    """Return an application whose replies without a length end with the connection.
+
+    Args:
+        app: the application.
+        cycle: uvicorn's state of the reply. It sends no interim 100 (RFC 9110, 10.1.1).
+        cut_off: resets the connection. A client would take its end for the end of the body.
+
+    """
+    cycle.waiting_for_100_continue = False
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        unsized = False
+
+        async def send_unchunked(message: Message) -> None:
+            nonlocal unsized
+            if message["type"] == "http.response.start":
+                unsized = all(name.lower() != b"content-length" for name, _ in message["headers"])
+                if unsized:
+                    cycle.chunked_encoding = False
+            elif unsized:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await app(scope, receive, send_unchunked)
+        except BaseException:
+            if unsized and not cycle.response_complete:
+                cut_off()
+            raise
+
+    return answer
+
+
+class WholeReplySend:
+    """ASGI `send` of a request that can also write a whole reply."""
+
+    __slots__ = ("_cycle", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self._cycle = cycle
+        self._transport = transport
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the reply by uvicorn."""
+        await self._cycle.send(message)  # type: ignore[arg-type]
+
+    def whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Write a whole reply.
+
+        Args:
+            status: status code.
+            headers: headers with names in lower case, which have the body's length.
+            body: body of the reply.
+
+        Returns:
+            Whether the reply was written, or dropped because its client has left. False means that
+            it has to be sent in parts: uvicorn drops the body of a reply to HEAD, ends a connection
+            that is not kept, waits for a client that does not read, and rejects invalid headers.
+
+        """
+        cycle = self._cycle
+        if cycle.disconnected:
+            return True
+        every = [*cycle.default_headers, *headers]
+        kept = cycle.keep_alive and (b"connection", b"close") not in every
+        sized = (b"content-length", b"%d" % len(body)) in headers
+        if not (kept and sized) or cycle.flow.write_paused or cycle.scope["method"] == "HEAD":
+            return False
+        lines = [b"%b: %b\r\n" % header for header in every]
+        head = b"".join((STATUS_LINE[status], *lines, b"\r\n"))
+        line_ends = len(lines) + 2
+        if cycle.response_started or not head.count(b"\r") == head.count(b"\n") == line_ends:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        self._transport.write(head + body)
+        cycle.on_response()
+        return True
+
+
+def at_once(app: ASGIApp, cycle: RequestResponseCycle, transport: asyncio.Transport) -> ASGIApp:
+    """Return an application that can write whole replies; see `WholeReplySend`."""
+
+    def answer(scope: Scope, receive: Receive, _: Send) -> Awaitable[None]:
+        return app(scope, receive, WholeReplySend(cycle, transport))
+
+    return answer

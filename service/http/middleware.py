@@ -8,11 +8,8 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from service.http.admission import Admission
-from service.http.body import BodyLimits
-from service.http.exchange import ErrorResponse, ExchangeMiddleware
-from service.http.hosts import allowed_hosts
-from service.http.keys import keys_of
+from service.http.admission import Admission, allowed_hosts, keys_of
+from service.http.exchange import BodyLimits, ErrorResponse, ExchangeMiddleware
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
 from service.inference.text_warnings import HEADERS
 from service.settings import Settings

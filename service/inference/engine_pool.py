@@ -10,8 +10,7 @@ from service.engines.contract import Engine
 from service.errors import EngineNotInstalled, EngineUnavailable
 from service.scheduler.admission import BatchLimits
 from service.scheduler.dispatch import Inspect
-from service.scheduler.observer import Observer
-from service.scheduler.scheduler import Scheduler
+from service.scheduler.scheduler import Observer, Scheduler
 
 
 class EnginePool:

@@ -10,8 +10,8 @@ from model.sources.home import expanded
 from service.artifacts.repository import Repository, Source
 from service.models.setup import pinned_targets
 from service.settings import Settings
-from service.settings.config_file import ALIAS, MAX_MISTAKES, MODEL, Content
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
+from service.settings.sources import ALIAS, MAX_MISTAKES, MODEL, Content
 
 FOLDERS = ("models", "artifact")
 EXCLUSIVE = ("artifact", "served_model_name", "revision", "pooling")

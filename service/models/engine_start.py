@@ -11,8 +11,7 @@ from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.measuring import maps_of, measured_batches, measured_cost, texts_of
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
-from service.engines.torch_host import IDLE_SECONDS, TorchHosts
+from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts
 from service.models.limits import token_limits
 from service.settings import Settings
 from service.system.resources import in_lower_priority

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.artifacts.repository import Target
 from service.errors import Forbidden, InsufficientMemory, ModelNotLoaded
-from service.telemetry.service_metrics import ServiceMetrics
+from service.telemetry.metrics import ServiceMetrics
 
 FAILED_SECONDS = 30.0
 """Time for which requests do not repeat a failed load."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from service.artifacts.repository import FIRST_VERSION, Repository, Source, Target
 from service.errors import UnknownModel
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 
 
 @dataclass(frozen=True)

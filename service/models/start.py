@@ -10,10 +10,9 @@ from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.artifacts.repository import Source
-from service.engines.blank import blank_text
 from service.engines.contract import Engine, Pooling
-from service.engines.torch import check_installed
-from service.engines.torch_host import TorchHosts
+from service.engines.measuring import blank_text
+from service.engines.torch import TorchHosts, check_installed
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness
@@ -28,7 +27,7 @@ from service.models.engine_start import engine_factories, warmed
 from service.models.limits import batch_limits, request_limits, token_limits
 from service.models.served import ServedModel
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from service.settings.of_model import of_model
 from service.system.distribution import require
 from service.telemetry.metrics import Metrics

@@ -3,6 +3,9 @@
 A batch starts as soon as a worker is idle and an entry waits. A worker takes its next batch itself,
 so an engine never waits for the event loop. If an engine allows spare calls, a short text whose
 turn it is runs beside long batches instead of after them.
+
+A batch that fails is halved recursively. A text that an engine cannot compute therefore only delays
+the other texts of its batch, and no text fails by an error that occurs once.
 """
 
 from __future__ import annotations
@@ -11,20 +14,77 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.admission import BatchLimits, Workers
-from service.scheduler.congestion import Congestion
-from service.scheduler.isolation import Isolation
-from service.scheduler.lanes import LANE_SHARES, Lane
+from service.scheduler.lanes import LANE_SHARES, Congestion, Lane
 from service.scheduler.outputs import check_outputs
 from service.scheduler.submission import Entry, Reduced, Submission
 from service.system.resources import lower_priority
+
+MOST_RUNS = 16
+"""Maximum runs of one batch: enough to find one failing text among 128. After the last run, all
+remaining texts fail."""
+
+Item = TypeVar("Item")
+
+
+class Isolation(Generic[Item]):
+    """Parts of a batch in the order in which they are run: first the whole batch.
+
+    A batch that runs out of memory is halved once: a half that runs out of memory again fails.
+    """
+
+    def __init__(
+        self,
+        batch: Sequence[Item],
+        wanted: Callable[[Item], bool],
+        shared: Callable[[Sequence[Item]], bool],
+    ) -> None:
+        """Start with the whole batch.
+
+        Args:
+            batch: at least one item.
+            wanted: whether a caller still waits for an item; called before the item is run again.
+            shared: whether items belong to several callers; items of one caller fail together.
+
+        """
+        self._pending: list[Sequence[Item]] = [batch]
+        self._wanted, self._shared = wanted, shared
+        self._runs = 0
+
+    def parts(self) -> Iterator[Sequence[Item]]:
+        """Yield the parts to run; `halve` adds two."""
+        while self._pending:
+            part = self._pending.pop()
+            if self._runs:
+                part = [item for item in part if self._wanted(item)]
+            if part:
+                self._runs += 1
+                yield part
+
+    def halve(self, part: Sequence[Item], error: ServiceError) -> bool:
+        """Return whether a failed part is to be run again in halves, which are then the next parts.
+
+        Args:
+            part: part that was run last.
+            error: its error.
+
+        """
+        first_run = self._runs == 1
+        again = isinstance(error, EngineFailed) and self._runs < MOST_RUNS and self._shared(part)
+        again = again or (isinstance(error, EngineOutOfMemory) and first_run)
+        if len(part) == 1 or not again:
+            return False
+        middle = len(part) // 2
+        self._pending += [part[middle:], part[:middle]]
+        return True
+
 
 _log = logging.getLogger("headscope")
 

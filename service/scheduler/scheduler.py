@@ -11,9 +11,9 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import overload
+from typing import Protocol, overload
 
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
@@ -21,6 +21,7 @@ from service.scheduler.admission import (
     BatchLimits,
     Demand,
     Forecast,
+    RefusalReason,
     check_admission,
     deadline_passed,
     forecast,
@@ -28,9 +29,43 @@ from service.scheduler.admission import (
 )
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
-from service.scheduler.observer import Observer
 from service.scheduler.promises import Promise
 from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult, Value
+
+
+class Observer(Protocol):
+    """Receiver of a scheduler's events, for metrics."""
+
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
+        """Count a request's texts.
+
+        Args:
+            lengths: number of tokens of each text.
+            warnings: number of texts by name of their warning.
+
+        """
+
+    def pictures_read(self, seconds: float) -> None:
+        """Record the seconds until the pictures of a request were decoded and prepared."""
+
+    def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
+        """Count a computed batch."""
+
+    def batch_failed(self, lane: LaneName) -> None:
+        """Count a failed batch, or a failed part of a batch."""
+
+    def dropped(self, lane: LaneName) -> None:
+        """Count a text that was dropped from the queue since its request ended."""
+
+    def waited(self, lane: LaneName, seconds: float) -> None:
+        """Record the seconds until a request's first batch began, or until its wait was over."""
+
+    def restarted(self) -> None:
+        """Count a restart of a failed engine."""
+
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
+        """Count a request that was refused, or that waited for too long."""
+
 
 _log = logging.getLogger("headscope")
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from service.settings.config_file import MAX_MISTAKES, MODEL, TABLES, Content
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from service.settings.schema import Settings, file_of, overriding_names
+from service.settings.sources import MAX_MISTAKES, MODEL, TABLES, Content
 from service.system.words import likely, must_be_one_of
 
 PREFIX = "HEADSCOPE_"

@@ -1,20 +1,29 @@
-"""Settings of models and artifacts."""
+"""Settings of models and artifacts, and tables of models in `headscope.toml`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_settings import BaseSettings
 
 from model.config.precision import Precision
+from model.runtimes.contract import Device
 from model.sources.home import EXPORTS, check_home, expanded
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.pooling import PoolingSetting
-from service.settings.client_values import aliases_to_meet
-from service.settings.environment import PRECISION_OF_ARTIFACT, listed
-from service.settings.groups import Group, ModelBytes, Shown
+from service.settings import groups
+from service.settings.groups import Group, ModelBytes, Shown, aliases_to_meet
+from service.settings.sources import PRECISION_OF_ARTIFACT, listed
 from service.system import hub
 
 
@@ -140,3 +149,45 @@ class ModelSettings(BaseSettings):
         if self.precision != "fp32" and self.artifact:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return self
+
+
+Load = Literal["pinned", "on-demand", "off"]
+PromptText = Annotated[str, StringConstraints(max_length=2048)]
+MAX_PROMPTS = 32
+
+
+class ModelTable(BaseModel):
+    """Table `[model.NAME]`: a model, and its settings in place of the service's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    source: str | None = Field(None, min_length=1)
+    """Checkpoint, as of the setting `model`."""
+    artifact: Annotated[Path, Field(strict=False)] | None = None
+    """Folder of an exported artifact. Without `artifact` and `source`, the model comes from the
+    folder of the setting `models`."""
+    version: str | None = Field(None, pattern=r"^[1-9][0-9]{0,8}$")
+    """Version in the folder of `models`; the newest by default."""
+    load: Load = "pinned"
+    """`pinned`: loaded at the start and kept; `on-demand`: loaded by its first request; `off`:
+    loaded by an admin only."""
+    precision: Precision | None = None
+    pooling: PoolingSetting | None = None
+    device: Device | None = None
+    device_id: groups.DeviceIndex | None = None
+    device_memory_bytes: groups.ModelBytes | None = None
+    threads: groups.Processes | None = None
+    max_batch_tokens: groups.Count | None = None
+    max_length: groups.Count | None = None
+    max_characters: groups.Count | None = None
+    max_queue_tokens: groups.QueueTokens | None = None
+    max_queue_texts: groups.QueueTexts | None = None
+    prompts: dict[str, PromptText] = Field({}, max_length=MAX_PROMPTS)
+    """Prompts by name, which add to the checkpoint's prompts or replace them."""
+    default_prompt: str | None = None
+    """Name of the prompt of requests that name none; empty for no prompt."""
+
+    @property
+    def from_repository(self) -> bool:
+        """Whether the model is one of the folder of the setting `models`."""
+        return self.source is None and self.artifact is None

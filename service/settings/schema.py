@@ -2,7 +2,7 @@
 
 A command-line flag takes precedence over a `HEADSCOPE_*` variable, which takes precedence over the
 default. A flag of a model or an artifact takes precedence over the variables of both
-(see `service.settings.environment`).
+(see `service.settings.sources`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from pydantic_settings import (
 
 from model.runtimes.contract import Device
 from service.settings import groups
-from service.settings.client_values import (
+from service.settings.groups import (
+    Group,
+    Shown,
     hosts_to_meet,
     image_hosts_to_reach,
     keys_to_send,
     origins_to_meet,
 )
-from service.settings.config_file import ConfigFile, Content, read
-from service.settings.environment import HIDDEN, Variables
-from service.settings.groups import Group, Shown
-from service.settings.model_group import ModelSettings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelSettings, ModelTable
+from service.settings.sources import HIDDEN, ConfigFile, Content, Variables, read
 
 
 def worker_environment(metrics_folder: Path) -> dict[str, str]:

@@ -1,9 +1,11 @@
-"""Summaries of requests for the access log and traces, without content."""
+"""Summaries of requests for the access log and traces, without content; and the access log."""
 
 from __future__ import annotations
 
+import logging
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +13,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.inference.timings import Timings
 from service.request_context import RequestContext
+from service.telemetry.routes import METRICS_PATH, PROBE_PATHS
+
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-.*")
+
+
+def trace_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the trace id of a request's `traceparent`; empty unless there is one valid header.
+
+    https://www.w3.org/TR/trace-context/#traceparent-header
+    """
+    values = [value for name, value in headers if name == b"traceparent"]
+    match = _TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
+    return str(match[1], "ascii") if match else ""
+
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
 """Known methods; others are reported as `_OTHER`, as in OpenTelemetry's conventions."""
@@ -115,3 +131,39 @@ class ObservationMiddleware:
 def _traceparent(scope: Scope) -> str:
     values = [value for name, value in scope["headers"] if name == b"traceparent"]
     return str(values[0], "latin-1") if len(values) == 1 else ""
+
+
+QUIET_ROUTES = {*PROBE_PATHS, METRICS_PATH}
+
+_log = logging.getLogger("headscope.access")
+
+
+class AccessLog:
+    """Logger of requests; status 0 means that the client left before the reply began.
+
+    Probes and scrapes, which come every few seconds, are logged at level debug, unless they are
+    rejected, such as a scrape without a key.
+    """
+
+    def observe(self, request: RequestSummary) -> None:
+        """Log a request."""
+        status = request.status or 0
+        fields = {
+            "method": request.method,
+            "route": request.route,
+            "status": status,
+            "ms": round(1000 * (request.ended - request.began), 1),
+            "bytes": request.sent_bytes,
+        }
+        message = "%(method)s %(route)s %(status)d, %(ms).1f ms, %(bytes)d bytes"
+        trace = trace_id([(b"traceparent", request.traceparent.encode("latin-1"))])
+        for name, value in (("key", request.key), ("trace_id", trace)):
+            if value:
+                fields[name] = value
+                message += f", {name} %({name})s"
+        quiet = request.route in QUIET_ROUTES and not 400 <= status < 500
+        level = logging.DEBUG if quiet else logging.INFO
+        _log.log(level, message, fields, extra={"fields": fields})
+
+    def close(self) -> None:
+        """Do nothing: every line is written already."""

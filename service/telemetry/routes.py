@@ -1,4 +1,4 @@
-"""Route templates of paths, as metric labels with a bounded number of values."""
+"""Route templates of paths, as metric labels with a bounded number of values; and probes' paths."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from collections.abc import Iterable
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
+
+PROBE_PATHS = {
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/v2/health/live",
+    "/v2/health/ready",
+}
+"""Paths that do not require an API key."""
+METRICS_PATH = "/metrics"
+
 
 UNMATCHED = "unmatched"
 """Label of all paths without a route."""

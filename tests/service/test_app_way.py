@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.http.whole_reply import WholeReplySend
+from service.http.connection import WholeReplySend
 from service.inference.attention.map_parts import MapPart
 from service.inference.tokenization import tokenizer
 from service.process.listener import bound
@@ -58,7 +58,7 @@ ENCODE = {*SHARED, "service/api/native/encode.py"}
 ATTENTION = {
     *SHARED,
     "service/api/native/attention/maps.py",
-    "service/http/whole_reply.py",
+    "service/http/connection.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
     "service/scheduler/submission.py",

@@ -10,7 +10,7 @@ from service.api.wire.reply_headers import Responses
 from service.api.wire.route import Schema, body_of, context_of, service_of, validated
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import Forbidden, Unauthorized
-from service.http.keys import ADMIN
+from service.http.admission import ADMIN
 
 ADMIN_STATUSES = {
     403: "The key may not change the served models, or the service has no admin key",

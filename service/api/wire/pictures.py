@@ -13,8 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from service.api.wire.route import context_of, deadline_of, model_of, service_of
 from service.errors import Unprocessable
-from service.http.image_fetch import FetchLimits, fetch
-from service.http.image_hosts import image_hosts
+from service.http.image_fetch import FetchLimits, fetch, image_hosts
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 

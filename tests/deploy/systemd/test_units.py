@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.exits import Exit
+from service.cli.terminal import Exit
 from service.process.supervisor import LATE_SECONDS
 from service.settings import Settings
 from tests.deploy.tools import ROOT

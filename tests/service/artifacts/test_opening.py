@@ -27,7 +27,7 @@ from service.artifacts.opening import (
 from service.artifacts.repository import Source
 from service.cli import main
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from tests.model.checkpoints import edit_json
 from tests.model.hybrid_checkpoints import write_hybrid
 from tests.model.static_checkpoints import write_model2vec

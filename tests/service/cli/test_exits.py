@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError, field_validator
 
 from model.errors import ArtifactError, VerificationError
-from service.cli.exits import Exit, WrongUseError, code_of, one_line, verified
+from service.cli.terminal import Exit, WrongUseError, code_of, one_line, verified
 from service.errors import EngineUnavailable
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from model.artifact.manifest import Artifact
-from service.engines.blank import blank_text
 from service.engines.contract import Pooling
+from service.engines.measuring import blank_text
 from tests.service.pictures import pictures_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.engines.head_masks import head_mask
+from service.engines.runtime import head_mask
 from tests.service.harness import CONFIG
 
 

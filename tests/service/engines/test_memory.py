@@ -10,7 +10,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.contract import Output, Task
-from service.engines.memory import ran_out_of_memory
+from service.engines.runtime import ran_out_of_memory
 from service.errors import EngineOutOfMemory
 from tests.service.harness import AnsweringEngine, assert_problem, batching, serving, text
 

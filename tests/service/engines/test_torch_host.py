@@ -17,8 +17,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
-from service.engines.torch_host import TorchHosts
+from service.engines.torch import TorchEngine, TorchHosts
 from service.errors import EngineUnavailable
 from tests.service.engines.processes import gone
 from tests.service.harness import text

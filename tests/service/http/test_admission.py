@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from service.errors import MisdirectedRequest, Unauthorized
-from service.http.admission import Admission
-from service.http.hosts import AllowedHosts
-from service.http.key_file import KeyFile
-from service.http.keys import ApiKeys
+from service.http.admission import Admission, AllowedHosts, ApiKeys, KeyFile
 from service.request_context import RequestContext
 from tests.service.harness import request_context
 

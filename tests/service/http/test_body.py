@@ -12,7 +12,7 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.errors import BodyTooLarge
-from service.http.body import BodyLimits, RequestBody
+from service.http.exchange import BodyLimits, RequestBody
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until

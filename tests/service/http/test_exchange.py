@@ -20,8 +20,7 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed
 from service.http.admission import Admission
-from service.http.body import BodyLimits
-from service.http.exchange import ENDINGS, ExchangeMiddleware
+from service.http.exchange import ENDINGS, BodyLimits, ExchangeMiddleware
 from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget

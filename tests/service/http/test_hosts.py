@@ -10,7 +10,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.errors import MisdirectedRequest
-from service.http.hosts import AllowedHosts, allowed_hosts, is_loopback
+from service.http.admission import AllowedHosts, allowed_hosts, is_loopback
 from tests.service.harness import CONFIG, assert_problem, listening, serving
 from tests.service.http.wire import CLOSE, refusal, replies
 

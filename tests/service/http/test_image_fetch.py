@@ -16,8 +16,7 @@ import pytest
 
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.http import image_fetch
-from service.http.image_fetch import FetchLimits, fetch
-from service.http.image_hosts import ImageHosts
+from service.http.image_fetch import FetchLimits, ImageHosts, fetch
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import until
 

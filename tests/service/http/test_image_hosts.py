@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from service.http.image_hosts import ImageHosts, is_public
+from service.http.image_fetch import ImageHosts, is_public
 
 HOSTS = ImageHosts("images.example.org, *.Example.com:8443, 10.0.0.5, [fd00:0::1]:8080")
 

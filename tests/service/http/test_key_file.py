@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.http.key_file import (
+from service.http.admission import (
     MAX_BYTES,
     PAUSE_LINES,
     PAUSE_SECONDS,
+    ApiKeys,
     KeyFile,
     digest_of,
     read_names,
 )
-from service.http.keys import ApiKeys
 
 GOOD = "# of the search team\nsearch:s3cret:with:colons\n\n  jobs.nightly-1:0ther!\n"
 KEYS = {digest_of(b"s3cret:with:colons"): "search", digest_of(b"0ther!"): "jobs.nightly-1"}
@@ -114,7 +114,7 @@ def test_a_file_is_read_in_time_that_grows_with_its_lines(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 times the keys take less than 160 times as long; a quadratic reader took 1,600 times."""
-    monkeypatch.setattr("service.http.key_file.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("service.http.admission.PAUSE_SECONDS", 0.0)
 
     def seconds(count: int) -> float:
         began = time.thread_time()
@@ -130,7 +130,7 @@ def test_a_file_is_read_in_time_that_grows_with_its_lines(
 
 def test_the_parser_pauses_for_the_event_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("service.http.key_file.time.sleep", pauses.append)
+    monkeypatch.setattr("service.http.admission.time.sleep", pauses.append)
     write_keys(path, 3 * PAUSE_LINES + 1, "s3cret")
     read_names(path)
     assert pauses == 3 * [PAUSE_SECONDS]
@@ -138,15 +138,15 @@ def test_the_parser_pauses_for_the_event_loop(path: Path, monkeypatch: pytest.Mo
 
 ENDLESS = """
 import sys, time
-from service.http import key_file
+from service.http import admission
 
 def sleep(seconds, real=time.sleep):
-    if seconds == key_file.PAUSE_SECONDS:
+    if seconds == admission.PAUSE_SECONDS:
         print("reading", flush=True)
     real(seconds)
 
-key_file.PAUSE_LINES, key_file.PAUSE_SECONDS, key_file.LOOK_SECONDS = 2, 3600, 0.01
-key_file.time.sleep = sleep
+admission.PAUSE_LINES, admission.PAUSE_SECONDS, admission.LOOK_SECONDS = 2, 3600, 0.01
+admission.time.sleep = sleep
 from service.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -192,7 +192,7 @@ async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread of its own reads the file, so that requests never wait for the reading."""
-    monkeypatch.setattr("service.http.key_file.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("service.http.admission.LOOK_SECONDS", 0.01)
     file = KeyFile(path)
     keys = ApiKeys(None, file)
     write_keys(path, 20_000, "new")

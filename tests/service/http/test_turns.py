@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from service.errors import RequestTimeout
-from service.http.body import BodyLimits, RequestBody
+from service.http.exchange import BodyLimits, RequestBody
 from service.http.turns import TURN_BYTES, Turns
 from service.system.budget import ByteBudget
 

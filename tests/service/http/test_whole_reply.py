@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.http.whole_reply import WholeReplySend
+from service.http.connection import WholeReplySend
 
 BODY = b'{"results":[]}'
 SIZED = (b"content-length", b"%d" % len(BODY))

@@ -9,8 +9,8 @@ import pytest
 
 from service.models.config_checks import check_content
 from service.settings import Settings
-from service.settings.config_file import read
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
+from service.settings.sources import read
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "headscope.toml"
 MODELS = "models = 'models'\n"

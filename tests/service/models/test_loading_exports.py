@@ -17,7 +17,7 @@ from service.artifacts.opening import open_artifact
 from service.artifacts.repository import Target
 from service.models.running_loads import FIRST_LOAD_SECONDS
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from tests.service.harness import assert_problem, until
 from tests.service.repositories import add, control_of, encode, load, serving_repository
 

@@ -13,7 +13,7 @@ from service.errors import EngineUnavailable
 from service.models.build import build_state
 from service.models.state import state_of
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from tests.service.harness import Client, assert_problem
 from tests.service.repositories import add, encode, load, states
 

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from service.process import handle
+from service.process import supervisor
 from service.process.channel import ALIVE, CLOSED, CONNECTION, DRAIN, FINISH, LOADED
-from service.process.handle import MISSED_BEATS, WorkerHandle
+from service.process.supervisor import MISSED_BEATS, WorkerHandle
 from tests.service.harness import until
 
 pytestmark = pytest.mark.anyio
@@ -124,13 +124,13 @@ async def test_its_end_has_its_own_reason_or_its_exit_code() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "BEAT_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("loaded", [True, False])
 async def test_a_silent_worker_is_killed(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "LOADING_BEATS", 20)
+    monkeypatch.setattr(supervisor, "LOADING_BEATS", 20)
     async with handled() as (worker, channel):
         if loaded:
             channel.send(LOADED)
@@ -172,7 +172,7 @@ async def test_beats_that_this_process_itself_misses_do_not_count(
     """After a sleep of the machine, or a paused supervisor, workers still count as alive."""
     kills: list[int] = []
     monkeypatch.setattr(WorkerHandle, "kill", lambda worker: kills.append(worker.process.pid))
-    monkeypatch.setattr(handle, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "BEAT_SECONDS", 0.01)
     async with handled() as (worker, channel):
         channel.send(LOADED)
         await worker.settled.wait()

@@ -12,7 +12,7 @@ from model.artifact.manifest import ENCODER_DATA, Artifact
 from service.errors import EngineUnavailable
 from service.process import supervisor
 from service.settings import Settings
-from service.settings.model_table import ModelTable
+from service.settings.model_group import ModelTable
 from testing.process import Service, clean_environment, free_port
 from tests.service.process.launched import launched
 

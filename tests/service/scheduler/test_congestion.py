@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.scheduler.congestion import INTERVAL_SECONDS, Congestion
+from service.scheduler.lanes import INTERVAL_SECONDS, Congestion
 from service.scheduler.pace import LARGEST_RATIO, Margin, Pace
 
 STEP = INTERVAL_SECONDS / 4

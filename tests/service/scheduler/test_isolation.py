@@ -28,7 +28,7 @@ from service.engines.contract import (
     TextTask,
 )
 from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, ServiceError
-from service.scheduler.isolation import MOST_RUNS, Isolation
+from service.scheduler.dispatch import MOST_RUNS, Isolation
 from service.scheduler.outputs import check_outputs
 from service.scheduler.submission import Caller, Submission, TaskResult
 from tests.service.harness import decomposition, text

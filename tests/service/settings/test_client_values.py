@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.settings.client_values import (
+from service.settings.groups import (
     aliases_to_meet,
     hosts_to_meet,
     keys_to_send,

@@ -11,7 +11,7 @@ import pytest
 from service.cli import serve
 from service.cli.options import given, settings_of
 from service.settings import Settings
-from service.settings.config_file import MAX_BYTES
+from service.settings.sources import MAX_BYTES
 from service.settings.toml_places import places_of
 
 
@@ -136,7 +136,7 @@ def test_the_first_mistakes_are_enough(file: Path, monkeypatch: pytest.MonkeyPat
         reads.append(text)
         return places_of(text)
 
-    monkeypatch.setattr("service.settings.config_file.places_of", counted)
+    monkeypatch.setattr("service.settings.sources.places_of", counted)
     with pytest.raises(ValueError, match=r"model\.a9\.max-length=-1 must be greater than 0$"):
         from_command_line(file)
     assert len(reads) == 2

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from service.cli import serve
-from service.cli.exits import WrongUseError
 from service.cli.options import given, settings_of
+from service.cli.terminal import WrongUseError
 from service.settings import Settings
 
 EMPTY = Path(__file__).parent / "__init__.py"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import requests
 
-from service.telemetry.collector import bounded_session
+from service.telemetry.tracing import bounded_session
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n"
 MEBIBYTE = b"x" * 2**20

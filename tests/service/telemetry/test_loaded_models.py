@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from service.telemetry.loaded_models import LoadedModels, PresentSeries
+from service.telemetry.model_metrics import LoadedModels, PresentSeries
 
 
 def test_only_models_that_have_gone_are_left_out() -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.telemetry.processes import ServiceProcesses, descendants
+from service.telemetry.shared import ServiceProcesses, descendants
 
 CHILD = "import subprocess, sys, time; x = bytearray(20_000_000)\n"
 STAYS = "print(1, flush=True); time.sleep(60)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.telemetry.trace_ids import trace_id
+from service.telemetry.requests import trace_id
 
 TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
 VALID = b"00-" + TRACE + b"-00f067aa0ba902b7-01"

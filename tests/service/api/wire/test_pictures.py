@@ -14,8 +14,7 @@ from starlette.requests import Request
 from service.api.wire import pictures
 from service.api.wire.pictures import element, loaded
 from service.errors import DeadlinePassed, RequestTooLarge, Unprocessable
-from service.http.image_fetch import FetchLimits
-from service.http.image_hosts import image_hosts
+from service.http.image_fetch import FetchLimits, image_hosts
 from service.inference.tokenization.inputs import Input, Picture
 from service.request_context import RequestContext
 from service.settings import Settings
