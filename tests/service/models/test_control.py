@@ -100,6 +100,13 @@ async def test_versions_side_by_side_and_an_alias_between_them(client: Client) -
     assert_problem(await encode(client, "prod"), 404)
 
 
+async def test_a_version_that_an_alias_names_stays_loaded_after_a_swap(client: Client) -> None:
+    await load(client, "a", version="1")
+    await load(client, "prod", target="a@1")
+    await load(client, "a", version="2")
+    assert await states(client, "a") == {"1": "loaded", "2": "serving"}
+
+
 async def test_a_rollback_is_what_later_loads_on_demand_take(client: Client) -> None:
     await load(client, "a", version="1")
     chosen = (await encode(client, "a")).headers[FINGERPRINT]
