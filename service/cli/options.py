@@ -72,14 +72,7 @@ def default_in_words(field: FieldInfo) -> str:
 
 
 def setting(name: str, *, single: bool = False, about: str = "") -> SettingOption:
-    """Return the option of a setting.
-
-    Args:
-        name: name of the setting.
-        single: whether the option takes at most one value, where `serve` takes several.
-        about: help in place of the setting's description.
-
-    """
+    """Return the option of a setting; `single` takes one value where `serve` takes several."""
     return SettingOption(name, Settings.model_fields[name], single=single, about=about)
 
 

@@ -15,14 +15,7 @@ from service.system.resources import lower_priority
 
 
 def blank_text(config: EncoderConfig, tokens: int, pooling: Pooling) -> TextTask:
-    """Return a text of token 0, or black patches of a picture, for its pooled vector.
-
-    Args:
-        config: configuration of the encoder.
-        tokens: number of tokens, at most the encoder's positions.
-        pooling: pooled hidden state.
-
-    """
+    """Return a text of token 0, or black patches of a picture, for its pooled vector."""
     ids, features = np.zeros(tokens, np.int64), config.pixel_features
     pixels = np.zeros((tokens, features), np.float32) if features else None
     return TextTask(ids, ids, pooling=pooling, pixels=pixels)
@@ -47,22 +40,13 @@ TasksOf = Callable[[Sequence[int]], Sequence[Task]]
 def measured_batches(
     engine: Engine, tasks_of: TasksOf, batch_tokens: int, longest: int
 ) -> list[tuple[int, float]]:
-    """Measure batches of growing sizes, with `engine.concurrency` calls at once.
+    """Return tokens and seconds of growing batches, with `engine.concurrency` calls at once.
 
     The time of a size is the slowest call of a round, in the fastest round: the first ones may
     allocate memory or compile kernels, and any may be disturbed by other processes. A batch that
     would take longer than `MOST_SECONDS` is not computed: it gets as many seconds a token as the
     batch before, which is up to 1.5 times too long, so that no deadline is promised that cannot be
     met. The first real batches correct it.
-
-    Args:
-        engine: an engine that is not in use yet.
-        tasks_of: returns the tasks of a batch.
-        batch_tokens: maximum tokens of a batch.
-        longest: maximum tokens of a text.
-
-    Returns:
-        Tokens and seconds of each batch, measured or predicted.
 
     Raises:
         ServiceError: the engine failed.
@@ -88,15 +72,8 @@ def measured_cost(
 ) -> BatchCost:
     """Measure a batch of one short text, and equal tokens in texts of one and of two lengths.
 
-    Args:
-        engine: an engine that is not in use yet.
-        tasks_of: returns the tasks of a batch.
-        measured: result of `measured_batches`.
-        longest: maximum tokens of a text.
-
-    Returns:
-        The cost in seconds; the default if batches of equal tokens are larger than all of
-        `measured`, or take longer than `MOST_SECONDS`.
+    Return the cost in seconds; the default if batches of equal tokens are larger than all of
+    `measured`, or take longer than `MOST_SECONDS`.
 
     Raises:
         ServiceError: the engine failed.

@@ -27,14 +27,10 @@ class OnnxEngine(RuntimeEngine):
         device_id: int = 0,
         device_memory_bytes: int | None = None,
     ) -> None:
-        """Load the graphs.
+        """Load the graphs of a checked artifact; "auto" uses CUDA if there is a device.
 
-        Args:
-            artifact: a checked artifact.
-            device: device to run on; "auto" uses CUDA if there is a device.
-            threads: number of concurrent calls; if None the usable cores, or `CUDA_CALLS`.
-            device_id: index of the CUDA device.
-            device_memory_bytes: maximum memory of each graph on a CUDA device.
+        Without `threads`, there are as many calls as usable cores, or `CUDA_CALLS`. The limit of
+        memory is of each graph.
 
         Raises:
             ModelError: the graphs cannot be loaded, or there is no such device.

@@ -82,14 +82,7 @@ TaskWithTarget = tuple[TextTask, Target]
 def decode(
     decoder: Decoder, pairs: Sequence[TaskWithTarget], encoded: Sequence[Floats]
 ) -> list[TargetOutput]:
-    """Return the requested outputs of each text's target.
-
-    Args:
-        decoder: the runtime's decoder.
-        pairs: texts and their targets; at least one.
-        encoded: last hidden state of each text, `[S, H]`.
-
-    """
+    """Return the requested outputs of each text's target, from its last hidden state `[S, H]`."""
     states, cross = map(iter, decoder.decode(_decoding(decoder.config, pairs, encoded)))
     outputs = [
         TargetOutput(

@@ -39,10 +39,8 @@ class TorchHost:
     def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
         """Initialise without starting the process.
 
-        Args:
-            threads: threads that compute a batch together; the number of usable cores if None.
-            idle_seconds: seconds without a batch after which the process ends; never if None.
-
+        Usable cores compute a batch together, unless `threads` do. The process ends after
+        `idle_seconds` without a batch; never if None.
         """
         self._threads = threads or len(os.sched_getaffinity(0))
         self._idle_seconds = idle_seconds
@@ -68,11 +66,7 @@ class TorchHost:
     def run(self, folder: Path, tasks: Sequence[Task], timeout_seconds: float) -> Answer:
         """Compute a batch; start the process and load the encoder first if needed.
 
-        Args:
-            folder: folder of the artifact.
-            tasks: tasks of the batch; without tasks, the encoder is only loaded.
-            timeout_seconds: maximum time of a batch after its encoder is loaded.
-
+        Without tasks, the encoder is only loaded. The time limit begins once the encoder is loaded.
         """
         with self._lock:
             if self._failed:
@@ -194,12 +188,7 @@ class TorchEngine(Engine):
     def __init__(
         self, artifact: Artifact, timeout_seconds: float, hosts: TorchHosts | None = None
     ) -> None:
-        """Start the process, and wait until it has loaded the encoder.
-
-        Args:
-            artifact: a checked artifact.
-            timeout_seconds: maximum time of a batch.
-            hosts: the process that models share; a new one if None.
+        """Start the process, unless models share one, and wait until it has loaded the encoder.
 
         Raises:
             EngineNotInstalled: torch is not installed, or the artifact has no weights for it.

@@ -23,10 +23,7 @@ _log = logging.getLogger("headscope")
 def serve(load: Callable[[str], RuntimeEngine], connection: Connection) -> None:
     """Answer messages until the connection closes; answer a failure with the exception's name.
 
-    Args:
-        load: returns the engine of an artifact's folder.
-        connection: source of (folder, tasks); without tasks, the engine is only loaded.
-
+    A message is (folder, tasks); without tasks, the engine is only loaded.
     """
     engines: dict[str, RuntimeEngine] = {}
     while True:

@@ -20,10 +20,7 @@ def whole_target(labels: Ids, decoder: DecoderConfig) -> Target:
 def target_maps(output: Output, decoder: DecoderConfig) -> list[MapsTask]:
     """Return tasks for all maps of each decoder layer, then for all cross-attention maps.
 
-    Args:
-        output: output of a text with a `whole_target` and its last hidden state.
-        decoder: the decoder's configuration.
-
+    The output is of a text with a `whole_target` and its last hidden state.
     """
     heads = tuple(range(decoder.layers.num_attention_heads))
     target, encoded = output.target, output.hidden[-1]
@@ -39,11 +36,7 @@ def target_maps(output: Output, decoder: DecoderConfig) -> list[MapsTask]:
 
 
 def target_tensors(output: Output, maps: Sequence[Output]) -> TargetTensors:
-    """Return the target's tensors.
-
-    Args:
-        output: as for `target_maps`.
-        maps: the engine's outputs of the tasks of `target_maps`.
+    """Return the target's tensors, with the outputs of the tasks of `target_maps`.
 
     Raises:
         ValueError: an output is missing.

@@ -55,11 +55,7 @@ class Connection:
     ) -> None:
         """Create a connection; no request is sent yet.
 
-        Args:
-            url: address of the service.
-            api_key: key of the service.
-            retries: rules of retries.
-            say: function called once, with a line, when the service does not answer.
+        `say` is called once, with a line, when the service does not answer.
 
         Raises:
             UsageError: the address or the key is invalid.
@@ -97,11 +93,7 @@ class Connection:
     ) -> bytes:
         """Send a request, and return the body of the reply.
 
-        Args:
-            route: path of the route.
-            body: JSON of the request.
-            accept: media type of the reply.
-            repeated: whether the texts were sent before; their warnings do not count again.
+        Warnings about texts that were sent before, as `repeated` says, do not count again.
 
         Raises:
             RefusedRequest: the service rejects the request.

@@ -96,13 +96,7 @@ def spool_stdin(spool: Path) -> None:
 
 
 def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
-    """Read all inputs once, to validate them before anything is computed.
-
-    Args:
-        options: options of invalid rows and of the output's format.
-        sources: sources of all inputs.
-
-    """
+    """Read all inputs once, to validate them before anything is computed."""
     schema = _schema() if options.out.suffix == PARQUET else None
     rows, identity, states = 0, [], []
     for source in sources:

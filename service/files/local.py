@@ -83,14 +83,7 @@ class TextReader:
         self.separator_ids = frozenset(tokenizer.separator_ids)
 
     def planned(self, plan: Plan, encoding: Encoding, batch_tokens: int) -> Plan:
-        """Apply the plan's limit of tokens, and return the plan, of chunks if they are requested.
-
-        Args:
-            plan: plan of the output.
-            encoding: requested output.
-            batch_tokens: maximum tokens of a batch.
-
-        """
+        """Apply the plan's limit of tokens, and return the plan, of chunks if requested."""
         self._options = replace(self._options, max_tokens=plan.max_tokens)
         if encoding.kind != "chunks" or not isinstance(plan, PooledPlan):
             return plan
@@ -126,14 +119,6 @@ class PictureFileReader:
     separator_ids: frozenset[int] = frozenset()
 
     def __init__(self, reader: PictureReader, max_bytes: int, *, first_frame: bool) -> None:
-        """Start the threads.
-
-        Args:
-            reader: preprocessing of the model's pictures.
-            max_bytes: maximum bytes of a file.
-            first_frame: whether an animated picture stands for its first frame.
-
-        """
         self._reader, self._max_bytes, self._first_frame = reader, max_bytes, first_frame
         self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
 
@@ -212,15 +197,7 @@ class LocalEncoder:
     def __init__(
         self, artifact: Artifact, settings: Settings, encoding: Encoding, engine: Engine | None
     ) -> None:
-        """Start the engine.
-
-        Args:
-            artifact: artifact of the model.
-            settings: settings of device, threads and limits.
-            encoding: requested output of each text.
-            engine: engine to use and leave open; None starts the settings' engine.
-
-        """
+        """Use an engine and leave it open; without one, start the settings' engine."""
         tokenize_in_the_calling_thread()
         manifest, limits = artifact.manifest, token_limits(settings, artifact)
         self._reader = reader_of(artifact, settings, encoding)

@@ -211,11 +211,7 @@ def reserved_names(kind: Kind) -> frozenset[str]:
 def joined(kind: Kind, rows: Sequence[int], texts: Sequence[TextArrays]) -> dict[str, Array]:
     """Concatenate the arrays of at least one text, with `LENGTHS` for ragged fields, and `ROWS`.
 
-    Args:
-        kind: kind of output; each chunk of a text has a row of its own.
-        rows: index of each text's row.
-        texts: arrays of each text.
-
+    `rows` has the index of each text's row; each chunk of a text has a row of its own.
     """
     columns: dict[str, Array] = {ROWS: np.array(rows, np.int64)}
     if kind == "chunks":

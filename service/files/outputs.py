@@ -131,12 +131,7 @@ def write_jsonl(file: BinaryIO, kind: Kind, parts: Sequence[Part], places: Itera
 
 
 def importance_table(parts: Sequence[Part]) -> str:
-    """Return the mean over all texts as a table: a line for each layer, a column for each head.
-
-    Args:
-        parts: parts of a run of the kind "importance", at least one with texts.
-
-    """
+    """Return the mean over all texts as a table: a line for each layer, a column for each head."""
     (field,) = FIELDS["importance"]
     texts = sum(part.texts for part in parts)
     total = sum(

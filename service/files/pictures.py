@@ -25,15 +25,7 @@ class PictureFiles(Source):
     def __init__(
         self, name: str, paths: Sequence[Path], column: str | None, reserved: frozenset[str]
     ) -> None:
-        """Find the pictures of files and folders.
-
-        Args:
-            name: the input as the user named it.
-            paths: paths of pictures, and of folders that are searched with their subfolders.
-            column: column of the paths in the output; `image` when None.
-            reserved: names of columns that the output adds.
-
-        """
+        """Find the pictures of files, and of folders with subfolders; `name` is in messages."""
         super().__init__(paths[0], name, column or "image", reserved)
         if self.column in reserved:
             raise UsageError(f"--image-column {column} is a column that the output adds")
@@ -108,13 +100,7 @@ def state_of_pictures(source: Source) -> str:
 
 
 def read_picture(path: str, max_bytes: int) -> bytes | Refused:
-    """Return the content of a picture's file, or its rejection.
-
-    Args:
-        path: path of the file.
-        max_bytes: maximum bytes of the file.
-
-    """
+    """Return the content of a picture's file, or its rejection."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(max_bytes + 1)

@@ -54,11 +54,7 @@ class RemoteEncoder:
     ) -> None:
         """Query the service's properties, and try the options on a text.
 
-        Args:
-            connection: connection to the service.
-            encoding: requested output of each text.
-            say: function called with a warning if replies have no fingerprint.
-
+        `say` is called with a warning if replies have no fingerprint.
         """
         self._connection, self._encoding = connection, encoding
         try:
@@ -285,14 +281,6 @@ class RemotePictures(RemoteEncoder):
     def __init__(
         self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
     ) -> None:
-        """Query the service's properties, and try the options on a picture.
-
-        Args:
-            connection: connection to the service.
-            encoding: requested output of each picture.
-            say: function called with a warning if replies have no fingerprint.
-
-        """
         encoding.check_for_pictures()
         self._first_frame = encoding.first_frame
         super().__init__(connection, encoding, say)

@@ -50,21 +50,14 @@ class Source(ABC):
     def __init__(self, path: Path, name: str, column: str, reserved: frozenset[str]) -> None:
         """Describe a file, without reading it.
 
-        Args:
-            path: path of the file.
-            name: name of the file in messages.
-            column: column of the texts.
-            reserved: names of columns that the output adds, and no row may have.
-
+        `name` is its name in messages; no row may have a column in `reserved`, which the output
+        adds.
         """
         self.path, self.name, self.column, self.reserved = path, name, column, reserved
 
     @abstractmethod
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
-        """Yield every row in order.
-
-        Args:
-            whole: whether rows need their records.
+        """Yield every row in order; with `whole`, rows have their records.
 
         Raises:
             InputFailure: the file is not valid in its format.

@@ -57,13 +57,9 @@ class Window:
 
 
 def windows(places: Iterable[Place], characters: int, done: Mapping[int, int]) -> Iterator[Window]:
-    """Yield the windows that are not done.
+    """Yield the windows that are not done, whose starts and ends `done` has.
 
-    Args:
-        places: all rows.
-        characters: maximum characters of a window; a longer row is a window of its own.
-        done: start → end of the completed windows.
-
+    A row of more than `characters` is a window of its own.
     """
     window, size, resume = Window(0), 0, 0
     for place in places:
@@ -96,15 +92,7 @@ class Progress:
         *,
         unit: str = "texts",
     ) -> None:
-        """Start the display.
-
-        Args:
-            total: number of rows of all inputs.
-            done: number of rows completed by an earlier run.
-            clock: function that returns seconds.
-            unit: what a row is, in the plural.
-
-        """
+        """Start the display after `done` rows of an earlier run; `unit` is in the plural."""
         self._unit = unit
         self._total, self._done, self._begun = total, done, done
         self._clock = clock
@@ -163,17 +151,10 @@ class StartedWindow(NamedTuple):
 
 
 def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | None = None) -> int:
-    """Encode the inputs into the output, resuming an unfinished run.
+    """Encode the inputs into the output, resuming an unfinished run; return `DONE` or `SKIPPED`.
 
-    Args:
-        options: inputs, output, and requested arrays.
-        settings: settings of the model and its engine, unless a service is used.
-        say: function called with a line at each step before the first text, and once if a service
-            does not answer.
-        engine: engine to use and leave open; None starts the settings' engine.
-
-    Returns:
-        Exit code: 0 done, 3 done except for skipped rows.
+    `say` is called with a line at each step before the first text, and once if a service does not
+    answer. A given engine is left open; without one, the settings' engine is started.
 
     Raises:
         UsageError: the options, the inputs and the unfinished run do not fit together.

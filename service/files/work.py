@@ -93,8 +93,9 @@ def tidy(folder: Path) -> None:
 def rename_new(source: Path, target: Path) -> None:
     """Rename a file or folder to a free name.
 
-    Linux checks the name and renames in one step (https://man7.org/linux/man-pages/man2/rename.2.html).
-    If the file system does not support that (NFS), the name is checked before.
+    Linux checks the name and renames in one step
+    (https://man7.org/linux/man-pages/man2/rename.2.html). If the file system does not support that
+    (NFS), the name is checked before.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is not None:
@@ -177,9 +178,7 @@ class WorkFolder:
     def held(self, *, restart: bool) -> Iterator[None]:
         """Create or open the folder, and lock it against other processes.
 
-        Args:
-            restart: whether to discard an unfinished run, and to replace a finished output.
-
+        `restart` discards an unfinished run, and replaces a finished output.
         """
         if self.out.is_dir():
             raise UsageError(f"--out {self.out} is a folder: name a file")

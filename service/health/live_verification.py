@@ -36,15 +36,9 @@ class LiveVerification:
     ) -> None:
         """Set the verification up; `open` starts it.
 
-        Args:
-            share: share of batches to compare, 0 … 1; 0.01 is every hundredth. Batches are skipped
-                while another batch is compared.
-            reference: function that returns PyTorch's scheduler.
-            manifest: artifact's manifest, with the tolerances; tensors of a use that failed its
-                verification are not compared.
-            metrics: metrics of the model, which record results and the largest differences.
-            label: prefix of log messages, the model's name if there are several.
-
+        A share of 0.01 is every hundredth batch; batches are skipped while another is compared.
+        Tensors of a use that failed its verification are not compared. `label` is the prefix of log
+        messages, the model's name if there are several.
         """
         self.problem = ""
         """Description of the first difference beyond tolerance; or empty."""

@@ -30,14 +30,6 @@ class ModelReadiness:
     def __init__(
         self, engines: EnginePool, live_verification: LiveVerification, probe: TextTask
     ) -> None:
-        """Set up the check.
-
-        Args:
-            engines: engines of the model.
-            live_verification: live verification, whose failures make the model unready.
-            probe: short text or picture that is computed to see whether the engine works.
-
-        """
         self.fallback_failure = ""
         """Reason for which the stand-in engine cannot start; or empty."""
         self.engines = engines
@@ -91,13 +83,6 @@ class Readiness:
     def __init__(
         self, models: Callable[[], Mapping[str, ModelReadiness]], peers: Peers | None
     ) -> None:
-        """Set up the check.
-
-        Args:
-            models: function that returns the readiness of each loaded model, by name.
-            peers: other workers of the service, if any.
-
-        """
         self.draining = False
         """Whether the process is stopping."""
         self._models = models

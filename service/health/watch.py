@@ -41,14 +41,9 @@ class Watch:
     ) -> None:
         """Set the watch up; `watching` runs it.
 
-        Args:
-            readiness: readiness of the model; it fails while the stand-in engine cannot start.
-            trial: function that raises if an engine does not work.
-            policy: policy for a permanent failure of the engine.
-            give_up: function that ends the process with a reason.
-            metrics: metrics of the model.
-            label: prefix of log messages, the model's name if there are several.
-
+        `trial` raises if an engine does not work, and `give_up` ends the process with a reason.
+        Readiness fails while the stand-in engine cannot start. `label` is the prefix of log
+        messages.
         """
         self._engines = readiness.engines
         self._readiness = readiness

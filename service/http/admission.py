@@ -67,12 +67,10 @@ class AllowedHosts:
 
 
 def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
-    """Return the hosts that requests may name; None for any host.
+    """Return the hosts that requests may name; None for any host, as `*` among the setting's names.
 
-    Args:
-        setting: hosts, separated by commas, or `*` for any host; None allows the loopback hosts
-            and `host` if only this machine can reach `host`, and else any host.
-        host: host name or address on which the service listens.
+    Without a setting, the loopback hosts and `host`, on which the service listens, are allowed if
+    only this machine can reach `host`, and else any host.
 
     Raises:
         OSError: the name of the host cannot be resolved.
@@ -217,14 +215,10 @@ class ApiKeys:
     def __init__(
         self, keys: str | None, file: KeyFile | None = None, admin: str | None = None
     ) -> None:
-        """Store a digest of each key.
+        """Store a digest of each key; keys are separated by commas.
 
-        Args:
-            keys: keys, separated by commas, with the names `key 0`, `key 1` and so on.
-            file: file of further keys, which have names.
-            admin: keys that may change the served models, named `admin key 0` and so on. They
-                alone do not make other requests need a key.
-
+        They have the names `key 0`, `key 1` and so on, the names in the file, and `admin key 0` and
+        so on. Admin keys alone do not make other requests need a key.
         """
         self._given = {**_named("key", keys), **_named(ADMIN, admin)}
         self._file = file
@@ -288,13 +282,9 @@ class Admission:
     def __init__(
         self, hosts: AllowedHosts | None, keys: ApiKeys | None, metrics_port: int | None = None
     ) -> None:
-        """Configure the checks.
+        """Configure the checks; None admits any host, or requests without a key.
 
-        Args:
-            hosts: hosts that requests may name; None admits any host.
-            keys: keys of which a request must have one; None admits requests without a key.
-            metrics_port: port that answers only metrics and health routes, without a key.
-
+        The metrics port answers only metrics and health routes, without a key.
         """
         self._hosts = hosts
         self._keys = keys

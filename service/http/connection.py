@@ -45,16 +45,6 @@ class HttpProtocol(StrictReader):
         count_refusal: Callable[[str, ServiceError], None],
         **kwargs: Any,
     ) -> None:
-        """Set up the protocol of one connection.
-
-        Args:
-            *args: arguments of uvicorn's protocol.
-            client_timeout_seconds: timeout of each step of a client.
-            error_response: function that formats an error.
-            count_refusal: function called with the path and error of each request rejected here.
-            **kwargs: arguments of uvicorn's protocol.
-
-        """
         super().__init__(*args, **kwargs)
         self._error_response = error_response
         self._count_refusal = count_refusal
@@ -299,11 +289,8 @@ class _Transport:
 def until_close(app: ASGIApp, cycle: RequestResponseCycle, cut_off: Callable[[], None]) -> ASGIApp:
     """Return an application whose replies without a length end with the connection.
 
-    Args:
-        app: the application.
-        cycle: uvicorn's state of the reply. It sends no interim 100 (RFC 9110, 10.1.1).
-        cut_off: resets the connection. A client would take its end for the end of the body.
-
+    uvicorn sends no interim 100 (RFC 9110, 10.1.1). `cut_off` resets the connection of a reply that
+    fails, as a client would take the connection's end for the end of the body.
     """
     cycle.waiting_for_100_continue = False
 
@@ -344,12 +331,7 @@ class WholeReplySend:
         await self._cycle.send(message)  # type: ignore[arg-type]
 
     def whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Write a whole reply.
-
-        Args:
-            status: status code.
-            headers: headers with names in lower case, which have the body's length.
-            body: body of the reply.
+        """Write a whole reply; its headers have names in lower case, and the body's length.
 
         Returns:
             Whether the reply was written, or dropped because its client has left. False means that

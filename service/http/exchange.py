@@ -136,17 +136,7 @@ class ExchangeMiddleware:
         admission: Admission,
         error_response: ErrorResponse,
     ) -> None:
-        """Wrap an application.
-
-        Args:
-            app: application that answers requests with a complete body.
-            metrics: metrics of requests, rejections and disconnects.
-            limits: limits of one body.
-            budgets: byte budgets of all bodies in flight, and of all requests and replies.
-            admission: checks before the body is read.
-            error_response: function that formats an error.
-
-        """
+        """Set the layers; budgets are of all bodies in flight, and of all requests and replies."""
         self.app = app
         self.metrics = metrics
         self.limits = limits
@@ -281,13 +271,8 @@ class Exchange:
 async def _until_disconnect(answer: Awaitable[None], exchange: Exchange, receive: Receive) -> None:
     """Run the application; cancel it if the client leaves before its reply is complete.
 
-    Args:
-        answer: the application's run.
-        exchange: request, whose `client_left` is set. `HttpProtocol` calls `on_disconnect` of its
-            scope; behind another server, a task waits for the disconnect.
-        receive: ASGI `receive`, which returns "disconnect" when the client has left, and also after
-            a complete reply.
-
+    `HttpProtocol` calls `on_disconnect` of the request's scope. Behind another server, a task waits
+    for the disconnect, which `receive` returns also after a complete reply.
     """
     running = asyncio.current_task()
     assert running is not None  # noqa: S101 - a server runs each request in a task

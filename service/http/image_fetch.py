@@ -40,12 +40,10 @@ class ImageHosts:
     """Hosts and ports from which pictures may be fetched."""
 
     def __init__(self, hosts: str) -> None:
-        """Parse a valid list.
+        """Parse a valid list of `HOST` or `HOST:PORT`, separated by commas.
 
-        Args:
-            hosts: `HOST` or `HOST:PORT`, separated by commas. A host is a name, an address, or
-                `*.` and the end of a name. Without a port, the default port of the scheme.
-
+        A host is a name, an address, or `*.` and the end of a name. Without a port, the scheme's
+        default.
         """
         self._entries: list[tuple[str, int | None]] = []
         for entry in hosts.split(","):
@@ -144,15 +142,10 @@ async def fetch(
     client: str,
     reservation: Reservation,
 ) -> bytes:
-    """Return the file at an address.
+    """Return the file at an address of http or https.
 
-    Args:
-        url: address of http or https.
-        field: field of the request, for error messages.
-        hosts: allowed hosts.
-        limits: limits of the fetch.
-        client: client of the request, which shares the threads with other clients.
-        reservation: memory of the request, which grows as the file arrives.
+    `field` of the request is named in errors. The client shares the threads with other clients, and
+    the reservation grows as the file arrives.
 
     Raises:
         Unprocessable: the host is not allowed, leads to an address that is not public or elsewhere,

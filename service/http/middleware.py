@@ -68,18 +68,9 @@ def install(
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
 ) -> None:
-    """Add the middleware to an application.
+    """Add the middleware to an application; preflight requests of other origins need no key.
 
-    Preflight requests of other origins need no key.
-
-    Args:
-        app: application with its routes.
-        settings: settings of the service.
-        metrics: metrics of requests.
-        budgets: byte budgets of all bodies in flight, and of all requests and replies.
-        observers: observers of every request.
-        error_response: function that formats an error.
-
+    Budgets are of all bodies in flight, and of all requests and replies.
     """
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     hosts = allowed_hosts(settings.allowed_hosts, settings.host)

@@ -30,11 +30,8 @@ class Turns:
     async def written(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
         """Yield a reply in parts of at least `TURN_BYTES`, except for the last part.
 
-        The first part does not wait for a turn, so that a small reply is written at once.
-
-        Args:
-            pieces: pieces of the reply, each serialised within a millisecond when it is requested.
-
+        The first part does not wait for a turn, so that a small reply is written at once. Each
+        piece is serialised within a millisecond when it is requested.
         """
         part = part_of(pieces)
         if part:

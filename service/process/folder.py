@@ -21,9 +21,7 @@ PREFIX = "headscope-"
 LOCK = "lock"
 MARK = b"headscope service\n"
 """Content of a lock."""
-KNOWN = re.compile(
-    r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock"
-)
+KNOWN = re.compile(r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock")
 """Names of the files that a service makes: its workers' sockets and metrics, and the lock."""
 
 _log = logging.getLogger("headscope")

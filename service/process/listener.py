@@ -58,13 +58,7 @@ class Listener:
     """Acceptor of connections on one socket, with backpressure."""
 
     def __init__(self, listener: socket.socket, give: Callable[[socket.socket], bool]) -> None:
-        """Start listening.
-
-        Args:
-            listener: bound socket.
-            give: function that takes a connection, and returns whether it could.
-
-        """
+        """Listen on a bound socket; `give` takes a connection, and returns whether it could."""
         self.port = int(listener.getsockname()[1])
         self._socket = listener
         self._give = give

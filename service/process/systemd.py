@@ -30,13 +30,7 @@ class ServiceManager:
     """Messages to systemd; without an address, none are sent."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
-        """Set the address.
-
-        Args:
-            address: UNIX socket of the messages; a leading `@` is an abstract address.
-            watchdog_seconds: time without a heartbeat after which systemd restarts the service.
-
-        """
+        """Set the UNIX socket of the messages, of which a leading `@` is an abstract address."""
         self._address = address.replace("@", "\0", 1) if address.startswith("@") else address
         self._watchdog_seconds = watchdog_seconds
         self._lost = logs.Occasional()
@@ -55,12 +49,7 @@ class ServiceManager:
         self._send(f"STATUS={status}")
 
     def watch(self, answers: Callable[[], bool]) -> None:
-        """Send heartbeats from the running event loop while the service answers.
-
-        Args:
-            answers: function that returns whether the service can answer.
-
-        """
+        """Send heartbeats from the running event loop while the service answers."""
         if self._address and self._watchdog_seconds:
             self._watch = asyncio.create_task(self._beat(answers, self._watchdog_seconds / BEATS))
 

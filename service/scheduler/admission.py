@@ -211,13 +211,7 @@ def _check_deadline(lane: Lane, demand: Demand, expected: Forecast, now: float) 
 def _late(lane: Lane, demand: Demand, expected: Forecast, seconds: float, now: float) -> float:
     """Return the seconds until the request could end before its deadline.
 
-    Args:
-        lane: lane of the request.
-        demand: texts and tokens of the request.
-        expected: predicted end of a request that arrives now.
-        seconds: seconds between the deadline and the predicted end.
-        now: `time.monotonic()`.
-
+    Its predicted end, if it arrives now, is `seconds` after the deadline.
     """
     if not expected.rest:
         return seconds

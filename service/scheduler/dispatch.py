@@ -48,11 +48,8 @@ class Isolation(Generic[Item]):
     ) -> None:
         """Start with the whole batch.
 
-        Args:
-            batch: at least one item.
-            wanted: whether a caller still waits for an item; called before the item is run again.
-            shared: whether items belong to several callers; items of one caller fail together.
-
+        `wanted` returns whether a caller still waits for an item that is to be run again. Items
+        that are not `shared` by several callers fail together.
         """
         self._pending: list[Sequence[Item]] = [batch]
         self._wanted, self._shared = wanted, shared
@@ -69,13 +66,7 @@ class Isolation(Generic[Item]):
                 yield part
 
     def halve(self, part: Sequence[Item], error: ServiceError) -> bool:
-        """Return whether a failed part is to be run again in halves, which are then the next parts.
-
-        Args:
-            part: part that was run last.
-            error: its error.
-
-        """
+        """Return whether a part that has just failed is run again in halves, the next parts."""
         first_run = self._runs == 1
         again = isinstance(error, EngineFailed) and self._runs < MOST_RUNS and self._shared(part)
         again = again or (isinstance(error, EngineOutOfMemory) and first_run)
@@ -140,12 +131,8 @@ class Dispatcher:
     ) -> None:
         """Initialise without starting a thread.
 
-        Args:
-            engine: engine that computes the batches.
-            limits: bounds on batches.
-            finished: function that is called with each part, in the worker's thread.
-            inspect: function that is called with each batch and its outputs before their reduction.
-
+        `finished` is called with each part, and `inspect` with each batch and its outputs before
+        their reduction, both in the worker's thread.
         """
         self.lanes = {
             name: Lane(name, share, congestion=Congestion(limits.queue_target_seconds))

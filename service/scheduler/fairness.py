@@ -156,13 +156,9 @@ class FairQueue:
         return entries
 
     def begin(self, batch: Sequence[Entry[object]], *, beside: bool = False) -> None:
-        """Account for a batch of waiting texts that is about to be computed.
+        """Account for a batch of waiting texts, with the first in fair order at its head.
 
-        Args:
-            batch: the texts; the first one is the first in fair order.
-            beside: whether the batch is computed beside running batches, before whose end virtual
-                time does not advance.
-
+        Beside running batches, virtual time does not advance before their end.
         """
         first = self._clients[batch[0].submission.caller.client]
         self._served = max(self._served, first.served)
@@ -174,10 +170,7 @@ class FairQueue:
     def tokens_before(self, client: str, tokens: int = 0) -> int:
         """Return the tokens that are computed before a text of a request that arrives now.
 
-        Args:
-            client: client of the request.
-            tokens: tokens of the request's texts before the text; 0 for its first text.
-
+        `tokens` are those of the request's texts before the text; 0 for its first text.
         """
         own = self._clients.get(client)
         before = own.tokens_before(own.virtual_time + tokens) if own else 0

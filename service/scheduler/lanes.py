@@ -40,13 +40,7 @@ class Congestion:
         """`time.monotonic()` at the end of the interval."""
 
     def observe(self, wait: float, now: float) -> None:
-        """Record the predicted wait of a new request.
-
-        Args:
-            wait: predicted seconds until the request begins.
-            now: `time.monotonic()`.
-
-        """
+        """Record the predicted seconds until a new request begins, at `time.monotonic()` of now."""
         if now >= self._ends:
             self.standing = self._shortest > self._target
             self._shortest, self._ends = wait, now + INTERVAL_SECONDS
@@ -57,9 +51,7 @@ class Congestion:
     def most_seconds(self, patience: float) -> float:
         """Return the longest wait for which a request is admitted.
 
-        Args:
-            patience: longest wait of the request by its own deadline and the queue's limit.
-
+        `patience` is its longest wait by its own deadline and the queue's limit.
         """
         return min(patience, 2 * self._target) if self.standing else patience
 
@@ -185,17 +177,10 @@ class Lane:
         return entries
 
     def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry[object]]:
-        """Take a batch: the first text in fair order, and texts nearest to its length.
+        """Take a batch: the first text in fair order, and texts nearest to its length; or nothing.
 
-        Entries that are due are removed from the queue and left out of the batch.
-
-        Args:
-            max_batch_tokens: maximum tokens of the batch; a longer text is a batch of its own.
-            beside: whether the batch is computed beside running batches; see `FairQueue.begin`.
-
-        Returns:
-            The batch; empty if no entries wait.
-
+        A text longer than `max_batch_tokens` is a batch of its own. Entries that are due are
+        removed from the queue and left out of the batch. For `beside` see `FairQueue.begin`.
         """
         while self.queued_texts:
             window = [*self.maps.values()] or self.texts.first(WINDOW_BATCHES * max_batch_tokens)

@@ -15,13 +15,9 @@ class Promise:
     def __init__(
         self, tokens: int, needed: int | None = None, *, writing_seconds: float = 0.0
     ) -> None:
-        """Promise the work of a request.
+        """Promise at most `tokens` of a request, of which `needed`, or all, precede its deadline.
 
-        Args:
-            tokens: maximum number of tokens that the request submits.
-            needed: number of tokens to compute before the request's deadline; all if None.
-            writing_seconds: seconds needed between the last token and the deadline.
-
+        `writing_seconds` are needed between the last token and the deadline.
         """
         self.tokens = tokens
         self.needed = tokens if needed is None else needed
@@ -78,16 +74,8 @@ class Promises:
         """Return the whole seconds until a request that is refused now would be admitted.
 
         Until then the promised work is computed in fair shares, and requests end at their
-        deadlines.
-
-        Args:
-            client: client of the request.
-            tokens: number of tokens of the request.
-            most: number of tokens, promised ones included, that can be computed before the
-                request's deadline.
-            tokens_per_second: rate at which promised work is computed.
-            now: `time.monotonic()`.
-
+        deadlines. `most` tokens, promised ones included, can be computed before the request's
+        deadline.
         """
 
         def room(seconds: int) -> bool:

@@ -37,13 +37,7 @@ class Observer(Protocol):
     """Receiver of a scheduler's events, for metrics."""
 
     def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
-        """Count a request's texts.
-
-        Args:
-            lengths: number of tokens of each text.
-            warnings: number of texts by name of their warning.
-
-        """
+        """Count the tokens of each text of a request, and its texts by name of their warning."""
 
     def pictures_read(self, seconds: float) -> None:
         """Record the seconds until the pictures of a request were decoded and prepared."""
@@ -156,15 +150,10 @@ class Scheduler:
         caller: Caller = ANYBODY,
         reduce: Sequence[Reduce[Value]] | None = None,
     ) -> list[TaskResult[Value]]:
-        """Admit and compute the first tasks of a request, all or none.
+        """Admit and compute the first tasks of a request, at least one, all or none.
 
-        Cancelling the call drops the tasks that still wait.
-
-        Args:
-            lane_name: lane of the request.
-            tasks: at least one task.
-            caller: client and deadline; the remaining promised work is submitted by `resume`.
-            reduce: as for `resume`.
+        Cancelling the call drops the tasks that still wait. The remaining promised work of the
+        caller is submitted by `resume`.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -218,14 +207,10 @@ class Scheduler:
         reduce: Sequence[Reduce[Value]] | None = None,
         caller: Caller = ANYBODY,
     ) -> list[TaskResult[Value]]:
-        """Compute further tasks of an admitted request; maps go before all texts.
+        """Compute further tasks of one kind of an admitted request; maps go before all texts.
 
-        Args:
-            lane_name: lane of the request.
-            tasks: tasks of one kind; decompositions are queued in fair order, as texts are.
-            reduce: reduction of each task's output, called in the worker's thread; None keeps the
-                outputs.
-            caller: client and deadline.
+        Decompositions are queued in fair order, as texts are. Each reduction of an output is called
+        in the worker's thread; without reductions, the outputs are kept.
 
         Raises:
             EngineTimeout: the deadline passed.
@@ -252,11 +237,7 @@ class Scheduler:
     def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
         """Return the predicted seconds of a request on an idle engine.
 
-        Args:
-            lane_name: lane of the request.
-            tokens: number of tokens of its texts.
-            map_tokens: number of tokens of all layers whose maps it requests.
-
+        `map_tokens` are the tokens of all layers whose maps it requests.
         """
         lane, most = self.lanes[lane_name], self._limits.max_batch_tokens
         with self._dispatcher.lock:
@@ -273,12 +254,8 @@ class Scheduler:
     def close(self, why: str = "the service is stopping") -> bool:
         """Fail all waiting requests, let running batches finish, then release the engine.
 
-        Args:
-            why: error message of waiting and later requests.
-
-        Returns:
-            Whether all batches have finished. A hanging call keeps its engine and its thread.
-
+        `why` is the error of waiting and later requests. Return whether all batches have finished.
+        A hanging call keeps its engine and its thread.
         """
         with self._dispatcher.lock:
             self._closed = why

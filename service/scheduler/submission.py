@@ -72,16 +72,10 @@ class Submission(Generic[Value_co]):
         *,
         wait_seconds: float = math.inf,
     ) -> None:
-        """Number the tasks.
+        """Number at least one task by the next sequence numbers.
 
-        Args:
-            tasks: at least one task.
-            numbers: iterator of the next sequence numbers.
-            caller: client and deadline.
-            reduce: reduction of each task's output, called in the worker's thread. None keeps the
-                outputs, and `Value` is `Output`.
-            wait_seconds: maximum seconds until the first task begins.
-
+        Without reductions, which are called in the worker's thread, the outputs are kept and
+        `Value` is `Output`. The first task begins within `wait_seconds`.
         """
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[list[TaskResult[Value_co]]] = self.loop.create_future()
@@ -155,13 +149,7 @@ class Reduced(NamedTuple, Generic[Value_co]):
     value: Value_co
 
     def answer(self, began: float, seconds: float) -> None:
-        """Set the result of the entry's task.
-
-        Args:
-            began: `time.monotonic()` when the computation of the entry's batch began.
-            seconds: seconds of its computation.
-
-        """
+        """Set the result of the entry's task, whose batch began at `time.monotonic()`."""
         submission = self.entry.submission
         wait = began - submission.queued_at
         submission.answer(self.entry.index, TaskResult(self.value, wait, seconds))

@@ -20,13 +20,7 @@ PREFIX = "HEADSCOPE_"
 
 
 def messages(error: ValidationError, flags: Mapping[str, object]) -> list[str]:
-    """Return a message for each of the first invalid settings, with its flag, variable or place.
-
-    Args:
-        error: error of `Settings`.
-        flags: values of flags by setting.
-
-    """
+    """Return a message for each of the first invalid settings, with its flag, variable or place."""
     content = file_of(flags)
     found = islice(error.errors(), MAX_MISTAKES)
     return list(dict.fromkeys(_wrong(item, flags, content) for item in found))

@@ -15,13 +15,7 @@ OPTIONS = (
 
 
 def of_model(settings: Settings, name: str) -> Settings:
-    """Return the settings with which a model is started.
-
-    Args:
-        settings: settings of the service.
-        name: name by which requests choose the model.
-
-    """
+    """Return the settings with which a model is started, by the name that requests choose."""
     table = settings.tables.get(name)
     if table is None:
         return settings

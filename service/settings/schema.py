@@ -54,9 +54,6 @@ def export_environment(settings: Settings) -> dict[str, str]:
 def file_of(flags: Mapping[str, object]) -> Content | None:
     """Return the content of the file of settings; None without one.
 
-    Args:
-        flags: values of flags by setting.
-
     Raises:
         ValueError: the file is invalid.
 

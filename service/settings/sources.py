@@ -161,13 +161,7 @@ class ConfigFile(PydanticBaseSettingsSource):
 
 
 def without(values: Mapping[str, object], given: Set[str]) -> dict[str, object]:
-    """Return the values of a file over which no flag and no variable takes precedence.
-
-    Args:
-        values: values of the file by setting.
-        given: names of the settings that have a flag or variable.
-
-    """
+    """Return the values of a file over which no given flag or variable takes precedence."""
     kept = {name: value for name, value in values.items() if name not in given}
     tables = kept.pop(TABLES, None)
     if given & SERVED:  # a flag or a variable chooses what is served

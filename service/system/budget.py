@@ -139,10 +139,7 @@ async def releasing(
 ) -> AsyncIterator[None]:
     """Return the memory of the start, and of large bodies and replies, to the system soon after.
 
-    Args:
-        budgets: budgets whose returned bytes count.
-        release_memory: function called in a thread, at most every `RELEASE_SECONDS`.
-
+    `release_memory` is called in a thread, at most every `RELEASE_SECONDS`.
     """
 
     async def release() -> None:

@@ -60,10 +60,8 @@ def version() -> str:
 def require(purpose: str, *modules: str, also: Sequence[str] = ()) -> None:
     """Check that optional modules are installed, without importing them.
 
-    Args:
-        purpose: subject of the error message, the purpose of the modules.
-        modules: dotted names of modules, each below a key of `EXTRAS`.
-        also: further extras for the install command.
+    Each module is below a key of `EXTRAS`. `purpose` is the subject of the error message, and
+    `also` has further extras for its command.
 
     Raises:
         ValueError: a module is missing; the message has the command that installs it, or says

@@ -24,10 +24,7 @@ def default_endpoint() -> str:
 def open_hub(endpoint: str, *, pickles: bool = True) -> Hub:
     """Return a hub with the environment's cache and offline mode.
 
-    Args:
-        endpoint: base URL of the hub.
-        pickles: whether pickled weights may be fetched where there are no safetensors.
-
+    Pickled weights may be fetched where there are no safetensors.
     """
     offline = _first("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") or ""
     return Hub(endpoint.rstrip("/"), _cache(), offline.upper() in _TRUE, pickles)

@@ -45,10 +45,7 @@ _chosen = ("info", "text")
 def configure(level: str, log_format: str) -> None:
     """Configure logging of this process, including warnings and uncaught exceptions.
 
-    Args:
-        level: minimum level of this project and of uvicorn; other libraries log from warning on.
-        log_format: format of every line, `text` or `json`.
-
+    The level is of this project and of uvicorn; other libraries log from warning on.
     """
     global _chosen  # noqa: PLW0603 - global, as logging is
     _chosen = (level, log_format)

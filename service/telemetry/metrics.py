@@ -127,12 +127,7 @@ class Metrics:
     """
 
     def __init__(self, shared: Path | None = None) -> None:
-        """Declare all metrics.
-
-        Args:
-            shared: folder of the workers' values, after a call of `shared.share`.
-
-        """
+        """Declare all metrics; `shared` has the workers' values, after a call of `shared.share`."""
         self.registry = registry = CollectorRegistry()
         self._scraped = CollectorRegistry() if shared else registry
         if shared:

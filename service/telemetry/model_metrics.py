@@ -41,13 +41,10 @@ class LoadedModels(Collector):
     """
 
     def __init__(self, source: CollectorRegistry, versions: str, present: Collection[str]) -> None:
-        """Set the source.
+        """Set the registry of all metrics.
 
-        Args:
-            source: registry of all metrics.
-            versions: name of the gauge that counts the versions of each model in memory.
-            present: names of gauges of `PresentSeries`, whose series with 0 are left out.
-
+        `versions` is the gauge that counts the versions of each model in memory. Series with 0 of
+        the gauges in `present`, of `PresentSeries`, are left out.
         """
         self._source = source
         self._versions = versions
@@ -290,14 +287,7 @@ class ModelMetrics:
         self._all.live_max_abs_diff.labels(self._model, kind).set(self._worst[kind])
 
     def limited(self, calls: int, limits: BatchLimits, most_tokens: int) -> None:
-        """Set the limits of the model.
-
-        Args:
-            calls: maximum number of concurrent batches of its engine; 0 without an engine.
-            limits: limits of batches and queues.
-            most_tokens: maximum tokens of an input.
-
-        """
+        """Set the limits of the model; `calls` is 0 without an engine."""
         self._all.engine_calls_limit.labels(self._model).set(calls)
         self._all.batch_tokens_limit.labels(self._model).set(limits.max_batch_tokens)
         self._all.input_tokens_limit.labels(self._model).set(most_tokens)

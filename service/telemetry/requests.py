@@ -75,15 +75,7 @@ class ObservationMiddleware:
     def __init__(
         self, app: ASGIApp, observers: Sequence[RequestObserver], route_of: Callable[[Scope], str]
     ) -> None:
-        """Wrap an application.
-
-        Args:
-            app: wrapped application.
-            observers: receivers of the summaries.
-            route_of: function from a request to its route template, also for requests that were
-                rejected before routing.
-
-        """
+        """Wrap an application; `route_of` knows also requests that were rejected before routing."""
         self.app = app
         self.observers = observers
         self.route_of = route_of

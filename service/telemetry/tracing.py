@@ -126,12 +126,7 @@ class Tracing:
     """Observer that converts requests to spans, which a background thread sends in batches."""
 
     def __init__(self, otlp_endpoint: str) -> None:
-        """Set up the exporter.
-
-        Args:
-            otlp_endpoint: base URL of the collector.
-
-        """
+        """Set up the exporter to the base URL of a collector."""
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # `Exporter` logs enough
         resource = Resource.create(
             {
