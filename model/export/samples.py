@@ -119,7 +119,7 @@ class TextSamples(Samples):
         ]
 
     def random(self, length: int, generator: np.random.Generator) -> Sample:
-        """Return random token ids, all of one random segment among those of whole texts."""
+        """Return random token ids, all of one random segment below `text_segments`."""
         ids = generator.integers(0, self._config.vocab_size, length).tolist()
         segments = self._config.text_segments
         segment = int(generator.integers(segments)) if segments > 1 else 0

@@ -174,7 +174,7 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
             return DecomposedRows(parts.numpy(), values.contiguous().numpy())
 
     def _with(self, segment: int) -> PyTorchRuntime:
-        """Return a runtime whose layers are those of a segment; only the last one is kept."""
+        """Return a runtime with the layers of a segment; only the last one is kept."""
         number, merged = self._merged
         if number != segment:
             merged = PyTorchRuntime(with_merged_layers(self._encoder, segment))
