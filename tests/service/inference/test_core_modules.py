@@ -1,7 +1,4 @@
-"""A checkpoint with modules after its pooling, from its folder to the replies.
-
-sentence-transformers writes the folder, and is the oracle.
-"""
+"""Checkpoints with modules after their pooling, from the folder to the replies."""
 
 from __future__ import annotations
 
@@ -22,17 +19,24 @@ from torch import nn
 from torch.nn import functional
 
 from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from model.runtimes.capabilities import Decomposition
 from model.runtimes.pytorch import load_encoder
+from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.errors import NotExported
 from service.files.bench import embed
 from service.files.local import LocalEncoder
 from service.files.options import Encoding
+from service.inference.core import Inference
+from service.models.state import state_of
 from service.settings import Settings
-from tests.service.harness import serving
+from tests.service.harness import CONFIG, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
+
 
 TRANSFORMER_FILES = (
     "config.json",
@@ -77,20 +81,20 @@ def theirs(checkpoint: Path) -> SentenceTransformer:
 
 
 @pytest.fixture(scope="module")
-def artifact(checkpoint: Path, exported: Callable[..., Artifact]) -> Artifact:
+def module_artifact(checkpoint: Path, exported: Callable[..., Artifact]) -> Artifact:
     return exported(checkpoint, "modules")
 
 
 @pytest.fixture(scope="module")
-def engine(artifact: Artifact) -> OnnxEngine:
-    return OnnxEngine(artifact, "cpu", threads=1)
+def engine(module_artifact: Artifact) -> OnnxEngine:
+    return OnnxEngine(module_artifact, "cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
 async def client(
-    artifact: Artifact, engine: OnnxEngine, anyio_backend: str
+    module_artifact: Artifact, engine: OnnxEngine, anyio_backend: str
 ) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(artifact, engine) as client:
+    async with serving(module_artifact, engine) as client:
         yield client
 
 
@@ -104,6 +108,7 @@ def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 async def test_spans_pass_the_modules_and_leave_out_the_prompt(
     client: httpx.AsyncClient, theirs: SentenceTransformer
 ) -> None:
@@ -127,6 +132,7 @@ async def test_spans_pass_the_modules_and_leave_out_the_prompt(
             close(found, features["sentence_embedding"][0, :10])
 
 
+@pytest.mark.slow
 async def test_vectors_are_sentence_transformers(
     client: httpx.AsyncClient, theirs: SentenceTransformer
 ) -> None:
@@ -140,6 +146,7 @@ async def test_vectors_are_sentence_transformers(
     close(await pooled(client, dimensions=30), theirs.encode(TEXTS, truncate_dim=30))
 
 
+@pytest.mark.slow
 async def test_many_texts_at_once(client: httpx.AsyncClient, theirs: SentenceTransformer) -> None:
     texts = ["the cat " * (1 + n % 3) for n in range(70)]
     body = {"inputs": texts, "outputs": ["pooled"]}
@@ -148,6 +155,7 @@ async def test_many_texts_at_once(client: httpx.AsyncClient, theirs: SentenceTra
     close(load(reply.content)["pooled"], theirs.encode(texts))
 
 
+@pytest.mark.slow
 async def test_a_pooling_that_fits_no_module_is_given_as_it_is(client: httpx.AsyncClient) -> None:
     body = {"inputs": "the cat", "pooling": "max", "normalize": False, "prompt_name": ""}
     reply = await client.post("/encode", json=body | {"dimensions": 12})
@@ -160,8 +168,9 @@ async def test_a_pooling_that_fits_no_module_is_given_as_it_is(client: httpx.Asy
     assert "dimensions 31 is more than the model's 30" in refused.text
 
 
+@pytest.mark.slow
 async def test_the_shift_of_an_ablation_is_one_of_whole_vectors(
-    client: httpx.AsyncClient, artifact: Artifact, theirs: SentenceTransformer
+    client: httpx.AsyncClient, module_artifact: Artifact, theirs: SentenceTransformer
 ) -> None:
     body = {"inputs": "the cat", "prompt_name": "", "ablate": [{"layer": 1, "head": 2}]}
     (result,) = (await client.post("/attention", json=body)).json()["results"]
@@ -169,7 +178,7 @@ async def test_the_shift_of_an_ablation_is_one_of_whole_vectors(
     batch = PackedBatch.of(pack([(ids, [0] * len(ids))]))
     mask = torch.ones(1, 2, 3)
     mask[0, 1, 2] = 0
-    encoder, vectors = load_encoder(artifact), []
+    encoder, vectors = load_encoder(module_artifact), []
     for head_mask in (None, mask):
         with torch.inference_mode():
             states = encoder(batch, head_mask).hidden_states[-1][None]
@@ -182,6 +191,7 @@ async def test_the_shift_of_an_ablation_is_one_of_whole_vectors(
     assert result["pooled_shift"] > 1e-4
 
 
+@pytest.mark.slow
 async def test_a_service_says_what_it_applies(client: httpx.AsyncClient) -> None:
     info = (await client.get("/info")).json()
     assert info["model_type"] == {"embedding": {"pooling": "mean+weightedmean"}}
@@ -197,10 +207,26 @@ async def test_a_service_says_what_it_applies(client: httpx.AsyncClient) -> None
     assert {name: info[name] for name in said} == said
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_of_the_same_vectors(
-    artifact: Artifact, engine: OnnxEngine, theirs: SentenceTransformer
+    module_artifact: Artifact, engine: OnnxEngine, theirs: SentenceTransformer
 ) -> None:
     expected = theirs.encode(TEXTS, normalize_embeddings=True)
-    encoder = LocalEncoder(artifact, Settings(), Encoding(normalize=True), engine)
+    encoder = LocalEncoder(module_artifact, Settings(), Encoding(normalize=True), engine)
     close(embed(encoder, TEXTS), expected)
     encoder.close()
+
+
+async def core(artifact: Artifact) -> Inference:
+    async with serving(artifact, FakeEngine(CONFIG)) as client:
+        return state_of(client.app).models.default.inference
+
+
+async def test_a_serving_only_artifact_is_refused_by_the_options_name(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    (await core(artifact)).require(Decomposition)
+    serving = serving_copy(artifact, tmp_path / "serving")
+    with pytest.raises(NotExported, match=r"--serving-only, without .* a decomposition") as no:
+        (await core(serving)).require(Decomposition)
+    assert no.value.status == 501

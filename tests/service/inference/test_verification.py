@@ -1,4 +1,4 @@
-"""`POST /verify`: every number of both engines is compared."""
+"""`POST /verify` compares every number of both engines, before its deadline."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.runtimes.registry import load_runtime
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.runtime import RuntimeEngine
-from tests.service.harness import Client, StaysOpen, assert_problem, serving
+from service.errors import Overloaded
+from service.inference.verification import check_time
+from service.scheduler.admission import Demand
+from service.scheduler.submission import Caller
+from tests.service.harness import CONFIG, Client, StaysOpen, assert_problem, batching, serving
 from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.test_admission import tenth_a_token
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
+
+
 INPUTS = ["The animal didn't cross the street", "because it was too tired", "", "a " * 300]
 
 
@@ -50,6 +58,7 @@ async def bent(
         yield client, engine
 
 
+@pytest.mark.slow
 async def test_the_engines_agree_on_every_number(bent: tuple[Client, Bent]) -> None:
     client, engine = bent
     states: list[Any] = []
@@ -90,6 +99,7 @@ def bend_hidden(task: Task, output: Output) -> None:
         output.hidden[-1] = output.hidden[-1] + 0.01
 
 
+@pytest.mark.slow
 async def test_one_wrong_weight_is_found_where_it_is(bent: tuple[Client, Bent]) -> None:
     client, engine = bent
     engine.bend = bend_map
@@ -101,6 +111,7 @@ async def test_one_wrong_weight_is_found_where_it_is(bent: tuple[Client, Bent]) 
     assert all(entry["passed"] for entry in [*report["hidden"], report["pooled"]])
 
 
+@pytest.mark.slow
 async def test_wrong_hidden_states_are_found(bent: tuple[Client, Bent]) -> None:
     client, engine = bent
     engine.bend = bend_hidden
@@ -109,6 +120,7 @@ async def test_wrong_hidden_states_are_found(bent: tuple[Client, Bent]) -> None:
     assert all(entry["passed"] for entry in report["attention"])
 
 
+@pytest.mark.slow
 async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> None:
     client, engine = bent
 
@@ -121,6 +133,7 @@ async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> Non
     assert_problem(response, 500, says="raised RuntimeError", error_type="Backend")
 
 
+@pytest.mark.slow
 async def test_it_ends_at_the_deadline(
     bent: tuple[Client, Bent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +160,7 @@ async def test_it_ends_at_the_deadline(
     assert passed.json()["passed"]
 
 
+@pytest.mark.slow
 async def test_a_decoder_is_compared_with_each_text_as_its_own_target(
     bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,3 +185,48 @@ async def test_a_decoder_is_compared_with_each_text_as_its_own_target(
         failed = [e for e in report["decoder"]["cross_attention"] if not e["passed"]]
         assert [(entry["layer"], entry["head"]) for entry in failed] == [(1, 2)]
         assert all(entry["passed"] for entry in report["decoder"]["attention"])
+
+
+class Pool:
+    """Schedulers of two engines by name, and the names of those that were asked for."""
+
+    def __init__(self, **schedulers: Any) -> None:
+        self.schedulers = schedulers
+        self.started: list[str] = []
+
+    async def get(self, name: str) -> Any:
+        self.started.append(name)
+        return self.schedulers[name]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "started"),
+    [
+        (10, None, ["onnx", "torch"]),  # 1 s of texts and 2 s of both layers' maps, by each engine
+        (20, r"takes 12\.0 s or more, and 10\.0 s", ["onnx", "torch"]),
+        (40, r"takes 12\.0 s or more", ["onnx"]),
+    ],
+)
+async def test_seconds_of_both_engines_add_up(
+    tiny_artifact: Artifact,
+    tokens: int,
+    seconds: str | None,
+    started: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(monkeypatch)
+    monkeypatch.setattr("service.inference.verification.time", clock)
+    manifest = tiny_artifact.manifest
+    assert manifest.config.num_hidden_layers == 2
+    with batching(FakeEngine(CONFIG)) as (onnx, _), batching(FakeEngine(CONFIG)) as (torch, _):
+        for scheduler in (onnx, torch):
+            lane = scheduler.lanes["attention"]
+            lane.text_pace = lane.map_pace = tenth_a_token()
+        pool: Any = Pool(onnx=onnx, torch=torch)
+        demand = Demand(Caller(finish_by=clock.now + 10), 1, tokens)
+        if seconds is None:
+            await check_time(pool, manifest, demand)
+        else:
+            with pytest.raises(Overloaded, match=seconds):
+                await check_time(pool, manifest, demand)
+        assert pool.started == started

@@ -1,20 +1,32 @@
-"""Reductions of a layer's maps."""
+"""Selections, reductions and parts of maps, and the forward passes that they need."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.signature import MapKind
-from service.engines.contract import Output
-from service.inference.attention.layer_passes import LayerPass
-from service.inference.attention.map_parts import MapPart
+from model.config.encoder import EncoderConfig
+from service.engines.contract import Output, Pooling, Target, TargetOutput
+from service.inference.attention.layer_passes import LayerPass, layer_passes
+from service.inference.attention.map_parts import MapPart, bins, max_pooled
 from service.inference.attention.maps import MapsReduction
-from service.inference.attention.selection import ArrayName
+from service.inference.attention.selection import (
+    ArrayName,
+    AttentionSelection,
+    LayersAndHeads,
+    Lengths,
+)
+from service.inference.attention.text import AttentionText, StateLayers, attention_texts
+from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from tests.service import plain
-from tests.service.inference.attention.test_layer_passes import selection
+from tests.service.harness import CONFIG, tokenized
+from tests.service.with_targets import with_decoder
 
 T, S = 5, 7
 CROSS = np.random.default_rng(0).dirichlet(np.ones(S), (3, T)).astype(np.float32)
@@ -107,3 +119,267 @@ def test_what_is_left_is_known_beforehand(
     arrays = [found.weights, found.mean, *(found.top or ())]
     left = sum(array.nbytes for array in arrays if array is not None)
     assert of_maps.left_bytes(*maps.shape[1:]) == left
+
+
+SHAPES = [(1, 1), (1, 9), (20, 20), (96, 96), (97, 97), (7, 300), (191, 192), (193, 64), (300, 5)]
+
+
+def maps_of(queries: int, keys: int) -> np.ndarray:
+    generator = np.random.default_rng(queries * keys)
+    return generator.dirichlet(np.full(keys, 0.1), (3, queries)).astype(np.float32)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 96, 10**9])
+@pytest.mark.parametrize(("queries", "keys"), SHAPES)
+def test_pooled_maps_are_torchs(queries: int, keys: int, most: int) -> None:
+    """Bit for bit; and each cell is the largest weight between the tokens of its bins."""
+    maps = maps_of(queries, keys)
+    size = min(queries, most), min(keys, most)
+    wanted = torch.nn.functional.adaptive_max_pool2d(torch.from_numpy(maps), size).numpy()
+    found = max_pooled(maps, most)
+    np.testing.assert_array_equal(found, wanted, strict=True)
+    rows, columns = bins(queries, most), bins(keys, most)
+    row, column = size[0] // 2, size[1] - 1
+    (top, bottom), (left, right) = rows[row], columns[column]
+    cells = maps[:, top:bottom, left:right].max(axis=(1, 2))
+    np.testing.assert_array_equal(found[:, row, column], cells)
+    assert (len(rows), rows[0, 0], rows[-1, 1]) == (size[0], 0, queries)
+
+
+@pytest.mark.parametrize("max_size", [None, 1, 4, 50])
+@pytest.mark.parametrize("keys", [None, (3,), (-1, 0, 5, -8)])
+@pytest.mark.parametrize("queries", [None, (-1,), (2, 0, -3, 11, 4)])
+def test_a_part_is_indexed_and_then_pooled(
+    queries: tuple[int, ...] | None, keys: tuple[int, ...] | None, max_size: int | None
+) -> None:
+    maps, part = maps_of(12, 17), MapPart(queries, keys, max_size)
+    wanted = maps if queries is None else maps[:, list(queries)]
+    np.testing.assert_array_equal(part.rows(maps), wanted, strict=True)
+    wanted = wanted if keys is None else wanted[:, :, list(keys)]
+    if max_size is not None:
+        size = [min(length, max_size) for length in wanted.shape[1:]]
+        wanted = torch.nn.functional.adaptive_max_pool2d(torch.tensor(wanted), size).numpy()
+    found = part.of(maps)
+    np.testing.assert_array_equal(found, wanted, strict=True)
+    assert found.flags.c_contiguous
+    assert part.shape(12, 17) == found.shape[1:]
+    assert part.chosen is (queries is not None or keys is not None)
+
+
+def test_queries_and_keys_are_of_their_kinds() -> None:
+    lengths = Lengths(7, 3)
+    assert lengths.shape("encoder") == (7, 7)
+    assert lengths.shape("decoder") == (3, 3)
+    assert lengths.shape("cross") == (3, 7)
+
+
+def test_lengths_are_of_a_text_and_its_target() -> None:
+    text = tokenized(5)
+    assert Lengths.of(text) == (5, 0)
+    assert Lengths.of(dataclasses.replace(text, target=tokenized(3))) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("include", "asked", "alone"),
+    [
+        (["weights"], {}, True),
+        (["weights"], {"targets": True, "target": {"cross": ((2, 0), (7,))}}, True),
+        ([], {}, False),
+        *((["weights", name], {}, False) for name in ("stats", "rollout", "norms", "logprobs")),
+        (["weights"], {"top_k": 3}, False),
+        (["weights"], {"ablated": {"encoder": ((0, 0),)}}, False),
+    ],
+)
+def test_whole_maps_alone(include: list[ArrayName], asked: dict[str, Any], alone: bool) -> None:
+    assert selection(*include, **asked).only_weights is alone
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_a_head_of_any_kind_is_ablated(kind: str) -> None:
+    nothing: dict[str, Any] = {"encoder": (), "decoder": (), "cross": ()}
+    assert selection(ablated=nothing | {kind: ((0, 0),)}).ablates
+    assert not selection(ablated=nothing).ablates
+
+
+ALONE = AttentionText(tokenized(5), (4,), Pooling(6, "mean"))
+TEXT = AttentionText(
+    dataclasses.replace(tokenized(5), target=tokenized(3, 1)), (4,), ALONE.pooling, (0, 2)
+)
+NOTHING = AttentionSelection({})
+
+
+def one(layer: int, kind: Any) -> LayerPass:
+    return LayerPass(kind, layer, (0,), frozenset({"weights"}))
+
+
+def test_cross_attention_needs_the_encoders_last_state() -> None:
+    own = [one(4, "encoder"), one(1, "encoder"), one(1, "encoder")]
+    assert StateLayers.of(own, 6) == StateLayers((1, 4), (), (), 6)
+    crossing = [*own, one(2, "decoder"), one(1, "cross"), one(0, "cross")]
+    layers = StateLayers.of(crossing, 6)
+    assert layers == StateLayers((1, 4, 6), (2,), (0, 1), 6)
+    assert (layers.most, layers.rows(TEXT)) == (3, 3 * 5 + 3 * 3)
+
+
+def test_queries_and_keys_of_each_kind() -> None:
+    layers = StateLayers((1, 6), (2,), (0, 1), 6)
+    arrays = [np.full((2, 2), value, np.float32) for value in range(5)]
+    states = layers.states(Output(arrays[:2], target=TargetOutput(arrays[2:3], arrays[3:])))
+    found = [states.queries_and_keys(each) for each in (one(1, "encoder"), one(2, "decoder"))]
+    assert [queries is keys for queries, keys in found] == [True, True]
+    assert [int(queries[0, 0]) for queries, _ in found] == [0, 2]
+    queries, keys = states.queries_and_keys(one(1, "cross"))
+    assert (int(queries[0, 0]), int(keys[0, 0])) == (4, 1)
+
+
+def test_shapes_and_separators_are_of_each_kinds_keys() -> None:
+    assert TEXT.lengths == (5, 3)
+    shapes = {kind: TEXT.lengths.shape(kind) for kind in ("encoder", "decoder", "cross")}  # type: ignore[arg-type]
+    assert shapes == {"encoder": (5, 5), "decoder": (3, 3), "cross": (3, 5)}
+    assert TEXT.separators_of("encoder") == TEXT.separators_of("cross") == (4,)
+    assert TEXT.separators_of("decoder") == (0, 2)
+
+
+def target_of(selection: AttentionSelection, layers: StateLayers) -> Target | None:
+    return TEXT.task(layers, selection).target
+
+
+def test_a_decoder_runs_only_where_something_of_it_is_asked() -> None:
+    none, both = StateLayers((0,), (), (), 6), StateLayers((6,), (1,), (0,), 6)
+    reported = dataclasses.replace(NOTHING, include=frozenset({"logprobs"}))
+    assert ALONE.task(none, reported).target is None
+    assert target_of(NOTHING, none) is None
+    found = target_of(reported, none)
+    assert found is not None
+    assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((), (), True)
+    found = target_of(NOTHING, both)
+    assert found is not None
+    assert found.labels is TEXT.text.target.input_ids  # type: ignore[union-attr]
+    assert (found.hidden_layers, found.cross_layers, found.logprobs) == ((1,), (0,), False)
+
+
+@pytest.mark.parametrize("of", ["encoder", "decoder", "cross"])
+def test_an_ablation_is_held_against_a_pass_without(of: MapKind) -> None:
+    heads = ((1, 2),)
+    asked = dataclasses.replace(NOTHING, ablated={of: heads})
+    task, whole = TEXT.task(StateLayers((), (), (), 6), asked), TEXT.whole_task()
+    assert task.target is not None
+    assert whole.target is not None
+    assert (task.ablated, task.target.ablated, task.target.cross_ablated) == tuple(
+        heads if of == kind else () for kind in ("encoder", "decoder", "cross")
+    )
+    assert (whole.ablated, whole.target.ablated, whole.target.cross_ablated) == ((), (), ())
+    for each in (task, whole):
+        assert each.pooling == TEXT.pooling
+        assert each.target is not None
+        assert each.target.logprobs
+
+
+def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artifact) -> None:
+    """The start token stands before the labels, and the last of them is never read."""
+    text = dataclasses.replace(tokenized(4), input_ids=np.array([101, 102, 7, 102]))
+    manifest = with_decoder(artifact).manifest
+    path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
+    tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
+    with_target = dataclasses.replace(text, target=text)
+    (prepared,) = attention_texts(manifest, tokenizer, [with_target])
+    assert (prepared.separators, prepared.target_separators) == ((1, 3), (0, 2))
+    (plain,) = attention_texts(artifact.manifest, tokenizer, [text])
+    assert (plain.target_separators, plain.lengths) == ((), (4, 0))
+
+
+SIX = EncoderConfig.model_validate(
+    CONFIG.model_dump() | {"num_hidden_layers": 6, "num_attention_heads": 4}
+)
+
+
+LAYERS, HEADS = (0, 1, 2, 3, 4, 5), (0, 1, 2, 3)
+
+
+def selection(
+    *include: ArrayName,
+    layers: tuple[int, ...] = LAYERS,
+    heads: tuple[int, ...] = HEADS,
+    target: dict[MapKind, LayersAndHeads] | None = None,
+    **asked: Any,
+) -> AttentionSelection:
+    """Return a selection of encoder layers and heads, all by default, and of a target's maps."""
+    maps: dict[MapKind, LayersAndHeads] = {"encoder": (layers, heads)} if layers else {}
+    return AttentionSelection(maps | (target or {}), frozenset(include), **asked)
+
+
+def layers_with(passes: list[LayerPass], *names: ArrayName) -> list[int]:
+    """Return the layers of the passes that include one of some arrays."""
+    return [one.layer for one in passes if one.include.intersection(names)]
+
+
+@pytest.mark.parametrize(
+    ("include", "asked", "own", "whole"),
+    [
+        (["weights"], {}, [0, 1, 2, 3, 4, 5], []),
+        (["weights"], {"layers": (4, 0)}, [4, 0], []),
+        (["rollout"], {}, [], [0, 1, 2, 3, 4, 5]),
+        (["rollout"], {"layers": (1,), "heads": (1,)}, [], [0, 1, 2, 3, 4, 5]),
+        (["rollout", "stats"], {"layers": (1,)}, [1], [0, 1, 2, 3, 4, 5]),
+        (["rollout", "weights"], {"heads": (3, 2, 1, 0)}, [*range(6)], [*range(6)]),
+        (["rollout", "weights"], {}, "shared", "shared"),
+        (["rollout", "stats"], {}, "shared", "shared"),
+        (["rollout", "norms", "weights"], {}, "shared", "shared"),
+    ],
+)
+def test_no_layer_is_computed_more_often_than_needed(
+    include: list[ArrayName], asked: dict[str, Any], own: list[int] | str, whole: list[int] | str
+) -> None:
+    passes = layer_passes(selection(*include, **asked), SIX)
+    if own == "shared":
+        assert [(one.layer, one.include) for one in passes] == [
+            (layer, set(include)) for layer in range(6)
+        ]
+        return
+    assert layers_with(passes, "weights", "stats", "norms") == own
+    assert layers_with(passes, "rollout") == whole
+    for one in passes:
+        assert one.include in ({"rollout"}, set(include) - {"rollout"})
+        assert one.heads == (HEADS if "rollout" in one.include else asked.get("heads", HEADS))
+
+
+@pytest.mark.parametrize(
+    ("include", "asked", "norms", "rollouts"),
+    [
+        (["weights"], {}, [], []),
+        (["norms"], {"layers": (4, 0)}, [4, 0], []),
+        (["norms", "norm_rollout"], {}, [*range(6)], [*range(6)]),
+        (["norm_rollout", "weights"], {"layers": (2,)}, [], [*range(6)]),
+        (["norm_rollout", "norms"], {"heads": (2,)}, [*range(6)], [*range(6)]),
+    ],
+)
+def test_values_are_computed_where_norms_are_wanted_and_no_more_often(
+    include: list[ArrayName], asked: dict[str, Any], norms: list[int], rollouts: list[int]
+) -> None:
+    passes = layer_passes(selection(*include, **asked), SIX)
+    assert layers_with(passes, "norms") == norms
+    assert layers_with(passes, "norm_rollout") == rollouts
+    assert all(one.values == bool(one.include & {"norms", "norm_rollout"}) for one in passes)
+    shared = rollouts and norms and "heads" not in asked
+    assert len(passes) == len(norms) + (0 if shared else len(rollouts)) + (
+        len(asked.get("layers", range(6))) if "weights" in include else 0
+    )
+
+
+def test_a_decoders_layers_come_after_the_encoders_and_have_no_rollout() -> None:
+    target: dict[MapKind, LayersAndHeads] = {
+        "decoder": ((2, 0), (7, 1)),
+        "cross": ((2, 0), (7, 1)),
+    }
+    passes = layer_passes(selection("weights", "rollout", target=target), SIX)
+    assert [(one.kind, one.layer, "rollout" in one.include) for one in passes] == [
+        *(("encoder", layer, True) for layer in range(6)),
+        *((kind, layer, False) for kind in ("decoder", "cross") for layer in (2, 0)),
+    ]
+    assert {one.heads for one in passes if one.kind != "encoder"} == {(7, 1)}
+    norms = layer_passes(selection("norms", "norm_rollout", target=target), SIX)
+    assert [one.kind for one in norms if "norms" in one.include] == [one.kind for one in passes]
+    assert [one.kind for one in norms if "norm_rollout" in one.include] == ["encoder"] * 6
+    alone = selection("weights", layers=(), target=target)
+    assert [one.kind for one in layer_passes(alone, SIX)] == ["decoder"] * 2 + ["cross"] * 2
+    assert layer_passes(selection(target=target), SIX) == []

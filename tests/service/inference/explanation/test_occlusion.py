@@ -1,40 +1,55 @@
-"""Texts of an occlusion, of which few wait at a time."""
+"""Texts of an occlusion, and tokens that pairs match, against sentence-transformers."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import MultiVectorEncoder, SparseEncoder
 
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
+from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
+from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.explanation import occlusion
-from service.inference.explanation.occlusion import (
-    Job,
-    Occlusion,
-    cosine,
-    in_turn,
-    occlude,
-)
+from service.inference.explanation.cost import Side
+from service.inference.explanation.head_occlusion import HeadOcclusion, head_occlusion_bytes
+from service.inference.explanation.occlusion import Job, Occlusion, cosine, in_turn, occlude
+from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.pair_work import PairWork, chunks
+from service.inference.explanation.pairs import PairExplanation, span_sums
 from service.inference.explanation.spans import Span
+from service.inference.explanation.token_matches import PairMatches, TokenMatch, max_sim_matches
 from service.inference.timings import Timings
 from service.scheduler.submission import ANYBODY
+from tests.model.late_checkpoints import DOCUMENTS, QUERY
+from tests.model.task_checkpoints import write_sparse_checkpoint
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
     GatedEngine,
+    assert_problem,
     batching,
+    serving,
     text,
     tokenized,
     until,
 )
 
 pytestmark = pytest.mark.anyio
+
+
 OTHER = np.arange(1, 9, dtype=np.float32)
 
 
@@ -124,3 +139,214 @@ async def test_a_failure_ends_it() -> None:
 def test_the_cosine_of_nothing_is_0() -> None:
     assert cosine(OTHER, OTHER * 0) == 0
     assert math.isclose(cosine(OTHER, OTHER * 3), 1)
+
+
+POOLING = Pooling(CONFIG.num_hidden_layers, "mean")
+SHAPE = CONFIG.num_hidden_layers, CONFIG.num_attention_heads
+
+
+async def test_each_head_is_switched_off_in_both_texts() -> None:
+    engine, texts = FakeEngine(CONFIG), (tokenized(5), tokenized(3, seed=1))
+    found = np.full(SHAPE, np.nan, np.float32)
+    occlusion = HeadOcclusion(texts, (POOLING, POOLING), lambda vector: 2 * vector, found)
+    with batching(engine) as (scheduler, _):
+        await occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), occlusion.jobs())
+    for place in np.ndindex(*SHAPE):
+        pooled = []
+        for each in texts:
+            ids, segments = each.input_ids, each.segment_ids
+            task = TextTask(ids, segments, pooling=POOLING, ablated=(place,))
+            vector = engine.expected(task).pooled
+            assert vector is not None
+            pooled.append(vector)
+        assert found[place] == pytest.approx(cosine(*pooled))
+    assert len(np.unique(found)) == found.size
+
+
+def test_its_cost() -> None:
+    texts = tokenized(5), tokenized(3)
+    found = np.full(SHAPE, np.nan, np.float32)
+    occlusion = HeadOcclusion(texts, (POOLING, POOLING), lambda vector: vector, found)
+    jobs = list(occlusion.jobs())
+    assert sum(task.tokens for task, _ in jobs) == (5 + 3) * found.size
+    assert head_occlusion_bytes(7, CONFIG) == np.empty((2, *SHAPE, 7), np.float32).nbytes
+
+
+def test_a_head_without_one_of_the_texts_is_not_computed() -> None:
+    found = np.full(SHAPE, np.nan, np.float32)
+    occlusion = HeadOcclusion(
+        (tokenized(5), tokenized(3)), (POOLING, POOLING), lambda vector: vector, found
+    )
+    one, other = np.array([3, 4], np.float32), np.array([1, 0], np.float32)
+    occlusion.take((1, 0), one)
+    occlusion.take((0, 1), other)
+    assert np.isnan(found).all()
+    occlusion.take((1, 0), other)
+    assert found[1, 0] == pytest.approx(0.6)
+    assert np.isnan(found).sum() == found.size - 1
+
+
+OPTIONS = ExplainOptions(
+    2, None, pairs=False, occlusion=True, decomposition=True, heads=False, spans="words", top=2
+)
+
+
+def work(tokens: int) -> PairWork:
+    spans = [Span(n, n + 1, (n,)) for n in range(3)]
+    return PairWork(OPTIONS, (tokenized(tokens), tokenized(5)), (spans, spans[:1]))
+
+
+def test_sizes() -> None:
+    assert work(40).sides == [Side(40, 3, 2), Side(5, 1, 1)]
+
+
+def test_what_is_not_computed_is_nan_and_counted_as_wanted() -> None:
+    pair = work(40)
+    pair.similarity = 0.5
+    pair.occlusions = tuple(
+        Occlusion(text, spans, order, Pooling(2, "mean"), lambda x: x, np.ones(8, np.float32))
+        for text, spans, order in zip(pair.texts, pair.spans, ([2, 0], [0]), strict=True)
+    )
+    pair.occlusions[0].without[2] = 0.25
+    found = pair.explanation()
+    assert found.occlusion is not None
+    np.testing.assert_array_equal(found.occlusion[0], [np.nan, np.nan, 0.25])
+    assert found.decomposition is not None
+    assert found.decomposition.shape == (40, 5)
+    assert found.wanted == {"occlusion": 3, "decomposition": 1}
+    assert found.computed == {"occlusion": 1, "decomposition": 0}
+    assert found.partial
+    pair.decomposition = np.zeros((40, 5), np.float32)
+    assert pair.explanation().computed["decomposition"] == 1
+
+
+def test_neighbours_go_together_up_to_a_number_of_tokens() -> None:
+    half = CHUNK_TOKENS // 2 - 5
+    pairs = [work(length) for length in (half, half, 1, 2 * CHUNK_TOKENS, 7)]
+    assert list(chunks(pairs)) == [pairs[:2], pairs[2:3], pairs[3:4], pairs[4:]]
+
+
+TOKENS = [Span(n, n + 1, (n,)) for n in range(3)]
+
+
+def test_methods_agree_as_far_as_their_sums_do() -> None:
+    matrix = np.diag(np.array([3, 2, 1], np.float32))
+    losses = np.array([0.3, 0.2, 0.1], np.float32)
+    found = PairExplanation(6.5, matrix, -matrix, (losses, losses), (TOKENS, TOKENS))
+    assert found.agreement() == {"pairs": pytest.approx(1), "decomposition": pytest.approx(-1)}
+    assert found.error(matrix) == pytest.approx(0.5)
+    two, ones = TOKENS[:2], np.ones((2, 2), np.float32)
+    constant = PairExplanation(1.0, ones, None, (losses[:2], losses[:2]), (two, two))
+    assert constant.agreement() == {"pairs": None}
+    assert PairExplanation(1.0, matrix).agreement() == {}
+
+
+def test_agreement_is_over_the_spans_that_were_occluded() -> None:
+    """Expected: scipy's Spearman of the sums by hand."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((5, 3)).astype(np.float32)
+    one = [Span(0, 3, (0, 2)), Span(4, 5, (1,)), Span(6, 9, (3, 4))]
+    losses = np.array([0.3, np.nan, -0.2], np.float32), np.array([0.1, 0.2, np.nan], np.float32)
+    found = PairExplanation(0.5, matrix, None, losses, (one, TOKENS))
+    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
+    sums = [rows[0] + rows[2], rows[3] + rows[4], columns[0], columns[1]]
+    expected = spearmanr(sums, [0.3, -0.2, 0.1, 0.2]).statistic
+    assert found.agreement() == {"pairs": pytest.approx(expected)}
+    np.testing.assert_allclose(span_sums(one, rows)[2], rows[3] + rows[4])
+    nothing = np.full(3, np.nan, np.float32)
+    late = PairExplanation(0.5, matrix, matrix * np.nan, (nothing, nothing), (one, TOKENS))
+    assert late.agreement() == {"pairs": None, "decomposition": None}
+
+
+def test_a_pair_is_partial_where_less_is_computed_than_is_wanted() -> None:
+    losses = np.array([0.3, np.nan, -0.2], np.float32), np.array([0.1, 0.2, np.nan], np.float32)
+    heads = np.array([[0.1, np.nan]], np.float32)
+    found = PairExplanation(
+        0.5,
+        decomposition=np.full((3, 3), np.nan, np.float32),
+        occlusion=losses,
+        heads=heads,
+        wanted={"occlusion": 4, "decomposition": 1, "heads": 2},
+    )
+    assert found.computed == {"occlusion": 4, "decomposition": 0, "heads": 1}
+    assert found.partial
+    assert not PairExplanation(0.5, occlusion=losses, wanted={"occlusion": 4}).partial
+    assert not PairExplanation(0.5).partial
+
+
+def test_matches_by_hand() -> None:
+    query = np.array([[1, 0], [9, 9], [0, 2]], np.float32)
+    document = np.array([[0, 1], [5, 5], [3, 1]], np.float32)
+    kept = np.array([0, 2]), np.array([0, 2])
+    assert max_sim_matches(query, document, kept) == [TokenMatch(0, 2, 3.0), TokenMatch(2, 0, 2.0)]
+    assert max_sim_matches(query, document, (kept[0], kept[1][:0])) == []
+
+
+def test_a_mean_is_complete_too() -> None:
+    matches = [TokenMatch(0, 0, 1.0), TokenMatch(1, 0, 0.5)]
+    fields = PairMatches(0.75, matches, mean=True).fields()
+    assert fields["completeness_error"] == 0
+    assert PairMatches(1.0, matches).fields()["completeness_error"] == 0.5
+
+
+async def test_matches_sum_to_max_sim(late_artifact: Artifact, late_checkpoint: Path) -> None:
+    reference = MultiVectorEncoder(str(late_checkpoint), device="cpu")
+    inputs = [[QUERY, document] for document in DOCUMENTS]
+    async with serving(late_artifact) as client:
+        response = await client.post("/explain", json={"inputs": inputs})
+        binary = {"accept": SAFETENSORS}
+        refused: list[tuple[dict[str, Any], dict[str, str], str]] = [
+            ({"include": ["pairs"]}, {}, "only matches"),
+            ({"layer": 0}, {}, "only matches"),
+            ({"prompt_name": "query"}, {}, "prompt_name is not for this model"),
+            ({}, binary, "matches are JSON"),
+        ]
+        for changes, headers, says in refused:
+            body = {"inputs": inputs} | changes
+            assert_problem(await client.post("/explain", json=body, headers=headers), 422, says)
+    (query,) = reference.encode_query([QUERY])
+    for found, document in zip(response.json()["results"], DOCUMENTS, strict=True):
+        (theirs,) = reference.encode_document([document])
+        products = np.asarray(query) @ np.asarray(theirs).T
+        assert found["similarity"] == pytest.approx(products.max(axis=1).sum(), abs=1e-4)
+        assert found["completeness_error"] < 1e-5
+        scores = [match["score"] for match in found["matches"]]
+        np.testing.assert_allclose(scores, products.max(axis=1), atol=1e-5)
+        sizes = [len(text["tokens"]) for text in found["texts"]]
+        assert [match["query"] for match in found["matches"]] == list(range(sizes[0]))
+        assert max(match["document"] for match in found["matches"]) < sizes[1]
+
+
+PAIR = ["the cat a b", "a cat . x y"]
+
+
+async def test_the_tokens_that_made_shared_words(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    folder = write_sparse_checkpoint(tmp_path / "a")
+    encoder = SparseEncoder(str(folder), device="cpu")
+    vectors = encoder.encode(PAIR, convert_to_sparse_tensor=False, convert_to_tensor=True)
+    one, other = vectors.numpy()
+    with torch.inference_mode():
+        inputs = [encoder.preprocess([text]) for text in PAIR]
+        logits = [encoder[0](one)["token_embeddings"][0].numpy() for one in inputs]
+    artifact = exported(folder, "splade-max")
+    async with serving(artifact) as client:
+        response = await client.post("/explain", json={"inputs": [PAIR] * 2})
+    async with serving(serving_copy(artifact, tmp_path / "serving")) as client:
+        gone = await client.post("/explain", json={"inputs": [PAIR]})
+    assert_problem(gone, 501, "this artifact was exported with --serving-only", "Backend")
+    found, again = response.json()["results"]
+    assert found == again
+    assert found["similarity"] == pytest.approx(float(one @ other), rel=1e-5)
+    assert found["completeness_error"] < 1e-5
+    matches = found["matches"]
+    assert {match["token_id"] for match in matches} == set(np.flatnonzero(one * other).tolist())
+    assert matches
+    for match in matches:
+        word = match["token_id"]
+        assert match["score"] == pytest.approx(one[word] * other[word], rel=1e-4, abs=1e-6)
+        for side, of_text in zip(("query", "document"), logits, strict=True):
+            assert of_text[match[side], word] == pytest.approx(of_text[:, word].max(), abs=1e-5)
+    scores = [match["score"] for match in matches]
+    assert scores == sorted(scores, reverse=True)

@@ -1,4 +1,4 @@
-"""Ids, segments, offsets and limits, against transformers on the same checkpoint."""
+"""Ids, segments, offsets, pieces and limits, against transformers on the same checkpoint."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import concurrent.futures
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.sentence import SentenceConfig
+from model.tokenization.vocabulary import unknown_ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.pieces import Spelling
+from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.truncation import shortened
+from tests.model.checkpoints import VOCABULARY, write_tokenizer
+from tests.model.tower_checkpoints import write_clip_tokenizer
 
 TEXTS: list[Input] = [
     "The animal didn't cross the street because it was too tired",
@@ -226,3 +233,135 @@ def test_threads_with_mixed_truncation_do_not_disturb_each_other(
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(work, range(32))) > 1000
+
+
+WORDS = {one: n for n, one in enumerate("a\x7f\x80\u07ff\u0800\uffff\U00010000😀?")}
+"""The last and first characters of each length in UTF-8."""
+
+
+@pytest.mark.parametrize("long_tokens", [0, 2**14])
+@pytest.mark.parametrize("text", [" ".join(WORDS), "😀", "\x80 a", "  a"])
+def test_pieces_are_the_bytes_of_the_text(
+    text: str, long_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.inference.tokenization.pieces.LONG_TOKENS", long_tokens)
+    tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    encoding = tokenizer.encode(text)
+    spelling = Spelling.of(text, encoding, encoding.ids, tokenizer.id_to_token)
+    pieces = [piece for step in spelling.steps(2) for piece in step]
+    assert pieces == [piece for step in spelling.steps(100) for piece in step]
+    assert [piece.text for piece in pieces] == text.split()
+    assert spelling.characters == len("".join(text.split()))
+    for piece in pieces:
+        assert text.encode()[piece.start : piece.stop].decode() == piece.text
+        assert (piece.id, piece.special) == (WORDS[piece.text], False)
+
+
+class Watched:
+    """Encoding that records the names of the lists that are read."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        self.read: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.encoding)
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.encoding, name)
+
+
+def test_special_tokens_are_named_without_a_list_of_all_names() -> None:
+    """Such a list takes 30 ms for 500,000 tokens, in which no other thread runs."""
+    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "?": 1}, "?"))
+    tokenizer.add_special_tokens(["[CLS]"])
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A", None, [("[CLS]", 0)])
+    watched = Watched(tokenizer.encode("?"))
+    spelling = Spelling.of(
+        "?", cast(Encoding, watched), watched.encoding.ids, tokenizer.id_to_token
+    )
+    assert [piece.text for step in spelling.steps(9) for piece in step] == ["[CLS]", "?"]
+    assert watched.read == {"special_tokens_mask", "offsets"}
+
+
+PIECES = [("<unk>", 0.0), ("▁", -2.0), ("▁the", -1.0), ("cat", -1.0), ("s", -2.0), ("▁ca", -9.0)]
+CONTINUED = {"[UNK]": 0, "the": 1, "cat": 2, "##s": 3, "##at": 4}
+
+
+def continuing(tokenizer: Tokenizer, text: str) -> dict[str, bool]:
+    encoding = tokenizer.encode(text)
+    words = Subwords(tokenizer, unknown_ids(tokenizer))
+    found = words.continuing(text, np.array(encoding.ids), encoding.offsets)
+    places = [text[start:end] for start, end in encoding.offsets]
+    return dict(zip(places, found, strict=True))
+
+
+def test_pieces_that_are_marked() -> None:
+    tokenizer = Tokenizer(models.WordPiece(CONTINUED, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    found = continuing(tokenizer, "the cats, ?")
+    assert found == {"the": False, "cat": False, "s": True, ",": False, "?": False}
+
+
+@pytest.mark.parametrize("unknown", [0, 4])
+def test_pieces_that_are_not_marked(unknown: int) -> None:
+    """A space before a token, or at its start, begins a word; so does the unknown token."""
+    tokenizer = Tokenizer(models.Unigram(PIECES, unk_id=unknown, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    found = continuing(tokenizer, "the cats")
+    assert found == {"the": False, " ": False, "cat": False, "s": unknown == 0}
+
+
+PAD, SEP, A, B = (VOCABULARY.index(token) for token in ("[PAD]", "[SEP]", "a", "b"))
+CLS = VOCABULARY.index("[CLS]")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_tokenizer(tmp_path)
+    return tmp_path / "tokenizer.json"
+
+
+def tokenizer_at(path: Path, sentence: SentenceConfig) -> TextTokenizer:
+    return TextTokenizer(path, sentence, Limits(sentence.max_length, 1000))
+
+
+def test_texts_are_padded_to_the_full_length(path: Path) -> None:
+    own = tokenizer_at(path, SentenceConfig(max_length=6, pad_token_id=PAD))
+    short, full = own.tokenize(["a b", "a b a b"], Options())
+    assert short.input_ids.tolist() == [CLS, A, B, SEP, PAD, PAD]
+    assert list(short.special_tokens_mask) == [1, 0, 0, 1, 1, 1]
+    assert short.tokens[-1] == "[PAD]"
+    assert short.places.tolist()[-2:] == [[0, 0], [0, 0]]
+    assert not short.truncated
+    assert full.padding_tokens == 0
+    for text in (short, full):
+        cut = shortened(text, 3, "right")
+        assert cut.input_ids.tolist() == [CLS, A, SEP, PAD, PAD, PAD]
+        assert cut.truncated
+    assert shortened(short, 4, "right").input_ids.tolist() == short.input_ids.tolist()
+
+
+def test_a_padded_text_has_no_windows(path: Path) -> None:
+    own = tokenizer_at(path, SentenceConfig(max_length=6, pad_token_id=PAD))
+    with pytest.raises(InputTooLong, match="has 7 tokens"):
+        own.tokenize(["a b a b a"], Options(windows=True))
+
+
+def test_a_text_is_cut_after_its_first_end_token(path: Path) -> None:
+    own = tokenizer_at(path, SentenceConfig(max_length=20, end_token_id=SEP))
+    cut, whole = own.tokenize(["a [SEP] b", "a b"], Options())
+    assert cut.input_ids.tolist() == [CLS, A, SEP]
+    assert (cut.truncated, cut.tokens, len(cut.places)) == (True, ["[CLS]", "a", "[SEP]"], 3)
+    assert whole.input_ids.tolist() == [CLS, A, B, SEP]
+    assert not whole.truncated
+
+
+def test_an_end_token_that_is_the_unknown_one_too_gives_no_warning(tmp_path: Path) -> None:
+    write_clip_tokenizer(tmp_path)
+    own = TextTokenizer(tmp_path / "tokenizer.json", SentenceConfig(max_length=20), Limits(20, 99))
+    (text,) = own.tokenize(["a cat"], Options())
+    assert text.input_ids[-1] in own._source.unknown_ids
+    assert not text.unknown.any()

@@ -1,4 +1,4 @@
-"""Pictures of requests within their limits, memory and time."""
+"""Pictures as patches and enlarged maps, against transformers and torch; their limits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from transformers import ViTImageProcessorPil
 
 from model.artifact.manifest import Artifact
 from model.images.steps import STEP_BYTES
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
+from service.inference.attention.map_parts import MapPart
+from service.inference.pictures.enlarged import Enlargement, Resampling
 from service.inference.pictures.reader import PictureReader
 from service.inference.pictures.request_pictures import RequestPictures
 from service.inference.tokenization.inputs import Picture
+from service.inference.tokenization.tokenized import PictureView
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.submission import ANYBODY, Caller
 from service.system.budget import ByteBudget, Reservation
@@ -23,6 +31,111 @@ from tests.service.harness import until
 from tests.service.pictures import picture, pictures_of
 
 pytestmark = pytest.mark.anyio
+
+
+GRID, SIZE = (3, 5), (41, 20)
+MAPS = np.random.default_rng(0).random((2, 4, 1 + 15), np.float32)
+PATCHES = MAPS[..., 1:].reshape(2, 4, *GRID)
+
+
+def torchs(patches: Any, height: int, width: int, mode: Resampling) -> Any:
+    corners = {} if mode == "nearest" else {"align_corners": False}
+    resized = torch.nn.functional.interpolate(
+        torch.from_numpy(patches),
+        (height, width),
+        mode="nearest-exact" if mode == "nearest" else mode,
+        **corners,
+    )
+    return resized.numpy()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_the_whole_picture_is_as_torch_and_pillow_resize_it(mode: Resampling) -> None:
+    width, height = SIZE
+    enlarge = Enlargement(PictureView(GRID, SIZE, (0, 0, width, height)), mode)
+    found = enlarge(MAPS)
+    assert found.dtype == np.float32
+    assert found.shape[2:] == enlarge.shape == (height, width)
+    np.testing.assert_allclose(found, torchs(PATCHES, height, width, mode), atol=1e-6)
+    resample = Image.Resampling[mode.upper()]
+    pillows = Image.fromarray(PATCHES[1, 2]).resize(SIZE, resample)
+    np.testing.assert_allclose(found[1, 2], np.array(pillows), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_crop_has_zeros_around_it(mode: Resampling) -> None:
+    enlarge = Enlargement(PictureView(GRID, SIZE, (6, 2, 36, 17)), mode)
+    wanted = np.zeros((2, 4, 20, 41), np.float32)
+    wanted[..., 2:17, 6:36] = torchs(PATCHES, 15, 30, mode)
+    np.testing.assert_allclose(enlarge(MAPS), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_crop_may_exceed_the_picture(mode: Resampling) -> None:
+    """A picture that is smaller than the crop is padded, so that its pixels are a part of it."""
+    enlarge = Enlargement(PictureView(GRID, (4, 3), (-3, -2, 12, 7)), mode)
+    wanted = torchs(PATCHES, 9, 15, mode)[..., 2:5, 3:7]
+    np.testing.assert_allclose(enlarge(MAPS), wanted, atol=1e-6)
+
+
+def test_a_crop_between_pixels_holds_the_pixels_with_their_centre_in_it() -> None:
+    found = Enlargement(PictureView((1, 2), (6, 2), (0.75, 0, 4.5, 1.4)), "nearest")(
+        np.array([[0.25, 0.75]], np.float32)
+    )
+    assert found[0].tolist() == [[0, 0.25, 0.25, 0.75, 0, 0], [0, 0, 0, 0, 0, 0]]
+
+
+def test_a_part_of_a_map_is_enlarged_row_by_row() -> None:
+    view = PictureView(GRID, SIZE, (0, 0, *SIZE))
+    maps = np.random.default_rng(1).random((2, 16, 16), np.float32)
+    part = MapPart((0, -1), enlarge="bilinear")
+    found = part.of(maps, view)
+    np.testing.assert_array_equal(found, Enlargement(view, "bilinear")(maps[:, [0, 15]]))
+    assert part.shape(16, 16, view) == found.shape[1:]
+
+
+@pytest.fixture
+def reader(artifact: Artifact) -> PictureReader:
+    return PictureReader(pictures_of(artifact).manifest, max_pixels=1000)
+
+
+def test_patches_are_those_that_a_convolution_sees(reader: PictureReader) -> None:
+    data = picture(1)
+    text = reader.read(Picture(data), "inputs[0]")
+    processor = ViTImageProcessorPil(
+        size={"height": 8, "width": 12}, image_mean=[0.5] * 3, image_std=[0.25] * 3
+    )
+    values = processor(Image.open(BytesIO(data)), return_tensors="pt")["pixel_values"]
+    weight = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    seen = torch.nn.functional.conv2d(values, weight, stride=4)[0].flatten(1).T
+    assert text.pixels is not None
+    assert not text.pixels[0].any()
+    computed = text.pixels[1:] @ weight.flatten(1).T.numpy()
+    np.testing.assert_allclose(computed, seen.numpy(), atol=1e-5)
+
+
+def test_tokens_are_named_by_row_and_column(reader: PictureReader) -> None:
+    text = reader.read(Picture(picture()), "inputs[0]")
+    assert text.tokens == ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+    assert text.input_ids.tolist() == [1, 0, 0, 0, 0, 0, 0]
+    assert [*text.special_tokens_mask] == [1, 0, 0, 0, 0, 0, 0]
+    assert not text.mostly_unknown
+    assert not any(array.any() for array in (text.segment_ids, text.places))
+    assert text.picture is not None
+    assert (text.picture.grid, text.picture.size) == ((2, 3), (30, 20))
+    assert text.picture.crop == (0, 0, 30, 20)
+    assert text.nbytes == reader.nbytes == 1024 + 7 * 40 + 4 * 7 * 48
+
+
+def test_a_file_that_is_refused_is_named(reader: PictureReader) -> None:
+    whole = picture()
+    assert reader.size_of(Picture(whole), "") == (30, 20)
+    with pytest.raises(Unprocessable, match=r"inputs\[3\]: the PNG file is truncated or damaged"):
+        reader.read(Picture(whole[:900]), "inputs[3]")
+    with pytest.raises(Unprocessable, match=r"inputs\[3\]: the picture has more than 1000 pixels"):
+        reader.size_of(Picture(picture(width=51)), "inputs[3]")
+
+
 PLAIN = Options()
 
 

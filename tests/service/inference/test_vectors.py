@@ -1,0 +1,211 @@
+"""Vectors of layers, of task heads and in each type; scores of a head within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.modules import Pooling as Library
+
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import CALIBRATION, TextVectors
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.quantization import Quantization
+from model.numerics.task_head import TaskConfig
+from service.engines.contract import Output, Pooling
+from service.errors import ReplyTooLarge, Unprocessable
+from service.inference import head_scores, vector_types
+from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.head_scores import check_lengths, working_bytes
+from service.inference.head_vectors import (
+    SparseVector,
+    names_of,
+    sparse_product,
+    sparse_vector,
+    token_vectors,
+)
+from service.inference.layer_vectors import Reduction, finished
+from service.inference.vector_types import quantization_of, quantized
+
+STATES = np.random.default_rng(0).standard_normal((3, 5, 8), np.float32)
+SEVERAL: dict[str, Any] = {"layers": (2, 0, 1), "normalize": False}
+
+
+@pytest.mark.parametrize("mode", ["mean", "max", "cls"])
+@pytest.mark.parametrize("first", [0, 2])
+def test_each_state_is_pooled_as_sentence_transformers_does(mode: Any, first: int) -> None:
+    options = EncodeOptions(0, tokens=False, pooled=True, **SEVERAL)
+    found = Reduction(options, Pooling(0, mode, first))(Output(list(STATES)))
+    assert found.tokens is None
+    assert found.pooled is not None
+    mask = torch.tensor([[0] * first + [1] * (5 - first)])
+    if mode == "cls":  # the library takes the first token, masked or not
+        states = torch.from_numpy(STATES[:, first:])
+        mask = mask[:, first:]
+    else:
+        states = torch.from_numpy(STATES)
+    for own, state in zip(found.pooled, states, strict=True):
+        features = {"token_embeddings": state[None], "attention_mask": mask}
+        wanted = Library(8, mode)(features)["sentence_embedding"][0]
+        np.testing.assert_allclose(own, wanted.numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_states_are_copied_out_of_their_batch() -> None:
+    options = EncodeOptions(0, tokens=True, pooled=False, **SEVERAL)
+    found = Reduction(options, Pooling(0, "mean"))(Output(list(STATES)))
+    assert found.pooled is None
+    np.testing.assert_array_equal(found.tokens, STATES)
+    assert not np.shares_memory(found.tokens, STATES)
+
+
+def test_each_text_keeps_its_own() -> None:
+    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
+    texts = [TextEncoding(None, STATES[:, index]) for index in range(5)]
+    several = EncodeOptions(0, tokens=False, pooled=True, dimensions=3, **SEVERAL)
+    found = asyncio.run(finished(texts, several, vectors))
+    for index, own in enumerate(found):
+        np.testing.assert_array_equal(own.pooled, STATES[:, index, :3])
+    one = EncodeOptions(0, tokens=False, pooled=True, normalize=False)
+    texts = [TextEncoding(None, row) for row in STATES[0]]
+    found = asyncio.run(finished(texts, one, vectors))
+    np.testing.assert_array_equal([own.pooled for own in found], STATES[0])
+
+
+@pytest.mark.parametrize("layers", [(), (2, 0, 1)])
+def test_vectors_are_completed_where_they_are_computed(layers: tuple[int, ...]) -> None:
+    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
+    options = EncodeOptions(
+        0, tokens=False, pooled=True, dimensions=3, normalize=True, layers=layers
+    )
+    pooled = STATES[:, 0]
+    output = Output([] if not layers else list(STATES[:, :1]), None if layers else pooled[0])
+    found = Reduction(options, Pooling(0, "mean"), vectors)(output).pooled
+    wanted = torch.nn.functional.normalize(torch.from_numpy(pooled[:, :3]), dim=-1).numpy()
+    np.testing.assert_allclose(found, wanted if layers else wanted[0], rtol=1e-6)
+
+
+def test_without_pooled_vectors_nothing_changes() -> None:
+    texts = [TextEncoding(STATES[0], None)]
+    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
+    options = EncodeOptions(0, tokens=True, pooled=False)
+    assert asyncio.run(finished(texts, options, vectors)) == texts
+
+
+SPARSE = TaskConfig(kind="sparse", outputs=5, pooling="max")
+LATE = LateInteraction(modules=(), skipped_ids=(7,), first_token=1)
+HYBRID = TaskConfig(kind="hybrid", outputs=3, pooling="none", late=LATE, unused_ids=(0, 2))
+IDS = np.array([0, 9, 7, 9, 2])
+SCORES = np.array([[1, 1, 5], [2, 2, 0.5], [3, 3, 0.25], [4, 4, 0.75], [5, 5, 0.125]], np.float32)
+
+
+def listed(vector: SparseVector) -> tuple[list[int], list[float]]:
+    return vector.indices.tolist(), vector.values.tolist()
+
+
+def test_a_sparse_vector_keeps_what_is_not_zero() -> None:
+    weights = np.array([0, 1.5, 0, 2, 0], np.float32)
+    assert listed(sparse_vector(SPARSE, weights, IDS)) == ([1, 3], [1.5, 2.0])
+    assert listed(sparse_vector(SPARSE, 0 * weights, IDS)) == ([], [])
+
+
+def test_a_word_has_the_largest_weight_of_its_tokens() -> None:
+    """Unused tokens and weights of 0 are left out."""
+    assert listed(sparse_vector(HYBRID, SCORES, IDS)) == ([7, 9], [0.25, 0.75])
+    assert listed(sparse_vector(HYBRID, SCORES * [1, 1, 0], IDS)) == ([], [])
+
+
+def test_token_vectors_are_without_skipped_tokens_and_weights() -> None:
+    found = token_vectors(HYBRID, SCORES, IDS, "query")
+    assert found.tolist() == [[2, 2], [3, 3], [4, 4], [5, 5]]
+    found = token_vectors(HYBRID, SCORES, IDS, "document")
+    assert found.tolist() == [[2, 2], [4, 4], [5, 5]]
+    with pytest.raises(ValueError, match="sparse computes no token vectors"):
+        token_vectors(SPARSE, SCORES, IDS, "query")
+
+
+def test_a_product_is_of_common_words() -> None:
+    first = SparseVector(np.array([1, 4, 6]), np.array([1, 2, 3], np.float32))
+    second = SparseVector(np.array([0, 4, 6]), np.array([5, 0.5, 2], np.float32))
+    assert sparse_product(first, second) == 7
+    assert sparse_product(first, SparseVector(np.array([2]), np.array([9], np.float32))) == 0
+
+
+def test_outputs_are_what_the_task_head_adds() -> None:
+    assert names_of(None) == ("tokens", "pooled")
+    assert names_of(HYBRID) == ("tokens", "pooled", "sparse", "multivector")
+
+
+RANGES = [[-1.0, -2.0, 0.0], [1.0, 2.0, 0.0]]
+STATIC = TextVectors(SentenceConfig(max_length=9), 3, {})
+VECTORS = TextVectors(SentenceConfig(max_length=9), 3, {CALIBRATION: np.array(RANGES, np.float32)})
+
+
+def options(**fields: Any) -> EncodeOptions:
+    return EncodeOptions(**({"layer": 2, "tokens": False, "pooled": True} | fields))
+
+
+def test_ranges_are_the_requests_or_the_artifacts() -> None:
+    given = quantization_of("int8", [[0.0, 0.0], [1.0, 1.0]], options(dimensions=2), STATIC, 2)
+    assert given.ranges is not None
+    assert given.ranges.tolist() == [[0, 0], [1, 1]]
+    recorded = quantization_of("uint8", None, options(), VECTORS, 2)
+    assert recorded.ranges is not None
+    assert recorded.ranges.tolist() == RANGES
+    assert quantization_of("binary", None, options(layer=0), STATIC, 2).ranges is None
+
+
+@pytest.mark.parametrize(
+    ("vector_type", "ranges", "fields", "vectors", "problem"),
+    [
+        ("float16", RANGES, {}, VECTORS, "vector_type float16 has no ranges"),
+        ("int8", None, {"layer": 1}, VECTORS, "another layer or pooling"),
+        ("int8", None, {"layers": (1, 2)}, VECTORS, "another layer or pooling"),
+        ("uint8", None, {"pooling": "max"}, VECTORS, "another layer or pooling"),
+        ("int8", None, {}, STATIC, "records no ranges: give `vector_ranges`"),
+        ("int8", RANGES, {"dimensions": 2}, VECTORS, "has 3 numbers, where the vectors have 2"),
+        ("int8", [[0, 1, 0], [0, 0, 0]], {}, VECTORS, "feature 1 has 1 … 0"),
+        ("int8", [[0, 0, 0], [0, 0, 1e39]], {}, VECTORS, "feature 2 has 0 … 1e"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    vector_type: Any, ranges: Any, fields: dict[str, Any], vectors: TextVectors, problem: str
+) -> None:
+    with pytest.raises(Unprocessable, match=problem):
+        quantization_of(vector_type, ranges, options(**fields), vectors, 2)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("inline", [0, 10**6])
+async def test_vectors_are_converted_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, inline: int
+) -> None:
+    monkeypatch.setattr(vector_types, "INLINE_FEATURES", inline)
+    rows = np.array([[1, -1, 1], [-1, 1, 70000]], np.float32)
+    encodings = [TextEncoding(None, row, spans=np.stack([row, -row])) for row in rows]
+    found = await quantized(encodings, Quantization("ubinary"))
+    assert [one.arrays["pooled"].tolist() for one in found] == [[0b10100000], [0b01100000]]
+    assert found[0].arrays["span_vectors"].tolist() == [[0b10100000], [0b01000000]]
+    assert await quantized(encodings, Quantization()) == encodings
+    with pytest.raises(Unprocessable, match=r"vector_type float16: inputs\[1\]: a feature is beyo"):
+        await quantized(encodings, Quantization("float16"))
+
+
+def prepared(*lengths: int) -> Any:
+    """Return prepared texts with the given numbers of tokens."""
+    return SimpleNamespace(texts=[SimpleNamespace(input_ids=np.zeros(n)) for n in lengths])
+
+
+def test_one_text_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_scores, "LAYER_BYTES", 2 * 4 * 10 * 10)
+    check_lengths(prepared(10, 3))
+    with pytest.raises(ReplyTooLarge, match=r"inputs\[1\] has 11 tokens: .* 968 bytes"):
+        check_lengths(prepared(10, 11))
+
+
+def test_memory_is_that_of_all_states_and_of_the_longest_text() -> None:
+    inference: Any = SimpleNamespace(config=SimpleNamespace(hidden_size=7))
+    assert working_bytes(inference, prepared(5, 2)) == 4 * (7 * 7 + 2 * 25)
