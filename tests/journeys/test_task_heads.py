@@ -53,12 +53,6 @@ QUERY = "the cat a b"
 TEXTS = ["the cat . x", "y z the the", "a b c d e f", "", "q " * 60]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """Asynchronous tests run on asyncio."""
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a cross-encoder whose task head has a mean, a transform and a norm.

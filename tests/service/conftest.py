@@ -1,4 +1,4 @@
-"""Fixtures of `service/`: an exported artifact, its engines, and a running application."""
+"""Fixtures of `service/`: engines, and a running application."""
 
 from __future__ import annotations
 
@@ -13,18 +13,6 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from tests.service.harness import StaysOpen, serving
 from tests.service.logged import Log, logged
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """Asynchronous tests run on asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
-    """Return an export of `small_checkpoint`: L = 2, N = 2, H = 128, 512 tokens; read only."""
-    return exported(small_checkpoint, "small")
 
 
 @pytest.fixture(scope="session")
