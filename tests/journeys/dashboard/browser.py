@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -161,11 +161,3 @@ def drawn(page: Page) -> list[str]:
     return page.evaluate(
         "() => [...document.querySelectorAll('.mapview canvas')].map((one) => one.toDataURL())"
     )
-
-
-def until(page: Page, condition: Callable[[], bool]) -> None:
-    """Wait until a condition on pages or their requests holds."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        page.wait_for_timeout(50)

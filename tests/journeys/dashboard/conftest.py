@@ -6,15 +6,19 @@ Nothing outlives the package: while Playwright runs, no other event loop can in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
+from model.artifact.manifest import Artifact
 from tests.journeys import conftest
 from tests.journeys.dashboard.browser import VIEWER, Visitor, launched
 from tests.journeys.dashboard.oracle import Answer
+from tests.model.hybrid_checkpoints import write_hybrid
+from tests.model.task_checkpoints import write_sparse_checkpoint
 
 
 @pytest.fixture(scope="package")
@@ -29,6 +33,42 @@ def dashboard_url(browser: Browser) -> Iterator[str]:
     """Run a service for 512 tokens; without a browser it is not started."""
     with conftest.running("--max-length", "512") as url:
         yield url
+
+
+@pytest.fixture(scope="package")
+def url_of_kinds(
+    browser: Browser,
+    exported: Callable[..., Artifact],
+    cross_checkpoint: Path,
+    late_artifact: Artifact,
+    tiny_checkpoint: Path,
+    bart_artifact: Artifact,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    """Run a service of one small model of each kind; one of them has a prompt."""
+    folder = tmp_path_factory.mktemp("kinds")
+    models = {
+        "cross": exported(cross_checkpoint, "cross"),
+        "late": late_artifact,
+        "sparse": exported(write_sparse_checkpoint(folder / "sparse"), "splade-max"),
+        "hybrid": exported(write_hybrid(folder / "hybrid"), "hybrid"),
+        "translator": bart_artifact,
+        "prompted": exported(tiny_checkpoint, "tiny"),
+    }
+    tables = [f"[model.{name}]\nartifact = '{one.folder}'" for name, one in models.items()]
+    config = folder / "headscope.toml"
+    config.write_text("\n".join([*tables, 'prompts = { web = "the a: " }']))
+    with conftest.running("--config", str(config)) as url:
+        yield url
+
+
+@pytest.fixture
+def visitor_of_kinds(context: BrowserContext, url_of_kinds: str) -> Iterator[Visitor]:
+    """Yield a visitor of the service of all kinds of models."""
+    visitor = Visitor(context, url_of_kinds)
+    yield visitor
+    visitor.check()
+    visitor.close()
 
 
 @pytest.fixture(scope="package")

@@ -14,7 +14,7 @@ from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import enter_text, failing, head_button, told
 
 pytestmark = pytest.mark.e2e
-VIEWS = ("heads", "head", "compared", "rollout", "ablation", "comparison", "why", "texts")
+VIEWS = ("heads", "head", "compared", "rollout", "ablation", "comparison", "why")
 SHOWN = re.compile(r"(drawn|shown|explained)\.")
 MEDIA = {
     "light": {"color_scheme": "light", "forced_colors": "none"},
@@ -42,16 +42,13 @@ def everywhere(page, widths):
     return found
 
 
-@pytest.mark.parametrize(
-    "widths", [WIDTHS, pytest.param((800, 1360, 360), marks=pytest.mark.nightly)]
-)
 @pytest.mark.parametrize("name", VIEWS)
-def test_axe_finds_nothing_in_any_view(visitor, name, widths):
+def test_axe_finds_nothing_in_any_view(visitor, name):
     page = visitor.open(
         visitor.state(view=name, layer=3, head=1, off="1.8", live=1, sort="distance")
     )
     told(page, SHOWN)
-    found = everywhere(page, widths)
+    found = everywhere(page, WIDTHS)
     assert not found, sorted(found)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -12,8 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.journeys.dashboard.between import SHOWN, Files, cell_at, maps, told
-from tests.journeys.dashboard.browser import DEFAULT
+from tests.journeys.dashboard.between import Files, cell_at, maps, told
 
 pytestmark = pytest.mark.e2e
 TEXT_TAG = "{http://www.w3.org/2000/svg}text"
@@ -26,17 +24,12 @@ def written(content):
     return [node.text or "" for node in ET.fromstring(content).iter(TEXT_TAG)]
 
 
-def test_files_name_the_tokens_of_sixty(visitor):
+def test_the_tokens_of_sixty_are_named_in_files_and_on_the_screen(visitor):
     page = visitor.open(visitor.state(view="rollout", a=" ".join(NUMBERS)))
     told(page, "Rollout shown.")
     counts = Counter(written(Files(page).save("SVG")))
     assert all(counts[name] >= 2 for name in NUMBERS), "both ends of the lines"
     assert sum(counts[name] > 2 for name in NUMBERS) >= 20, "the heatmap names its tokens too"
-
-
-def test_the_screen_names_the_tokens_of_sixty(visitor):
-    page = visitor.open(visitor.state(view="rollout", a=" ".join(NUMBERS)))
-    told(page, "Rollout shown.")
     heatmap = maps(page).filter(visible=True).last
     names = ["[CLS]", *NUMBERS, "[SEP]"]
     corner = cell_at(page, heatmap, names, 0, 0)
@@ -58,13 +51,3 @@ def test_files_say_what_colours_and_axes_mean(visitor, animal):
     assert 0 in numbers, "the colour bar begins at nothing"
     assert max(numbers) == pytest.approx(animal.weights[3, 1].max(), abs=0.02)
     assert sum(bool(re.search(r"look|from|to\b", text)) for text in texts[1:]) >= 2, "two axes"
-
-
-def test_files_of_every_view_name_the_model(visitor):
-    page = visitor.open(visitor.state(layer=3, head=1))
-    files = Files(page)
-    for tab, status in SHOWN.items():
-        page.get_by_role("tab", name=tab).click()
-        told(page, status)
-        assert any(DEFAULT in text for text in written(files.save("SVG"))), tab
-        assert DEFAULT in json.loads(files.save("JSON")).values(), tab

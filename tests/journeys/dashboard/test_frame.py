@@ -1,14 +1,17 @@
-"""The page around the views: room for the answer, definitions, links, focus, and the live panel."""
+"""The page around the views: a first visit, room for the answer, definitions, links, and focus."""
 
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
+from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import failing, told, view, wait
-from tests.journeys.dashboard.browser import DEFAULT, Visitor
+from tests.journeys.dashboard.browser import DEFAULT, Visitor, said
 
 pytestmark = pytest.mark.e2e
 SMALLEST_TYPE = 12
@@ -171,3 +174,67 @@ def test_the_live_panel_of_a_service_that_is_away(visitor: Visitor) -> None:
     with failing(page, "**/metrics"):
         expect(live).to_contain_text("The service does not answer")
         expect(requests).to_have_text("–")
+
+
+DOORS = {
+    "What does a head do?": ("Layer 3 head 1 shown.", "Lines lead from each word"),
+    "Why are two texts alike?": (re.compile("explained"), "pairs of words"),
+    "What happens without it?": ("Switched off: 2.", "Click heads to switch them off"),
+}
+"""Doors of a first visit: what the page announces behind each, and what it says there."""
+
+
+def test_three_doors_lead_from_a_first_visit(visitor: Visitor) -> None:
+    page = visitor.open()
+    start = page.get_by_role("region", name="Start here")
+    for door, (announced, says) in DOORS.items():
+        told(page, "72 heads drawn.")
+        start.get_by_role("button", name=door).click()
+        told(page, announced)
+        expect(view(page)).to_contain_text(says)
+        expect(start).to_be_hidden()
+        page.go_back()
+    expect(start).to_be_visible()
+    assert axe.violations(page) == []
+
+
+def test_an_example_is_asked_with_its_other_text(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(a="Where?", b="Here.", view="comparison", pins=1))
+    page.get_by_role("button", name="Examples").click()
+    examples = page.get_by_role("group", name="Examples")
+    expect(examples.get_by_role("button")).to_have_count(8)
+    assert axe.violations(page) == []
+    examples.get_by_role("button", name="Ambiguous word").click()
+    expect(examples).to_be_hidden()
+    expect(page.get_by_label("Text", exact=True)).to_have_value("She sat on the bank of the river.")
+    other = page.get_by_label("Other text", exact=True)
+    expect(other).to_have_value("She opened an account at the bank.")
+    expect(view(page)).to_contain_text("The same word in two meanings")
+    expect(page.get_by_label("Sentence pair")).not_to_be_checked()
+    expect(page).not_to_have_url(re.compile("pins"))
+    page.go_back()
+    expect(page.get_by_label("First text of the pair")).to_have_value("Where?")
+
+
+TRANSFERRED = """() => performance.getEntriesByType('resource')
+  .filter(({ transferSize }) => transferSize > 0).map(({ name }) => name)"""
+"""Script that returns the addresses of what came over the network and not from the cache."""
+DIGEST = re.compile(r"/dashboard/[0-9a-f]{32}/")
+
+
+def files_of(page: Page) -> set[str]:
+    """Return the names of the dashboard's files that came over the network."""
+    said(page, "72 heads drawn.")
+    paths = {urlsplit(address).path for address in page.evaluate(TRANSFERRED)}
+    assert paths & {"/attention", "/info"} == {"/attention", "/info"}
+    files = {path for path in paths if path.startswith("/dashboard/")}
+    assert all(DIGEST.match(path) for path in files)
+    return {PurePosixPath(path).name for path in files}
+
+
+def test_a_reload_asks_for_no_file_again(visitor) -> None:
+    """Every file has its digest in its path; all modules are one script."""
+    page = visitor.open(color_scheme="light")
+    assert files_of(page) == {"bundle.js", "favicon.svg", "style.css", "theme.js"}
+    page.reload()
+    assert files_of(page) == set()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.journeys import conftest
-from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import enter_text, maps, pointed_at, told, view
-from tests.journeys.dashboard.browser import VIEWER
 
 pytestmark = pytest.mark.e2e
-KEY = "Sesame-99"
 HEBREW = "שלום עולם טוב"
 AS_SEEN = """(node) => {
   const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
@@ -81,29 +76,3 @@ def test_an_arrow_between_hebrew_words_leads_from_the_first_to_the_second(visito
     told_link = view(page).get_by_text(re.compile(r" → .*\d\.\d{4}")).first
     seen = re.sub(r"\s", "", told_link.evaluate(AS_SEEN))
     assert re.fullmatch(rf"{first[::-1]}→{second[::-1]}\d\.\d{{4}}", seen), seen
-
-
-@pytest.fixture(scope="module")
-def locked(browser: Browser) -> Iterator[str]:
-    with conftest.running("--engine", "fake", "--api-keys", f"another,{KEY}") as url:
-        yield url
-
-
-def test_a_key_is_asked_for_by_the_page(browser, locked):
-    with browser.new_context(**VIEWER) as context:
-        page = context.new_page()
-        bare = []
-        page.on("response", lambda reply: bare.append(reply.headers.get("www-authenticate", "")))
-        reply = page.goto(locked)
-        assert reply.status == 200
-        box = page.get_by_label(re.compile(r"\bkey\b", re.IGNORECASE))
-        with page.expect_response(lambda reply: reply.status == 401):
-            box.fill("guess")
-            box.press("Enter")
-        expect(box).to_be_visible()
-        assert axe.violations(page) == []
-        box.fill(KEY)
-        box.press("Enter")
-        told(page, "72 heads drawn.")
-        expect(box).to_be_hidden()
-        assert not [value for value in bare if value.lower().startswith("basic")], "a bare dialog"

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.journeys import conftest
+from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.browser import VIEWER, Visitor, said
 
 pytestmark = pytest.mark.e2e
@@ -25,11 +26,14 @@ def test_the_key_is_asked_for_in_a_form(browser: Browser, locked: str) -> None:
         visitor = Visitor(context, locked)
         visitor.expected = ("status of 401",)
         page = visitor.open()
+        expect(page.get_by_role("alert")).to_contain_text("This service wants a key")
+        assert page.locator("canvas:visible, #model:not(:empty), .word").count() == 0
         for key in ("guess", KEY):
             page.get_by_label("API key").fill(key)
             page.get_by_label("API key").press("Enter")
             if key != KEY:
                 expect(page.get_by_role("alert")).to_contain_text("This key is not known")
+                assert axe.violations(page) == []
         said(page, "72 heads drawn.")
         expect(page.get_by_role("alert")).to_be_hidden()
         expect(page.locator("#model")).to_contain_text("6 layers")
@@ -41,6 +45,8 @@ def test_the_key_is_asked_for_in_a_form(browser: Browser, locked: str) -> None:
         said(page, "Layer 0 head 0 shown.")
         page.reload()
         said(page, "Layer 0 head 0 shown.")
+        asked = [reply.headers.get("www-authenticate", "") for reply in visitor.replies]
+        assert not [value for value in asked if value.lower().startswith("basic")], "a bare dialog"
         visitor.check()
         visitor.close()
 
@@ -62,16 +68,5 @@ def test_a_key_is_tried_while_another_is_still_being_tried(browser: Browser, loc
             page.get_by_label("API key").press("Enter")
         said(page, "72 heads drawn.")
         expect(page.get_by_role("alert")).to_be_hidden()
-        visitor.check()
-        visitor.close()
-
-
-def test_without_it_there_is_nothing_to_see(browser: Browser, locked: str) -> None:
-    with browser.new_context(**VIEWER) as context:
-        visitor = Visitor(context, locked)
-        visitor.expected = ("status of 401",)
-        page = visitor.open()
-        expect(page.get_by_role("alert")).to_contain_text("This service wants a key")
-        assert page.locator("canvas:visible, #model:not(:empty), .word").count() == 0
         visitor.check()
         visitor.close()

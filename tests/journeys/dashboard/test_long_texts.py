@@ -10,7 +10,8 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from tests.journeys.dashboard.browser import drawn, rows_of, said, until
+from tests.journeys.dashboard.between import wait
+from tests.journeys.dashboard.browser import drawn, rows_of, said
 from tests.journeys.dashboard.oracle import one_map
 
 pytestmark = pytest.mark.e2e
@@ -133,7 +134,7 @@ def test_the_finder_and_zoom(visitor, api):
     for _ in range(4):
         page.get_by_role("button", name="Zoom in").click()
     expect(page).to_have_url(re.compile("zoom=16"))
-    until(page, lambda: drawn(page) != before)
+    wait(page, lambda: drawn(page) != before)
     page.locator(".heatmap canvas").focus()
     for _ in range(3):
         page.keyboard.press("ArrowDown")

@@ -3,59 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+import torch
+from playwright.sync_api import Page, expect
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from model.artifact.manifest import Artifact
-from tests.journeys.conftest import running
 from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import told, view
-from tests.journeys.dashboard.browser import VIEWER, Visitor, rows_of
+from tests.journeys.dashboard.browser import Visitor, rows_of
 from tests.journeys.dashboard.test_search import results, score_of
-from tests.model.hybrid_checkpoints import write_hybrid
-from tests.model.task_checkpoints import write_sparse_checkpoint
 
 pytestmark = pytest.mark.e2e
+PAIR = "where is the cat", "the cat sat near a red mat"
 QUERY, DOCUMENTS = "the cat a b", ["b a the the cat z y", "the cat", "x y z"]
-
-
-@pytest.fixture(scope="module")
-def models(
-    exported: Callable[..., Artifact],
-    cross_checkpoint: Path,
-    late_artifact: Artifact,
-    tiny_checkpoint: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Artifact]:
-    """Return one small model of each kind, by its name in the service."""
-    folder = tmp_path_factory.mktemp("kinds")
-    return {
-        "cross": exported(cross_checkpoint, "cross"),
-        "late": late_artifact,
-        "sparse": exported(write_sparse_checkpoint(folder / "sparse"), "splade-max"),
-        "hybrid": exported(write_hybrid(folder / "hybrid"), "hybrid"),
-        "prompted": exported(tiny_checkpoint, "tiny"),
-    }
-
-
-@pytest.fixture(scope="module")
-def visitor(
-    browser: Browser, models: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Visitor]:
-    """Yield a visitor of a service of all models; one of them has a prompt."""
-    tables = [f"[model.{name}]\nartifact = '{one.folder}'" for name, one in models.items()]
-    config = tmp_path_factory.mktemp("config") / "headscope.toml"
-    config.write_text("\n".join([*tables, 'prompts = { web = "the a: " }']))
-    with running("--config", str(config)) as url, browser.new_context(**VIEWER) as context:
-        visitor = Visitor(context, url)
-        yield visitor
-        visitor.check()
-        visitor.close()
 
 
 def opened(visitor: Visitor, model: str, **state: Any) -> Page:
@@ -76,10 +40,10 @@ def asked(visitor: Visitor, model: str, route: str = "rank", **fields: Any) -> A
     return answer.json()
 
 
-def test_a_cross_encoder_by_occlusion(visitor: Visitor) -> None:
-    page = opened(visitor, "cross")
+def test_a_cross_encoder_by_occlusion(visitor_of_kinds: Visitor) -> None:
+    page = opened(visitor_of_kinds, "cross")
     expect(view(page)).to_contain_text("Tokens are shaded by what the score loses without them")
-    reply = asked(visitor, "cross", explain="tokens")
+    reply = asked(visitor_of_kinds, "cross", explain="tokens")
     for shown, expected in zip(results(page), reply["results"], strict=True):
         assert score_of(shown) == pytest.approx(expected["score"], abs=6e-5)
         words = [one.get_attribute("data-says") for one in shown.locator("button.mark").all()]
@@ -87,14 +51,14 @@ def test_a_cross_encoder_by_occlusion(visitor: Visitor) -> None:
         assert values == pytest.approx(expected["shares"], abs=6e-5)
 
 
-def test_matches_and_terms(visitor: Visitor) -> None:
+def test_matches_and_terms(visitor_of_kinds: Visitor) -> None:
     for kind, caption in (("late", "Matches of result"), ("sparse", "Terms of result")):
-        page = opened(visitor, kind, picks="0,1")
+        page = opened(visitor_of_kinds, kind, picks="0,1")
         expect(view(page).get_by_role("table", name=caption)).to_have_count(2)
-        scores = {r["index"]: r["score"] for r in asked(visitor, kind)["results"]}
+        scores = {r["index"]: r["score"] for r in asked(visitor_of_kinds, kind)["results"]}
         tables = rows_of(page, "table.matches")
         inputs = [[QUERY, DOCUMENTS[number]] for number in (0, 1)]
-        found = asked(visitor, kind, "explain", inputs=inputs)["results"]
+        found = asked(visitor_of_kinds, kind, "explain", inputs=inputs)["results"]
         expected = [
             sorted((m["score"] for m in one["matches"]), reverse=True)[:12] for one in found
         ]
@@ -106,10 +70,10 @@ def test_matches_and_terms(visitor: Visitor) -> None:
             )
 
 
-def test_three_parts_and_ranks_in_two_models(visitor: Visitor) -> None:
+def test_three_parts_and_ranks_in_two_models(visitor_of_kinds: Visitor) -> None:
     other = "cross"
-    page = opened(visitor, "hybrid")
-    reply = asked(visitor, "hybrid")
+    page = opened(visitor_of_kinds, "hybrid")
+    reply = asked(visitor_of_kinds, "hybrid")
     for shown, expected in zip(results(page), reply["results"], strict=True):
         parts = expected["parts"]
         expect(shown).to_contain_text(
@@ -119,7 +83,7 @@ def test_three_parts_and_ranks_in_two_models(visitor: Visitor) -> None:
     expect(view(page)).not_to_contain_text("“”")  # the model's own prompts are empty
     page.get_by_label("Compare with model").select_option(label=other)
     expect(page.get_by_role("heading", name="Ranks in two models")).to_be_visible()
-    order = [one["index"] for one in asked(visitor, "cross")["results"]]
+    order = [one["index"] for one in asked(visitor_of_kinds, "cross")["results"]]
     for shown, expected in zip(results(page), reply["results"], strict=True):
         rank = order.index(expected["index"]) + 1
         expect(shown).to_contain_text(f"rank {rank} in {other}")
@@ -127,8 +91,8 @@ def test_three_parts_and_ranks_in_two_models(visitor: Visitor) -> None:
     assert axe.violations(page) == []
 
 
-def test_prompts_are_seen_and_chosen(visitor: Visitor) -> None:
-    page = opened(visitor, "prompted")
+def test_prompts_are_seen_and_chosen(visitor_of_kinds: Visitor) -> None:
+    page = opened(visitor_of_kinds, "prompted")
     badge = view(page).locator(".badge", has_text="have no prompt")
     expect(badge).to_contain_text("4 texts have no prompt")
     page.get_by_label("Prompt of the query").select_option(label="web")
@@ -136,9 +100,34 @@ def test_prompts_are_seen_and_chosen(visitor: Visitor) -> None:
     expect(badge).to_have_count(0)
     expect(view(page).locator(".fact", has_text="the a: ")).to_have_count(2)
     names = {"query_prompt_name": "web", "document_prompt_name": "web"}
-    scores = [one["score"] for one in asked(visitor, "prompted", **names)["results"]]
+    scores = [one["score"] for one in asked(visitor_of_kinds, "prompted", **names)["results"]]
     assert [score_of(one) for one in results(page)] == pytest.approx(scores, abs=6e-5)
     page.get_by_label("Prompt of the results").select_option(label="none")
     told(page, "3 results ranked and explained.")
     expect(view(page).locator(".fact", has_text="the a: ")).to_have_count(1)
     assert "dprompt=" in page.url
+
+
+def test_a_cross_encoder_shows_the_score_of_a_pair(
+    visitor_of_kinds: Visitor, cross_checkpoint: Path
+) -> None:
+    visitor = visitor_of_kinds
+    tokenizer = AutoTokenizer.from_pretrained(cross_checkpoint)
+    model = AutoModelForSequenceClassification.from_pretrained(cross_checkpoint).eval()
+    with torch.no_grad():
+        logit = model(**tokenizer(*PAIR, return_tensors="pt")).logits[0, 0]
+    page = visitor.open(f"?model=cross{visitor.state(view='head', a=PAIR[0])}")
+    told(page, "Layer 0 head 0 shown.")
+    composer = page.get_by_role("region", name="Input")
+    expect(composer).to_contain_text("This model scores pairs")
+    page.get_by_label("Sentence pair").check()
+    page.get_by_label("Second text of the pair").fill(PAIR[1])
+    expect(composer.get_by_text(f"{torch.sigmoid(logit):.4f}")).to_be_visible()
+    expect(composer).not_to_contain_text("This model")
+    visitor.expected = ("status of 424", "status of 422")  # the sample results are too long
+    page.get_by_role("tab", name="Why alike?").click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("/explain does not explain cross")
+    expect(alert.get_by_role("button", name="Try again")).to_have_count(0)
+    alert.get_by_role("button", name="Open Search").click()
+    expect(page.get_by_role("tab", name="Search")).to_have_attribute("aria-selected", "true")

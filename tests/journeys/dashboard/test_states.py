@@ -30,28 +30,10 @@ LONG = " ".join(f"{word} {i}" for i in range(65) for word in ("the", "dog"))
 """Text long enough for the finder to send a request for each link."""
 
 
-def test_a_file_taken_meanwhile_is_of_the_head_it_names(visitor, animal):
+def test_heading_statistics_map_and_files_are_of_one_head(visitor, animal):
     page = visitor.open(visitor.state(view="head", layer=2, head=0))
     told(page, "Layer 2 head 0 shown.")
     files, network = Files(page), Network(page)
-    head_button(page, "Heads", 2, 8).click()
-    network.asked()
-    files.try_to_save(*KINDS)
-    network.release()
-    told(page, "Layer 2 head 8 shown.")
-    meanwhile = files.contents()
-    after = {f"headscope-layer-2-head-8.{kind.lower()}": files.save(kind) for kind in KINDS}
-    for name, content in meanwhile:
-        assert content == after.get(name, content), f"{name} is not what it says"
-    found = json.loads(after["headscope-layer-2-head-8.json"])
-    assert (found["layer"], found["head"]) == (2, 8)
-    np.testing.assert_allclose(found["weights"], animal.weights[2, 8], atol=1e-6)
-
-
-def test_heading_statistics_and_map_are_of_one_head(visitor, animal):
-    page = visitor.open(visitor.state(view="head", layer=2, head=0))
-    told(page, "Layer 2 head 0 shown.")
-    network = Network(page)
     head_button(page, "Heads", 2, 8).click()
     network.asked()
     heading = view(page).get_by_role("heading", name=re.compile("Layer")).first
@@ -63,28 +45,17 @@ def test_heading_statistics_and_map_are_of_one_head(visitor, animal):
         entropy = animal.statistics["entropy"][layer, head]
         assert float(value.inner_text()) == pytest.approx(entropy, abs=6e-4)
         assert label(animal, layer, head) in view(page).inner_text()
+    files.try_to_save(*KINDS)
     network.release()
     told(page, "Layer 2 head 8 shown.")
     expect(heading).to_have_text("Layer 2 · Head 8")
-
-
-def test_an_old_text_is_dim_and_busy_in_every_view(visitor):
-    page = visitor.open(visitor.state(layer=3, head=1))
-    for i, (tab, status) in enumerate(SHOWN.items()):
-        page.get_by_role("tab", name=tab).click()
-        told(page, status)
-        network = Network(page)
-        enter_text(page, f"Text number {i}.")
-        network.asked()
-        old = seen(maps(page)) + seen(
-            view(page).get_by_role("button", name=re.compile("^Layer 3 head 1,"))
-        )
-        old += seen(page.get_by_text(re.compile(r"^\d+ tokens")))
-        for one in old:
-            assert is_marked_old(one), f"{tab}: {one.evaluate('(node) => node.outerHTML')[:200]}"
-        network.release()
-        told(page, status)
-        assert not is_marked_old(view(page))
+    meanwhile = files.contents()
+    after = {f"headscope-layer-2-head-8.{kind.lower()}": files.save(kind) for kind in KINDS}
+    for name, content in meanwhile:
+        assert content == after.get(name, content), f"{name} is not what it says"
+    found = json.loads(after["headscope-layer-2-head-8.json"])
+    assert (found["layer"], found["head"]) == (2, 8)
+    np.testing.assert_allclose(found["weights"], animal.weights[2, 8], atol=1e-6)
 
 
 def test_the_finder_ranks_for_the_question_that_it_shows(visitor):
@@ -137,15 +108,24 @@ def save_at_every_moment(files, network, status):
     files.try_to_save("JSON")
 
 
-def test_what_is_saved_at_any_moment_is_what_is_saved_at_the_end(visitor):
+def test_in_every_view_an_old_text_is_dim_and_never_saved_as_the_new(visitor):
+    """What is saved at any moment is what is saved at the end."""
     page = visitor.open(visitor.state(layer=3, head=1))
     for i, (tab, status) in enumerate(SHOWN.items()):
         page.get_by_role("tab", name=tab).click()
         told(page, status)
         files, network = Files(page), Network(page)
         enter_text(page, f"Text number {i}.")
+        network.asked()
+        old = seen(maps(page)) + seen(
+            view(page).get_by_role("button", name=re.compile("^Layer 3 head 1,"))
+        )
+        old += seen(page.get_by_text(re.compile(r"^\d+ tokens")))
+        for one in old:
+            assert is_marked_old(one), f"{tab}: {one.evaluate('(node) => node.outerHTML')[:200]}"
         save_at_every_moment(files, network, status)
         network.release()
+        assert not is_marked_old(view(page))
         last = json.loads(files.save("JSON"))
         assert last["texts"] == [f"Text number {i}."]
         for _, content in files.contents():

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.journeys.dashboard.between import set_option
-from tests.journeys.dashboard.browser import drawn, rows_of, said, until
+from tests.journeys.dashboard.between import set_option, wait
+from tests.journeys.dashboard.browser import DEFAULT, drawn, rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT
 
 pytestmark = pytest.mark.e2e
@@ -75,7 +75,7 @@ def test_a_link_restores_everything(visitor):
     expect(again.locator("#finder .chip")).to_have_text(chips)
     assert rows_of(page, ".links") == rows_of(again, ".links")
     assert "heatmap, 9 by 9" in page.locator(".heatmap canvas").get_attribute("aria-label")
-    until(page, lambda: drawn(page) == drawn(again))
+    wait(page, lambda: drawn(page) == drawn(again))
 
 
 def test_back_and_forward(visitor):
@@ -143,6 +143,7 @@ def test_every_view_as_files(visitor, animal):
         said(page, status)
         found = json.loads(saved(page, "JSON")[0])
         assert found["view"] == view
+        assert DEFAULT in found.values()
         if view == "heads":
             order = np.argsort(-animal.statistics["entropy"].ravel(), kind="stable")
             assert [12 * h["layer"] + h["head"] for h in found["heads"]] == order.tolist()
@@ -151,6 +152,7 @@ def test_every_view_as_files(visitor, animal):
         if view in ("ablation", "comparison"):
             np.testing.assert_allclose(found["maps"][0]["weights"], animal.weights[3, 1], atol=1e-6)
         root = ET.fromstring(saved(page, "SVG")[0])
+        assert any(DEFAULT in (node.text or "") for node in root.iter(f"{SVG}text")), view
         pictures = {"heads": 73, "head": 2, "rollout": 2, "ablation": 6, "comparison": 6}[view]
         assert len(list(root.iter(f"{SVG}image"))) == pictures, "with bars of colours"
         image = Image.open(io.BytesIO(saved(page, "PNG")[0]))
@@ -203,27 +205,6 @@ def test_by_keyboard_alone(visitor, animal):
     expect(page.get_by_role("heading", name="Query and key")).to_be_visible()
 
 
-def test_everything_has_a_name(visitor):
-    page = visitor.open(visitor.state(layer=3, head=1, b="Another text.", live=1))
-    for view, status in STATUS.items():
-        page.locator(f"#tab-{view}").click()
-        said(page, status)
-        nameless = page.evaluate(
-            """() => [...document.querySelectorAll('button, a, input, select, textarea, canvas')]
-                 .filter((node) => !node.closest('[hidden], [aria-hidden=true]'))
-                 .filter((node) => !(node.getAttribute('aria-label') || node.labels?.[0]?.innerText
-                                     || node.innerText || '').trim())
-                 .map((node) => node.outerHTML)"""
-        )
-        assert nameless == []
-        names = page.evaluate("() => [...document.querySelectorAll('[id]')].map((n) => n.id)")
-        assert len(names) == len(set(names))
-        for role in ("banner", "main", "navigation", "contentinfo"):
-            assert page.get_by_role(role).count() == 1
-        panel = page.get_by_role("tabpanel")
-        expect(panel).to_have_attribute("aria-labelledby", f"tab-{view}")
-
-
 ATTACKS = [
     "<img src=x onerror=alert(1)><script>alert(2)</script>\"'><svg/onload=alert(3)>",
     "javascript:alert(4) {{7*7}} ${alert(5)} </textarea></title><iframe src=javascript:alert(6)>",
@@ -270,6 +251,7 @@ def test_a_text_that_is_too_long(visitor):
     page.get_by_role("textbox", name="Text", exact=True).fill("word " * 600)
     problem = page.get_by_role("alert")
     expect(problem).to_contain_text("602 tokens; at most 512 fit")
+    assert not re.search(r"`|inputs|truncate|\[\d+\]", problem.inner_text()), "for people"
     page.get_by_role("tab", name="Rollout").click()
     expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
     expect(problem).to_be_visible()
@@ -282,18 +264,11 @@ def test_a_text_that_is_too_long(visitor):
     said(page, "72 heads drawn.")
 
 
-def test_a_service_that_is_down_or_busy(visitor):
-    visitor.expected = ("ERR_CONNECTION_REFUSED", "status of 429")
+def test_a_service_that_is_busy(visitor):
+    visitor.expected = ("status of 429",)
     page = visitor.open()
     said(page, "72 heads drawn.")
-    page.route("**/attention", lambda route: route.abort("connectionrefused"))
-    page.get_by_role("tab", name="One head").click()
     problem = page.get_by_role("alert")
-    expect(problem).to_contain_text("The service does not answer.")
-    page.unroute("**/attention")
-    problem.get_by_role("button", name="Try again").click()
-    said(page, "Layer 0 head 0 shown.")
-    expect(problem).to_be_hidden()
     busy = {"title": "Overloaded", "detail": "the queue is full", "status": 429}
     page.route(
         "**/attention",
@@ -322,7 +297,7 @@ def test_what_is_no_longer_wanted_is_aborted(visitor):
         page.get_by_role("textbox", name="Text", exact=True).fill(text)
         page.get_by_role("textbox", name="Text", exact=True).press("Enter")
         page.wait_for_timeout(30)
-    until(page, lambda: len(waiting) == 3 and ended == ["net::ERR_ABORTED"] * 2)
+    wait(page, lambda: len(waiting) == 3 and ended == ["net::ERR_ABORTED"] * 2)
     waiting[-1].continue_()
     page.unroute("**/attention")
     expect(page.locator("#facts")).to_contain_text("7 tokens")
@@ -343,7 +318,7 @@ def test_what_the_viewer_prefers(visitor):
     before = page.evaluate(thumbnail)
     page.locator("#theme-toggle").click()
     assert ground(page) == grounds["light"]
-    until(page, lambda: page.evaluate(thumbnail) != before)
+    wait(page, lambda: page.evaluate(thumbnail) != before)
     page.reload()
     said(page, "72 heads drawn.")
     assert ground(page) == grounds["light"], "the choice outlives the page"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
+from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import cell_at, set_option
-from tests.journeys.dashboard.browser import rows_of, said
+from tests.journeys.dashboard.browser import Visitor, rows_of, said
 from tests.journeys.dashboard.oracle import FIRST_TEXT, Answer, label, merged, ranked
+from tests.journeys.dashboard.test_use import saved
 from tests.service.plain import NAMES as STATISTICS
 
 pytestmark = pytest.mark.e2e
@@ -164,21 +168,6 @@ def test_pointing_at_a_token_isolates_it(visitor, animal):
     expect(page.locator(".links caption")).to_have_text("What “it” looks at")
 
 
-def test_rollout(visitor, animal):
-    page = visitor.open(visitor.state(view="rollout", pins=animal.at("it")))
-    said(page, "Rollout shown.")
-    size = len(animal.tokens)
-    expected = np.eye(size)
-    for layer in animal.weights:
-        mixed = layer.mean(0) + np.eye(size)
-        expected = mixed / mixed.sum(1, keepdims=True) @ expected
-    seen = expected[animal.at("it")]
-    order = np.argsort(-seen, kind="stable")[:10]
-    for row, place in zip(rows_of(page, ".links"), order, strict=True):
-        assert row[:2] == ["it", animal.names[place]]
-        assert float(row[2]) == pytest.approx(seen[place], abs=1e-4)
-
-
 def test_heads_switched_off(visitor, api, animal):
     page = visitor.open(visitor.state(view="ablation", layer=3, head=1))
     said(page, "Switched off: 0. Layer 3 head 1 shown.")
@@ -318,3 +307,72 @@ def test_word_pieces_are_merged(visitor, api):
     expect(page.locator(".lines canvas")).to_have_attribute("aria-label", re.compile("11 to 11"))
     inner = expected[1:-1, 1:-1]
     assert float(rows_of(page, ".links")[0][2]) == pytest.approx(inner.max(), abs=6e-5)
+
+
+TEXT = "A man is playing a guitar."
+LAYER, HEAD = 3, 5
+
+
+def norms(reference: Any, layer: int, head: int) -> Any:
+    """Return norms `[S, S]`: a head's weights times the norms of its projected values."""
+    tokenizer, model = reference
+    attention = model.encoder.layer[layer].attention
+    size = model.config.hidden_size // model.config.num_attention_heads
+    own = slice(head * size, (head + 1) * size)
+    with torch.no_grad():
+        told = model(
+            **tokenizer(TEXT, return_tensors="pt"),
+            output_hidden_states=True,
+            output_attentions=True,
+        )
+        values = attention.self.value(told.hidden_states[layer])[0][:, own]
+        added = values @ attention.output.dense.weight[:, own].T
+        return (told.attentions[layer][0, head] * added.norm(dim=-1)[None, :]).numpy()
+
+
+def exported(page: Page) -> dict[str, Any]:
+    """Return the content that the page saves as JSON."""
+    found: dict[str, Any] = json.loads(saved(page, "JSON")[0])
+    return found
+
+
+def test_norms_of_a_head(visitor: Visitor, transformers_reference: Any) -> None:
+    expected = norms(transformers_reference, LAYER, HEAD)
+    page = visitor.open(visitor.state(a=TEXT, view="head", layer=LAYER, head=HEAD))
+    said(page, f"Layer {LAYER} head {HEAD} shown.")
+    weights = exported(page)["weights"]
+    page.get_by_role("button", name="Norms", exact=True).click()
+    expect(page).to_have_url(re.compile("measure=norms"))
+    said(page, f"Layer {LAYER} head {HEAD} norms shown.")
+    found = exported(page)
+    np.testing.assert_allclose(found["norms"], expected, rtol=1e-4, atol=1e-6)
+    assert "weights" not in found
+    assert np.abs(expected - weights).max() > 0.1, "norms are no weights"
+    told = rows_of(page, "#panel table.links")
+    largest = np.sort(expected.ravel())[::-1]
+    np.testing.assert_allclose([float(row[2]) for row in told], largest[: len(told)], atol=6e-5)
+    expect(page.locator("#panel table.links th").last).to_have_text("norm")
+    expect(page.locator(".readout")).to_contain_text(f"{largest[0]:.2g}")
+    assert axe.violations(page) == []
+
+    page.get_by_role("tab", name="Rollout").click()
+    said(page, "Norm rollout shown.")
+    rollout = np.array(exported(page)["weights"])
+    np.testing.assert_allclose(rollout.sum(axis=1), 1, atol=1e-4)
+    asked = {"inputs": TEXT, "include": ["norm_rollout"]}
+    reply = page.request.post(f"{visitor.url}/attention", data=asked).json()
+    np.testing.assert_allclose(rollout, reply["results"][0]["norm_rollout"], atol=1e-6)
+    page.get_by_role("button", name="Weights", exact=True).click()
+    said(page, "Rollout shown.")
+
+
+def test_what_thumbnails_colours_mean(visitor: Visitor) -> None:
+    page = visitor.open(visitor.state(a=TEXT))
+    said(page, "72 heads drawn.")
+    legend = page.locator(".colour-legend")
+    half = 0.5 ** (
+        np.log(9) / np.log(4)
+    )  # nine tokens: uniform attention is a quarter of the scale
+    expect(legend).to_contain_text(f" = {half:.2g}")
+    page.get_by_label("Linear colours", exact=True).check()
+    expect(legend).to_contain_text(" = 0.50")
