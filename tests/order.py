@@ -16,7 +16,7 @@ LONGEST = (
 DASHBOARD = "tests/journeys/dashboard/"
 OF_THE_DEFAULT_SERVICE = tuple(
     f"tests/journeys/test_{name}.py"
-    for name in ("attention", "bad_input", "concurrency", "notebook", "numbers", "recipes")
+    for name in ("attention", "bad_input", "notebook", "numbers", "recipes")
 )
 """Files whose tests ask `tests.journeys.conftest.server`."""
 OF_THE_PYTORCH_PROCESS = tuple(

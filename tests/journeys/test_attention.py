@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +12,6 @@ import pytest
 import torch
 from safetensors.numpy import load
 
-from tests.journeys.conftest import running
 from tests.journeys.texts import Text
 from tests.service import plain
 
@@ -283,54 +279,3 @@ def test_ablation_with_the_largest_weights_as_json(client, reference):
     maps = reference.run(SINGLE[0], [(0, 3)])[0][[5]]
     close(result["attention"]["values"], -np.sort(-maps, axis=-1)[..., :2])
     assert result["pooled_shift"] == pytest.approx(reference.shift(SINGLE[0], [(0, 3)]), abs=1e-6)
-
-
-@pytest.mark.parametrize("backend", ["onnx", "torch"])
-def test_requests_that_share_batches_keep_their_own_ablations(server, reference, backend):
-    chance = random.Random(0)
-    texts = [*SINGLE[:5], "Hello world", "What is Deep Learning?", "tired", "so tired of it all"]
-    chosen = [
-        (chance.choice(texts), tuple(chance.choice([(), *map(tuple, ABLATIONS)])))
-        for _ in range(60)
-    ]
-
-    async def one(client: httpx.AsyncClient, text: Text, heads: tuple[Head, ...]) -> dict[str, Any]:
-        body = {"inputs": [text], "backend": backend, "include": ["weights", "rollout"]}
-        if heads:
-            body["ablate"] = ablate(heads)
-        reply = await client.post("/attention", json=body, headers=BINARY)
-        assert reply.status_code == 200, reply.text
-        return load(reply.content)
-
-    async def all_at_once() -> list[dict[str, Any]]:
-        async with httpx.AsyncClient(base_url=server, timeout=120) as client:
-            return await asyncio.gather(*(one(client, *each) for each in chosen))
-
-    assert len(set(chosen)) > 30
-    for (text, heads), found in zip(chosen, asyncio.run(all_at_once()), strict=True):
-        maps, _ = reference.run(text, heads)
-        close(found["attention.0"], maps)
-        close(found["rollout.0"], plain.rollout(maps))
-        assert ("pooled_shift" in found) == bool(heads)
-        if heads:
-            wanted = reference.shift(text, heads)
-            assert found["pooled_shift"][0] == pytest.approx(wanted, abs=1e-5)
-
-
-def test_all_maps_of_512_tokens_are_for_the_binary_form(reference):
-    body = {"inputs": " ".join(["attention"] * 510)}
-    with running("--max-length", "512") as url, httpx.Client(base_url=url, timeout=120) as client:
-        refused = client.post("/attention", json=body)
-        assert refused.status_code == 413
-        assert f"{LAYERS * HEADS * 512 * 512 * 15} bytes" in refused.json()["detail"]
-        reply = client.post("/attention", json=body, headers=BINARY)
-        assert reply.status_code == 200
-        assert 75_497_472 < len(reply.content) < 75_600_000
-        assert reply.headers["content-length"] == str(len(reply.content))
-        some = client.post("/attention", json=body | {"layers": [5], "heads": [0, 3]})
-    maps, _ = reference.run(body["inputs"])
-    found = load(reply.content)["attention.0"]
-    for layer, head in itertools.product((0, 5), (0, 3, 11)):
-        close(found[layer, head], maps[layer, head])
-    (result,) = some.json()["results"]
-    close(result["attention"], maps[[5]][:, [0, 3]])

@@ -51,18 +51,3 @@ def test_a_clear_problem_and_nobody_else_hurt(client, route, body, status):
     assert len(reply.content) < 4096
     vectors = [neighbour.json()["results"][0]["pooled"] for neighbour in replies]
     np.testing.assert_allclose(vectors, vectors[:1] * 3, atol=1e-6)
-
-
-def test_too_long_says_how_long_and_what_fits(client):
-    reply = client.post("/encode", json={"inputs": ["short", "word " * 300]})
-    assert "inputs[1] has 302 tokens; at most 256 fit" in reply.json()["detail"]
-
-
-def test_truncated_on_either_side(client):
-    words = " ".join(["first", *["middle"] * 300, "last"])
-    for direction, kept in (("right", "first"), ("left", "last")):
-        body = {"inputs": words, "truncate": True, "truncation_direction": direction}
-        (result,) = client.post("/encode", json=body | {"outputs": ["pooled"]}).json()["results"]
-        assert result["truncated"]
-        assert len(result["tokens"]) == 256
-        assert kept in (result["tokens"][1], result["tokens"][-2])

@@ -54,13 +54,6 @@ def test_a_batch_that_never_ends() -> None:
     assert "the fake engine hangs: a batch takes more than 1 s; the service ends" in said
 
 
-def test_an_engine_that_only_fails() -> None:
-    found, code, said = asyncio.run(outcome({"raise_every": 1}, "the water", "a day", "a long day"))
-    assert set(found) <= {500, 503}
-    assert code == 1
-    assert "batches in a row and a trial" in said
-
-
 async def stopped_while_it_hangs() -> int:
     """Stop the service while a batch hangs, and return the exit code."""
     async with stub({"faults": HANG}, drain_seconds=1) as service:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import math
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscope import AsyncClient, Client, HeadscopeError, Reply, attention, attentions
+from headscope import AsyncClient, Client, Reply, attention
 
 pytestmark = pytest.mark.e2e
 
@@ -33,43 +32,6 @@ def by_json(client: httpx.Client, text: Any, **fields: Any) -> Any:
     reply = client.post("/attention", json={"inputs": [text]} | fields)
     assert reply.status_code == 200, reply.text
     return reply.json(), reply.json()["results"][0]
-
-
-@pytest.mark.parametrize("text", [TEXT, PAIR, "", ("", "")])
-@pytest.mark.parametrize("fields", [{}, {"layers": [5, -4], "heads": [8, 0, 3]}])
-def test_a_reply_is_the_api_s(client, server, text, fields):
-    reply, result = by_json(client, text, **fields)
-    found = attention(server + "/", text, **fields)
-    assert found.texts == ((text,) if isinstance(text, str) else text)
-    for name in ("model", "backend", "layers", "heads"):
-        assert getattr(found, name) == reply[name]
-    for name in ("tokens", "token_ids", "segment_ids", "truncated"):
-        assert getattr(found, name) == result[name]
-    assert found.offsets == [tuple(pair) for pair in result["offsets"]]
-    np.testing.assert_allclose(found.weights, result["attention"], atol=ATOL)
-
-
-def test_many_texts(client, server):
-    texts = ["one", TEXT, "two words"]
-    found = attentions(server, texts, layers=[2])
-    for text, reply in zip(texts, found, strict=True):
-        _, result = by_json(client, text, layers=[2])
-        assert (reply.tokens, reply.texts) == (result["tokens"], (text,))
-        np.testing.assert_allclose(reply.weights, result["attention"], atol=1e-5)
-
-
-def test_words_of_a_reply(server):
-    found = attention(server, TEXT, layers=[2], heads=[8])
-    words = [word.text for word in found.words]
-    assert words == ["[CLS]", *re.findall(r"[\w']+|\.", TEXT), "[SEP]"]
-    assert found.word_weights.shape == (1, 1, len(words), len(words))
-    didn_t, street = words.index("didn't"), words.index("street")
-    source = [found.tokens.index(token) for token in ("didn", "'", "t")]
-    target = found.tokens.index("street")
-    map_ = found.weights[0, 0]
-    merged = found.word_weights[0, 0]
-    assert merged[didn_t, street] == pytest.approx(map_[source, target].mean())
-    assert merged[street, didn_t] == pytest.approx(map_[target, source].sum())
 
 
 def shown(page: Any) -> dict[str, Any]:
@@ -109,61 +71,6 @@ def test_views_of_a_pair(client, server, name):
         np.testing.assert_allclose(part["attn"], maps[:, :, rows, columns], atol=ATOL)
         assert part["left_text"] == result["tokens"][rows]
         assert part["right_text"] == result["tokens"][columns]
-
-
-def test_views_of_some_heads(client, server):
-    chosen = {"layers": [4, 2], "heads": [9, 1]}
-    _, result = by_json(client, TEXT, **chosen)
-    reply = attention(server, TEXT, **chosen)
-    params = view(reply, "head_view", heads=[1])
-    np.testing.assert_allclose(params["attention"][0]["attn"], result["attention"], atol=ATOL)
-    assert (params["include_layers"], params["heads"]) == ([4, 2], [1])
-    params = view(reply, "model_view")
-    np.testing.assert_allclose(params["attention"][0]["attn"], result["attention"], atol=ATOL)
-    assert (params["include_layers"], params["include_heads"]) == ([4, 2], [9, 1])
-
-
-def test_statistics_and_rollout(client, server):
-    fields = {"include": ["weights", "stats", "rollout"], "layers": [0, 1], "heads": [2, 8, 0]}
-    _, result = by_json(client, TEXT, **fields)
-    found = attention(server, TEXT, **fields)
-    assert found.statistics.keys() == result["stats"].keys()
-    for name, values in found.statistics.items():
-        np.testing.assert_allclose(values, result["stats"][name], atol=ATOL)
-    np.testing.assert_allclose(found.rollout, result["rollout"], atol=ATOL)
-    maps = found.weights.astype(np.float64)
-    for place in np.ndindex(2, 3):
-        plain = [-sum(a * math.log(a) for a in row if a > 0) for row in maps[place].tolist()]
-        assert found.statistics["entropy"][place] == pytest.approx(np.mean(plain), abs=1e-5)
-    labels = {(layer, head): found.label(layer, head) for layer in (0, 1) for head in (2, 8, 0)}
-    assert labels[0, 2] == "previous token"
-    assert labels[1, 8] == "next token"
-    assert labels[1, 0] == "[CLS] sink"
-    assert labels[0, 0] == "broad"
-    assert labels[1, 2] is None
-
-
-def test_ablation(server):
-    fields = {"layers": [5], "heads": [0]}
-    off = attention(server, TEXT, ablate=[{"layer": 0, "head": 2}], **fields)
-    assert np.abs(off.weights - attention(server, TEXT, **fields).weights).max() > 1e-3
-    assert 0 < off.tensors["pooled_shift"] < 2
-
-
-def test_top_k(server):
-    everything = attention(server, TEXT, layers=[3])
-    largest = attention(server, TEXT, layers=[3], top_k=2)
-    indices, values = (largest.tensors[f"attention.{name}"] for name in ("indices", "values"))
-    np.testing.assert_array_equal(indices[..., 0], everything.weights.argmax(axis=-1))
-    np.testing.assert_allclose(values[..., 0], everything.weights.max(axis=-1), atol=1e-6)
-    with pytest.raises(HeadscopeError, match="the reply has no attention"):
-        _ = largest.weights
-
-
-def test_the_service_s_own_words_when_it_refuses(server):
-    with pytest.raises(HeadscopeError, match=r"422: layers: 99 is not in -6 … 5") as refused:
-        attention(server, TEXT, layers=[99])
-    assert refused.value.status == 422
 
 
 def test_the_documented_lines(server):

@@ -131,33 +131,6 @@ def test_attention_of_every_head(client, texts, references, backend, kind):
             np.testing.assert_allclose(found.sum(axis=-1), 1, rtol=0, atol=1e-5)
 
 
-def test_selected_layers_and_heads_in_the_order_asked(client, texts, references):
-    reply = client.post(
-        "/attention", json={"inputs": texts[6], "layers": [-1, 0], "heads": [3, -1, 0]}
-    ).json()
-    assert (reply["layers"], reply["heads"]) == ([5, 0], [3, 11, 0])
-    expected = references[6]["attention"][[5, 0]][:, [3, 11, 0]]
-    np.testing.assert_allclose(reply["results"][0]["attention"], expected, rtol=0, atol=1e-5)
-
-
-def test_the_three_forms_hold_the_same_floats(client, texts):
-    import base64
-
-    inputs = [text for text in texts if isinstance(text, str)][:20]
-    plain = client.post("/encode", json={"inputs": inputs}).json()["results"]
-    packed = client.post("/encode", json={"inputs": inputs, "encoding_format": "base64"}).json()
-    binary = post(client, "/encode", inputs=inputs)
-    for i, (result, other) in enumerate(zip(plain, packed["results"], strict=True)):
-        start, end = binary["cu_seqlens"][i : i + 2]
-        expected = np.array(result["embeddings"], np.float32)
-        decoded = np.frombuffer(base64.b64decode(other["embeddings"]), "<f4")
-        np.testing.assert_allclose(decoded.reshape(-1, 384), expected, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(binary["embeddings"][start:end], expected, rtol=0, atol=1e-5)
-        pooled = np.frombuffer(base64.b64decode(other["pooled"]), "<f4")
-        np.testing.assert_allclose(pooled, result["pooled"], rtol=0, atol=1e-6)
-        np.testing.assert_allclose(binary["pooled"][i], result["pooled"], rtol=0, atol=1e-6)
-
-
 @pytest.fixture(scope="module")
 def sentence_transformer(minilm_checkpoint):
     """Return the checkpoint in sentence-transformers, with a chosen pooling, not normalised."""
@@ -182,12 +155,3 @@ def test_pooling_is_sentence_transformers(client, texts, sentence_transformer, p
     ).json()["results"]
     found = np.array([result["pooled"] for result in results])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-
-def test_dimensions_are_cut_before_normalising(client, references):
-    pooled = client.post(
-        "/encode",
-        json={"inputs": "Hello world", "dimensions": 16, "outputs": ["pooled"]},
-    ).json()["results"][0]["pooled"]
-    expected = references[4]["hidden"][-1].mean(axis=0)[:16]
-    np.testing.assert_allclose(pooled, expected / np.linalg.norm(expected), rtol=0, atol=1e-5)

@@ -31,23 +31,11 @@ SOURCE = Path(__file__).with_name("recorder.c")
 SECONDS = 300
 PAIRS = "A cat sleeps.,A cat is asleep.,5\nA cat sleeps.,Stocks fell.,0\nIt rains.,It pours.,4\n"
 COMMANDS = {
-    "help": "--help",
-    "version": "--version",
     "settings": "serve --help",
-    "fetch a folder": "fetch {checkpoint}",
     "fetch the embedded default": "fetch",
-    "export bf16": "export --model {checkpoint} --out {out}/artifact --precision bf16",
-    "export int8": "export --model {checkpoint} --out {out}/artifact --precision int8",
-    "verify fp32": "verify --artifact {fp32}",
-    "verify int8": "verify --artifact {int8}",
     "bench": "bench --artifact {fp32} --artifact {int8} --pairs {out}/pairs.csv --device cpu",
     "encode": "encode {out}/texts.txt --out {out}/vectors.npy --artifact {int8}",
 }
-NIGHTLY = {
-    *("help", "version", "fetch a folder"),
-    *("export bf16", "export int8", "verify fp32", "verify int8"),
-}
-"""Commands that run the same code as another one, or a part of it."""
 OWN = ".cache/headscope/"
 
 
@@ -165,9 +153,7 @@ def places(
     }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in NIGHTLY)) for n in COMMANDS]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_asks_nobody(recorded: Recorded, places: dict[str, Path], name: str) -> None:
     recorded.run("-m", "service", *COMMANDS[name].format(**places).split())
     assert (recorded.names, recorded.files) == (set(), set())
@@ -194,14 +180,7 @@ def test_an_export_asks_nobody_and_is_the_same_bytes_in_another_process(
     assert next(contents) == next(contents)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        pytest.param("--artifact {fp32}", marks=pytest.mark.nightly),
-        "--artifact {fp32} --workers 2",
-        "--artifact {int8}",
-    ],
-)
+@pytest.mark.parametrize("flags", ["--artifact {fp32} --workers 2", "--artifact {int8}"])
 def test_a_service_asks_nobody(recorded: Recorded, places: dict[str, Path], flags: str) -> None:
     """Its workers and the PyTorch process, which /verify starts, do not either."""
     port = free_port()
