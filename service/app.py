@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from model.artifact.manifest import Artifact
 from service.api import dialects, documentation
 from service.engines.contract import Engine
-from service.health.peers import Answers, Peers
+from service.health.readiness import Answers, Peers
 from service.http import middleware
 from service.models.banner import banner
 from service.models.build import build_state
@@ -20,8 +20,7 @@ from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
-from service.telemetry.requests import AccessLog, RequestObserver
-from service.telemetry.routes import RouteTemplates
+from service.telemetry.requests import AccessLog, RequestObserver, RouteTemplates
 
 _log = logging.getLogger("headscope")
 

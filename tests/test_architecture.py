@@ -86,7 +86,7 @@ READERS = {
             "system.hub",
             "system.resources",
             "cli.terminal",
-            "process.systemd",
+            "process.listener",
         )
     ),
 }

@@ -13,7 +13,7 @@ from fastapi import APIRouter, FastAPI, HTTPException
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
-from service.telemetry.routes import PROBE_PATHS
+from service.telemetry.requests import PROBE_PATHS
 
 OWN_IMAGES = "img-src 'self' data:"
 """Content security policy that restricts a page's images to this service."""

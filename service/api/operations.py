@@ -18,8 +18,7 @@ from service.api.wire.accept import prefers
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import answered_by, name_model, service_of
 from service.engines.contract import BatchCost
-from service.health.peers import SILENT
-from service.health.readiness import ANSWER_SECONDS
+from service.health.readiness import ANSWER_SECONDS, SILENT
 from service.inference.head_vectors import names_of
 from service.models.served import ServedModel
 from service.settings import Settings

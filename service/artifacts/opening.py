@@ -31,8 +31,7 @@ from model.sources.recognition import check_recognised
 from service.artifacts.export_memory import check_memory, one_export
 from service.artifacts.repository import Source
 from service.settings import Settings, export_environment
-from service.settings.of_model import of_model
-from service.settings.served import artifact_of, checkpoint_of
+from service.settings.served import artifact_of, checkpoint_of, of_model
 from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
 

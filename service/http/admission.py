@@ -30,7 +30,7 @@ from service.errors import MisdirectedRequest, Unauthorized
 from service.request_context import RequestContext
 from service.settings import Settings
 from service.settings.sources import check_file
-from service.telemetry.routes import METRICS_PATH, PROBE_PATHS
+from service.telemetry.requests import METRICS_PATH, PROBE_PATHS
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Hosts that resolve to the client's own machine on every machine."""

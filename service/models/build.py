@@ -11,8 +11,7 @@ from service.artifacts.footprint import footprint, report, shortage, torch_footp
 from service.artifacts.opening import export_source, open_source
 from service.artifacts.repository import FIRST_VERSION, Source
 from service.engines.contract import Engine
-from service.health.peers import Peers
-from service.health.readiness import Readiness
+from service.health.readiness import Peers, Readiness
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
 from service.models.engine_start import torch_hosts
@@ -26,8 +25,7 @@ from service.models.start import Shared, start_model
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.settings import Settings
-from service.settings.of_model import of_model
-from service.settings.served import given_names
+from service.settings.served import given_names, of_model
 from service.system import machine
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics

@@ -20,7 +20,7 @@ from service.models.served import ServedModel
 from service.models.start import Shared, start_model
 from service.models.table import Models
 from service.settings import Settings
-from service.settings.of_model import of_model
+from service.settings.served import of_model
 from service.system import resources
 
 NOT_EXPORTED = (

@@ -13,7 +13,7 @@ from model.artifact.manifest import Artifact
 from service.errors import InsufficientMemory
 from service.models.served import ServedModel
 from service.settings import Settings
-from service.settings.of_model import OPTIONS
+from service.settings.served import OPTIONS
 
 STATUS = Path("/proc/self/status")
 MEBIBYTE = 2**20

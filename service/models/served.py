@@ -19,7 +19,7 @@ from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 from service.inference.tokenization.inputs import Input, Picture
 from service.settings import Settings
-from service.settings.of_model import prompts_given
+from service.settings.served import prompts_given
 
 Modality = Literal["text", "image"]
 

@@ -28,7 +28,7 @@ from service.models.limits import batch_limits, request_limits, token_limits
 from service.models.served import ServedModel
 from service.settings import Settings
 from service.settings.model_group import ModelTable
-from service.settings.of_model import of_model
+from service.settings.served import of_model
 from service.system.distribution import require
 from service.telemetry.metrics import Metrics
 

@@ -6,8 +6,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from service.health.peers import Peers
-from service.health.readiness import Readiness
+from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl

@@ -22,8 +22,7 @@ from service.api.dialects import error_response
 from service.http.connection import HttpProtocol
 from service.models.banner import address_line
 from service.models.state import state_of
-from service.process.listener import Listener
-from service.process.systemd import ServiceManager
+from service.process.listener import Listener, ServiceManager
 from service.settings import Settings
 from service.system import resources
 

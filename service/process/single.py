@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from model.artifact.manifest import Artifact
 from service.models.build import build_state
-from service.process.systemd import listening, service_manager
+from service.process.listener import listening, service_manager
 from service.settings import Settings
 from service.system import logs
 

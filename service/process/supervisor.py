@@ -37,8 +37,7 @@ from service.process.channel import (
     SIGNALS,
     Assignment,
 )
-from service.process.listener import Listener
-from service.process.systemd import ServiceManager, listening, service_manager
+from service.process.listener import Listener, ServiceManager, listening, service_manager
 from service.settings import Settings, worker_environment
 from service.system import logs, resources
 from service.system.machine import threads_of_worker

@@ -22,7 +22,7 @@ from model.artifact.manifest import Artifact, load_artifact
 from model.errors import ArtifactError, ModelError
 from service.app import create_app
 from service.errors import ServiceError
-from service.health.peers import Peers
+from service.health.readiness import Peers
 from service.models.state import state_of
 from service.process.channel import (
     ALIVE,

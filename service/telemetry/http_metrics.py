@@ -10,8 +10,7 @@ from starlette.types import Scope
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.request_context import RequestContext
 from service.telemetry.buckets import PREDICTION, SECONDS
-from service.telemetry.requests import trace_id
-from service.telemetry.routes import RouteTemplates
+from service.telemetry.requests import RouteTemplates, trace_id
 
 FAILURES = (EngineFailed, EngineOutOfMemory, EngineTimeout)
 """Errors of accepted requests, which do not count as rejections."""

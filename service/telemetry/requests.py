@@ -1,4 +1,7 @@
-"""Summaries of requests for the access log and traces, without content; and the access log."""
+"""Summaries of requests for the access log and traces, without content; and the access log.
+
+Route templates of paths are metric labels with a bounded number of values.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,48 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.inference.timings import Timings
 from service.request_context import RequestContext
-from service.telemetry.routes import METRICS_PATH, PROBE_PATHS
+
+PROBE_PATHS = {
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/v2/health/live",
+    "/v2/health/ready",
+}
+"""Paths that do not require an API key."""
+METRICS_PATH = "/metrics"
+
+
+UNMATCHED = "unmatched"
+"""Label of all paths without a route."""
+
+
+class RouteTemplates:
+    """Templates of an application's routes."""
+
+    def __init__(self, routes: Iterable[BaseRoute] = ()) -> None:
+        templates = [route for route in routes if isinstance(route, Route)]
+        self._fixed = {route.path for route in templates if not route.param_convertors}
+        self._patterns = [
+            (route.path_regex, route.path) for route in templates if route.param_convertors
+        ]
+
+    def of(self, path: str) -> str:
+        """Return the template of a path, or `UNMATCHED`."""
+        if path in self._fixed:
+            return path
+        return next((name for regex, name in self._patterns if regex.match(path)), UNMATCHED)
+
+    def of_scope(self, scope: Scope) -> str:
+        """Return the template of a request's route, also if the request never reached the route."""
+        route = scope.get("route")
+        return self.of(scope["path"]) if route is None else str(route.path)
+
 
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-.*")
 

@@ -11,7 +11,7 @@ from model.artifact.manifest import MANIFEST
 from model.numerics.task_head import TaskConfig
 from service.api.wire.route import service_of
 from service.models.served import ServedModel
-from service.settings.of_model import of_model
+from service.settings.served import of_model
 
 NOT_LOADED = "not loaded"
 """Backend of a model that is loaded on demand."""

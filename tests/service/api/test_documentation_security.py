@@ -6,7 +6,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.telemetry.routes import PROBE_PATHS
+from service.telemetry.requests import PROBE_PATHS
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio

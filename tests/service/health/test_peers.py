@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.health.peers import SILENT, Peers
+from service.health.readiness import SILENT, Peers
 
 SECONDS = 1.0
 """Seconds after which a worker counts as silent: the others answer far earlier."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.process.systemd import ServiceManager, passed_sockets, service_manager
+from service.process.listener import ServiceManager, passed_sockets, service_manager
 from testing.process import Service, clean_environment
 from tests.service.harness import until
 from tests.service.logged import Log

@@ -11,8 +11,7 @@ import pytest
 from service.cli import serve
 from service.cli.options import given, settings_of
 from service.settings import Settings
-from service.settings.sources import MAX_BYTES
-from service.settings.toml_places import places_of
+from service.settings.sources import MAX_BYTES, places_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from service.settings import Settings
 from service.settings.mistakes import choices
 from service.settings.model_group import ModelTable
-from service.settings.of_model import OPTIONS
+from service.settings.served import OPTIONS
 
 
 @pytest.mark.parametrize("name", OPTIONS)

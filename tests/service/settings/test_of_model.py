@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
-from service.settings.of_model import of_model, prompts_given
+from service.settings.served import of_model, prompts_given
 
 FILE = """
 max-length = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 
-from service.settings.toml_places import places_of
+from service.settings.sources import places_of
 
 DOCUMENT = '''# port = 1
 port = 80 # x = 2

@@ -6,7 +6,7 @@ import httpx
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.telemetry.routes import METRICS_PATH, PROBE_PATHS
+from service.telemetry.requests import METRICS_PATH, PROBE_PATHS
 from tests.service.harness import listening
 
 

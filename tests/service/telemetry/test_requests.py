@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from service.inference.timings import Timings
-from service.telemetry.requests import ObservationMiddleware, RequestSummary
-from service.telemetry.routes import RouteTemplates
+from service.telemetry.requests import ObservationMiddleware, RequestSummary, RouteTemplates
 from tests.service.harness import request_context
 
 pytestmark = pytest.mark.anyio
