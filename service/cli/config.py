@@ -19,13 +19,7 @@ headscope serve --config headscope.toml
 
 
 def run(action: str, file: Path) -> int:
-    """Check the file as `headscope serve` reads it, with the environment's variables.
-
-    Raises:
-        WrongUseError: a value is invalid; the message has its line and column.
-        ValueError: the file cannot be read, is not TOML, or has an unknown key.
-
-    """
+    """Check the file as `headscope serve` reads it, with the environment's variables."""
     del action  # there is one
     count = len(read(file, Settings).values.keys() - {TABLES})
     models = checked_settings({"config": file}).tables

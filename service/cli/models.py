@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -13,6 +15,9 @@ from service.cli.command import Choice, Command
 from service.cli.terminal import Exit, WrongUseError
 from service.settings import Settings
 from service.system.distribution import require
+
+if TYPE_CHECKING:
+    from service.files.connection import Connection
 
 EXAMPLES = """
 headscope models list --url http://localhost:8000
@@ -24,68 +29,49 @@ ACTIONS = ("list", "load", "swap", "unload")
 
 
 def run(action: str, name: str | None, url: str, admin_key: str | None) -> int:
-    """Send the command to the service, and print the state of its models.
-
-    Raises:
-        WrongUseError: the name is missing or superfluous.
-        OSError: the service does not answer, or refuses.
-
-    """
+    """Send the command to the service, and print the state of its models."""
     if (name is None) != (action == "list"):
         raise WrongUseError("list takes no name" if name else f"{action} needs a NAME[@VERSION]")
     require("headscope models", "headscope")
     keys = admin_key or Settings().admin_keys or ""
-    with _Service(url, keys.split(",")[0].strip() or None) as service:
+    from service.files.connection import ONCE, Connection
+
+    connection = Connection(url, keys.split(",")[0].strip() or None, ONCE)
+    with contextlib.closing(connection):
         if name is not None:
-            service.change(action, Target.parse(name))
-        for line in service.listed():
-            click.echo(line)
+            _change(connection, action, Target.parse(name))
+        rows = [
+            (f"{one['name']}@{one['version']}", one["state"].lower(), one["reason"])
+            for one in _index(connection)
+        ]
+    width = max((len(row[0]) for row in rows), default=0)
+    for shown, state, reason in rows:
+        click.echo(f"{shown:{width}}  {state}  {reason}".rstrip())
     return Exit.DONE
 
 
-class _Service:
-    """Service at an address."""
+def _change(connection: Connection, action: str, target: Target) -> None:
+    """Load, swap or unload a model."""
+    serving = [one for one in _index(connection) if one["name"] == target.name]
+    if action == "swap" and not any(one["state"] == "READY" for one in serving):
+        raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")
+    parameters = {} if target.version is None else {"version": target.version}
+    path = f"models/{quote(target.name)}/{'unload' if action == 'unload' else 'load'}"
+    _post(connection, path, {"parameters": parameters})
 
-    def __init__(self, url: str, key: str | None) -> None:
-        from service.files.connection import ONCE, Connection
 
-        self._connection = Connection(url, key, ONCE)
+def _index(connection: Connection) -> list[dict[str, str]]:
+    entries: list[dict[str, str]] = json.loads(_post(connection, "index", {}))
+    return entries
 
-    def __enter__(self) -> _Service:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
+def _post(connection: Connection, path: str, body: Mapping[str, object]) -> bytes:
+    from service.files.connection import RefusedRequest
 
-    def change(self, action: str, target: Target) -> None:
-        """Load, swap or unload a model."""
-        serving = [one for one in self._index() if one["name"] == target.name]
-        if action == "swap" and not any(one["state"] == "READY" for one in serving):
-            raise OSError(f"{target.name} is not loaded, so nothing can be swapped: load it")
-        parameters = {} if target.version is None else {"version": target.version}
-        path = f"models/{quote(target.name)}/{'unload' if action == 'unload' else 'load'}"
-        self._post(path, {"parameters": parameters})
-
-    def listed(self) -> list[str]:
-        """Return a line for each version: NAME@VERSION, its state, and why its load failed."""
-        rows = [
-            (f"{one['name']}@{one['version']}", one["state"].lower(), one["reason"])
-            for one in self._index()
-        ]
-        width = max((len(name) for name, _, _ in rows), default=0)
-        return [f"{name:{width}}  {state}  {reason}".rstrip() for name, state, reason in rows]
-
-    def _index(self) -> list[dict[str, str]]:
-        entries: list[dict[str, str]] = json.loads(self._post("index", {}))
-        return entries
-
-    def _post(self, path: str, body: Mapping[str, object]) -> bytes:
-        from service.files.connection import RefusedRequest
-
-        try:
-            return self._connection.post(f"/v2/repository/{path}", body, "application/json")
-        except RefusedRequest as refused:
-            raise OSError(f"{refused.status}: {refused}") from None
+    try:
+        return connection.post(f"/v2/repository/{path}", body, "application/json")
+    except RefusedRequest as refused:
+        raise OSError(f"{refused.status}: {refused}") from None
 
 
 command = Command(

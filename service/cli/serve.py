@@ -53,12 +53,7 @@ def serve(**options: Any) -> int:
 
 
 def checked_settings(flags: dict[str, Any]) -> Settings:
-    """Return the settings from flags, environment variables and the file, which is checked whole.
-
-    Raises:
-        WrongUseError: a value is invalid, or a folder, model or alias of the file.
-
-    """
+    """Return the settings from flags and variables, and from the file, which is checked whole."""
     settings = settings_of(flags)
     if content := file_of(flags):
         try:

@@ -188,12 +188,7 @@ class TimedSteps:
 
 
 def flush() -> None:
-    """Flush standard output.
-
-    Raises:
-        OSError: the output cannot be written.
-
-    """
+    """Flush standard output."""
     if sys.stdout is not None:  # a shell may close it: `>&-`
         sys.stdout.flush()
 

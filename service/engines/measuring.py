@@ -47,10 +47,6 @@ def measured_batches(
     would take longer than `MOST_SECONDS` is not computed: it gets as many seconds a token as the
     batch before, which is up to 1.5 times too long, so that no deadline is promised that cannot be
     met. The first real batches correct it.
-
-    Raises:
-        ServiceError: the engine failed.
-
     """
     measured: list[tuple[int, float]] = []
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
@@ -74,10 +70,6 @@ def measured_cost(
 
     Return the cost in seconds; the default if batches of equal tokens are larger than all of
     `measured`, or take longer than `MOST_SECONDS`.
-
-    Raises:
-        ServiceError: the engine failed.
-
     """
     length = min(longest, PADDED_TOKENS) // 2 * 2
     tokens = 4 * length

@@ -234,12 +234,7 @@ class TorchEngine(Engine):
 
 
 def check_installed(artifact: Artifact) -> None:
-    """Raise if PyTorch cannot compute an artifact here.
-
-    Raises:
-        EngineNotInstalled: torch is not installed, or the artifact has no weights for it.
-
-    """
+    """Raise if PyTorch cannot compute an artifact here."""
     if message := lacking_weights(artifact.manifest):
         raise EngineNotInstalled(message)
     if importlib.util.find_spec("torch") is None:

@@ -1,13 +1,12 @@
-"""Interface between a run over files and its encoder, a local engine or a remote service."""
+"""Batches and outcomes of a run over files, whose encoder is a local engine or a service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from service.files.options import TextArrays
-from service.inference.text_warnings import Warnings
 
 PICTURE = "the picture"
 """Name of a picture in errors of this process."""
@@ -52,30 +51,3 @@ def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int
         batches[-1].append(index)
         tokens += lengths[index]
     return batches
-
-
-class Encoder(Protocol):
-    """Encoder of texts as arrays, which computes started batches concurrently."""
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """Properties that determine the arrays, beside the texts and the options."""
-
-    @property
-    def window_characters(self) -> int:
-        """Maximum characters of a window."""
-
-    @property
-    def warnings(self) -> Warnings:
-        """Warnings about the texts computed so far."""
-
-    def begin(self, texts: Sequence[str]) -> Pending:
-        """Start the computation of a window, with each text, or picture at a path, in one batch.
-
-        Raises:
-            ServiceError: the engine cannot compute.
-
-        """
-
-    def close(self) -> None:
-        """Drop waiting batches, let running batches finish, and release resources."""

@@ -8,10 +8,11 @@ Notation: S tokens of one text, H hidden size, L layers, N heads.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
@@ -57,24 +58,26 @@ MOST_THREADS = 4
 """Maximum number of pictures that are decoded at once."""
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """Reader of the texts or pictures of a window."""
 
-    @property
-    def separator_ids(self) -> frozenset[int]:
-        """Ids of tokens that end a text."""
+    separator_ids: frozenset[int] = frozenset()
+    """Ids of tokens that end a text."""
 
+    @abstractmethod
     def read(self, given: Sequence[str]) -> list[TokenizedText | Refused]:
         """Return the tokens of each text, or of the picture at each path."""
 
     def lacking(self, count: int) -> int:
         """Return the number of texts, among `count`, that lack a prompt of the model."""
+        del count
+        return 0
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a tokenizer has no threads
         """Release resources."""
 
 
-class TextReader:
+class TextReader(Reader):
     """Reader of texts."""
 
     def __init__(self, tokenizer: TextTokenizer, encoding: Encoding) -> None:
@@ -101,9 +104,6 @@ class TextReader:
         """Return the number of texts if the model names a prompt, and none is given; else 0."""
         return count if self._tokenizer.lacks_prompt(self._options) else 0
 
-    def close(self) -> None:
-        """Do nothing: a tokenizer has no threads."""
-
     def _slice(self, texts: Sequence[str]) -> list[TokenizedText | Refused]:
         try:
             return [*self._tokenizer.tokenize(texts, self._options)]
@@ -113,10 +113,8 @@ class TextReader:
             return [outcome for text in texts for outcome in self._slice([text])]
 
 
-class PictureFileReader:
+class PictureFileReader(Reader):
     """Reader of pictures, in several threads."""
-
-    separator_ids: frozenset[int] = frozenset()
 
     def __init__(self, reader: PictureReader, max_bytes: int, *, first_frame: bool) -> None:
         self._reader, self._max_bytes, self._first_frame = reader, max_bytes, first_frame
@@ -125,11 +123,6 @@ class PictureFileReader:
     def read(self, given: Sequence[str]) -> list[TokenizedText | Refused]:
         """Return the tokens of each picture, or its rejection."""
         return [*self._threads.map(self._one, given)]
-
-    def lacking(self, count: int) -> int:
-        """Return 0: pictures have no prompts."""
-        del count
-        return 0
 
     def close(self) -> None:
         """Drop waiting pictures, and end the threads."""
@@ -285,13 +278,7 @@ def start_engine(settings: Settings, artifact: Artifact) -> Engine:
 
 
 def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
-    """Check that the model can compute the requested output.
-
-    Raises:
-        UsageError: the layer or the dimensions do not exist.
-        NotExported: the artifact lacks the output.
-
-    """
+    """Check that the model can compute the requested output."""
     manifest = artifact.manifest
     states = manifest.config.num_hidden_layers + 1
     if not -states <= encoding.layer < states:

@@ -131,13 +131,7 @@ class FileOptions:
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the options against each other.
-
-        Raises:
-            UsageError: the output's format is unknown or cannot hold the kind of output, or the
-                URL is invalid.
-
-        """
+        """Check the options against each other."""
         kind, suffix = self.encoding.kind, self.out.suffix
         if suffix not in (*COLUMNAR, *ARRAYS):
             known = ", ".join((*COLUMNAR, *ARRAYS))

@@ -59,11 +59,6 @@ class ParquetRows(Source):
             batches.append(records[0][0].take(pa.array([place for _, place in records])))
         return pa.Table.from_batches(batches)
 
-    def json(self, row: Row) -> bytes:
-        """Return the row's columns as JSON."""
-        (values,) = self.values([row])
-        return orjson.dumps(values)[:-1]
-
     def check_json(self) -> None:
         """Convert every column of the rows that have a text."""
         rows = (row for row in self.rows(whole=True) if not row.problem)

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import orjson
-
 from service.files.encoder import Refused
 from service.files.options import UsageError
 from service.files.rows import Row, Source
@@ -51,10 +49,6 @@ class PictureFiles(Source):
         del whole
         for number, path in enumerate(self._files, 1):
             yield Row(number, str(path), "", str(path))
-
-    def json(self, row: Row) -> bytes:
-        """Return the path under the column's name."""
-        return orjson.dumps({self.column: row.record})[:-1]
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the paths under the column's name."""

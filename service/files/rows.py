@@ -65,9 +65,10 @@ class Source(ABC):
 
         """
 
-    @abstractmethod
     def json(self, row: Row) -> bytes:
         """Return the record as a non-empty JSON object without its closing brace."""
+        (values,) = self.values([row])
+        return orjson.dumps(values)[:-1]
 
     @abstractmethod
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -164,10 +165,6 @@ class TextLines(Source):
             else:
                 yield Row(number, text, "", text)
 
-    def json(self, row: Row) -> bytes:
-        """Return the text under the column's name."""
-        return orjson.dumps({self.column: row.record})[:-1]
-
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the texts under the column's name."""
         return [{self.column: row.record} for row in rows]
@@ -245,10 +242,6 @@ class CsvRecords(Source):
                     number += 1
                     problem = self._problem(fields)
                     yield Row(number, None if problem else fields[place], problem, fields)
-
-    def json(self, row: Row) -> bytes:
-        """Return the fields by column name."""
-        return orjson.dumps(dict(zip(self._header, row.record, strict=True)))[:-1]
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, object]]:
         """Return the fields by column name."""

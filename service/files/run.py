@@ -13,14 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from tqdm import tqdm
 
 from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
-from service.files.encoder import Encoder, Outcome, Pending, Refused
+from service.files.encoder import Outcome, Pending, Refused
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
 from service.files.options import FIELDS, FINGERPRINT, FileOptions, UsageError, joined
@@ -37,6 +37,9 @@ from service.files.rows import InputFailure, Place
 from service.files.work import WorkFolder
 from service.settings import Settings
 from service.system.distribution import require
+
+if TYPE_CHECKING:
+    from service.files.remote import RemoteEncoder
 
 ROW_CHARACTERS = 16
 """Characters that a row counts in addition to its text."""
@@ -141,13 +144,7 @@ DONE, SKIPPED = 0, 3
 AHEAD = 1
 """Number of windows that wait while one is computed, so that the engine never idles."""
 Say = Callable[[str], None]
-
-
-class StartedWindow(NamedTuple):
-    """Window that is being computed."""
-
-    window: Window
-    batches: Pending
+Encoder: TypeAlias = "LocalEncoder | RemoteEncoder"
 
 
 def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | None = None) -> int:
@@ -210,12 +207,7 @@ def _encoder(
 
 
 def _tower(artifact: Artifact, pictures: bool) -> Artifact:
-    """Return the artifact that reads pictures, or texts: the model's own, or its vision tower.
-
-    Raises:
-        UsageError: the model does not read them.
-
-    """
+    """Return the artifact that reads pictures, or texts: the model's own, or its vision tower."""
     if pictures and artifact.vision:
         return artifact.vision
     name = artifact.manifest.model
@@ -244,30 +236,29 @@ def _encode(options: FileOptions, surveyed: Survey, encoder: Encoder, work: Work
         for part in parts:
             if part.skips:
                 _report(options, part.skipped(), progress.say)
-        started: deque[StartedWindow] = deque()
+        started: deque[tuple[Window, Pending]] = deque()
         for window in windows(surveyed.places(), encoder.window_characters, done):
             texts = [
                 place.source.given(place.row)
                 for place in window.places
                 if place.row.text is not None
             ]
-            started.append(StartedWindow(window, encoder.begin(texts)))
+            started.append((window, encoder.begin(texts)))
             if len(started) > AHEAD:
-                _finish(options, started.popleft(), work, progress)
+                _finish(options, *started.popleft(), work, progress)
         while started:
-            _finish(options, started.popleft(), work, progress)
+            _finish(options, *started.popleft(), work, progress)
         for sentence in encoder.warnings.sentences():
             progress.say(sentence)
 
 
 def _finish(
-    options: FileOptions, started: StartedWindow, work: WorkFolder, progress: Progress
+    options: FileOptions, window: Window, batches: Pending, work: WorkFolder, progress: Progress
 ) -> None:
     """Wait for a window, and write its part."""
-    window = started.window
     with_text = [place for place in window.places if place.row.text is not None]
     outcomes: list[Outcome] = [Refused("nothing was computed")] * len(with_text)
-    for batch in started.batches:
+    for batch in batches:
         for order, outcome in batch.result():
             outcomes[order] = outcome
             progress.advance(1)
@@ -292,12 +283,7 @@ def _finish(
 
 
 def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
-    """Report skipped rows.
-
-    Raises:
-        InputFailure: a row was skipped and the options stop the run at invalid rows.
-
-    """
+    """Report skipped rows."""
     for row in skipped:
         if options.on_error == "stop":
             raise bad_row(row.where, row.problem)

@@ -16,7 +16,7 @@ from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.quantization import FLOAT32, Quantization
 from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
-from service.errors import EngineFailed, InputTooLong, NoTaskHead, Unprocessable
+from service.errors import InputTooLong, NoTaskHead, Unprocessable
 from service.files.encoder import Refused, batches_by_length
 from service.files.options import Array, Encoding, TextArrays, UsageError
 from service.inference.attention.statistics import STATISTICS, shift, statistics
@@ -29,17 +29,11 @@ from service.inference.text_spans import TextSpans, span_vectors
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.vector_types import quantization_of
+from service.scheduler.outputs import requested
 
 Run = Callable[[Sequence[Task]], list[Output]]
 """Function from a batch of tasks to their checked outputs."""
 _UNBOUNDED = 2**62
-
-
-def _given(array: Floats | None) -> Floats:
-    """Return an array of an output, which is checked for what its task requests."""
-    if array is None:
-        raise EngineFailed("the engine left out what was asked for")
-    return array
 
 
 def _states_task(text: TokenizedText, layers: tuple[int, ...]) -> TextTask:
@@ -110,7 +104,7 @@ class PooledPlan(Plan):
                 for text in texts
             ]
         )
-        pooled = [_given(output.pooled) for output in outputs]
+        pooled = [requested(output.pooled) for output in outputs]
         return self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
 
 
@@ -155,7 +149,7 @@ class SparsePlan(Plan):
         """Compute token ids, ascending, and their weights for each text."""
         outputs = run([self.head.encoded(text) for text in texts])
         return [
-            sparse_vector(self.head.task, _given(output.scores), text.input_ids)
+            sparse_vector(self.head.task, requested(output.scores), text.input_ids)
             for text, output in zip(texts, outputs, strict=True)
         ]
 
@@ -170,7 +164,7 @@ class MultivectorPlan(Plan):
         """Compute `[n, D]`, a vector of each token that has one, for each text."""
         tasks = [self.head.encoded(text) for text in texts]
         return [
-            (_given(self.head.multivector(_given(output.scores), task.input_ids)),)
+            (requested(self.head.multivector(requested(output.scores), task.input_ids)),)
             for task, output in zip(tasks, run(tasks), strict=True)
         ]
 
@@ -194,7 +188,7 @@ class StatisticsPlan(Plan):
                 MapsTask(hidden, hidden, layer, heads, segment=text.segment)
                 for layer, hidden in enumerate(output.hidden)
             ]
-            of_layers = [statistics(_given(run([task])[0].maps), ends) for task in tasks]
+            of_layers = [statistics(requested(run([task])[0].maps), ends) for task in tasks]
             arrays.append(
                 tuple(np.stack([layer[name] for layer in of_layers]) for name in STATISTICS)
             )

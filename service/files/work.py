@@ -65,12 +65,7 @@ def claim(folder: Path) -> BinaryIO | None:
 
 
 def release(folder: Path, id_: str) -> None:
-    """Remove a folder that contains only its lock, which this process holds.
-
-    Raises:
-        OSError: the folder cannot be removed.
-
-    """
+    """Remove a folder that contains only its lock, which this process holds."""
     scratch = _scratch_of(folder, id_)
     rename_new(folder, scratch)
     _remove(scratch)
@@ -253,12 +248,7 @@ class WorkFolder:
             yield lock
 
     def _opened(self) -> IO[bytes]:
-        """Return the lock of the folder.
-
-        Raises:
-            UsageError: the folder was not made by this command.
-
-        """
+        """Return the lock of the folder."""
         try:
             status = self.folder.lstat()
         except FileNotFoundError:

@@ -235,12 +235,7 @@ def _run(url: str, hosts: ImageHosts, max_bytes: int, seconds: float, reserve: R
 
 
 async def _fetch(url: str, hosts: ImageHosts, max_bytes: int, reserve: Reserve) -> bytes:
-    """Return the file at an address, after redirects to the same host.
-
-    Raises:
-        Refused: see `fetch`.
-
-    """
+    """Return the file at an address, after redirects to the same host."""
     import httpx  # noqa: PLC0415 - loaded by the first fetch
 
     target = checked(url, hosts)
@@ -270,12 +265,7 @@ async def _fetch(url: str, hosts: ImageHosts, max_bytes: int, reserve: Reserve) 
 
 
 def checked(url: str, hosts: ImageHosts) -> httpx.URL:
-    """Return the parts of an address, if its host is allowed.
-
-    Raises:
-        Refused: the address is malformed, has a password, or its host is not allowed.
-
-    """
+    """Return the parts of an address, if its host is allowed."""
     import httpx  # noqa: PLC0415
 
     try:
@@ -295,12 +285,7 @@ def checked(url: str, hosts: ImageHosts) -> httpx.URL:
 
 
 def resolved(target: httpx.URL, hosts: ImageHosts) -> str:
-    """Return the address of a host to which the connection goes, by one look-up of its name.
-
-    Raises:
-        Refused: the name is unknown, or leads to an address that is not public or not listed.
-
-    """
+    """Return the address of a host to which the connection goes, by one look-up of its name."""
     name, port = target.raw_host.decode("ascii"), _port(target)
     try:
         found = socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -316,12 +301,7 @@ def resolved(target: httpx.URL, hosts: ImageHosts) -> str:
 
 
 def redirected(target: httpx.URL, headers: Mapping[str, str], hosts: ImageHosts) -> httpx.URL:
-    """Return the address to which a reply leads, if it is of the same host and as secure.
-
-    Raises:
-        Refused: the address is of another host, or not of https after https.
-
-    """
+    """Return the address to which a reply leads, if it is of the same host and as secure."""
     onward = checked(str(target.join(headers.get("location", ""))), hosts)
     if onward.raw_host != target.raw_host:
         raise Refused("the host redirects to another host: send the address there")
@@ -331,12 +311,7 @@ def redirected(target: httpx.URL, headers: Mapping[str, str], hosts: ImageHosts)
 
 
 async def _file(response: httpx.Response, max_bytes: int, reserve: Reserve) -> bytes:
-    """Return the body of a reply.
-
-    Raises:
-        Refused: the reply has no picture, or a file that is too large.
-
-    """
+    """Return the body of a reply."""
     kind = response.headers.get("content-type", "").lower()
     if response.status_code != 200:
         raise Refused(f"the host answers {response.status_code}")

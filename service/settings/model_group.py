@@ -128,24 +128,16 @@ class ModelSettings(BaseSettings):
         return self.cache_folder / part
 
     @model_validator(mode="after")
-    def _revision_is_of_a_model(self) -> Self:
+    def _options_of_exports_are_of_a_model(self) -> Self:
         if self.revision is not None and self.artifact:
             raise ValueError("--revision is for a model, and --artifact has none: leave one out")
         if self.revision is not None and len(self.model) > 1:
             raise ValueError("--revision is for one --model: give each of several as NAME@REVISION")
-        return self
-
-    @model_validator(mode="after")
-    def _pooling_is_of_a_model(self) -> Self:
         if self.pooling is not None and (self.artifact or len(self.model) > 1):
             raise ValueError(
                 "--pooling or HEADSCOPE_POOLING is for the export of one model: leave it out, and "
                 "give artifacts of models that `headscope export --pooling` made"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _precision_is_of_an_export(self) -> Self:
         if self.precision != "fp32" and self.artifact:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return self

@@ -311,13 +311,9 @@ class Settings(ModelSettings):
         return init_settings, variables, file, dotenv_settings, file_secret_settings
 
     @model_validator(mode="after")
-    def _ports_differ(self) -> Self:
+    def _ports_and_engines_differ(self) -> Self:
         if self.metrics_port == self.port:
             raise ValueError(f"--metrics-port {self.port} is --port as well: give another")
-        return self
-
-    @model_validator(mode="after")
-    def _fallback_differs(self) -> Self:
         if self.engine == self.fallback:
             raise ValueError(
                 "--fallback torch has no effect with --engine torch, which is the engine that it "

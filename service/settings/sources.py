@@ -163,13 +163,7 @@ class Variables(EnvSettingsSource):
     """Source of `HEADSCOPE_*` variables, without models and artifacts if a flag names one."""
 
     def __call__(self) -> dict[str, object]:
-        """Return the values by setting; values of flags and arguments are in `current_state`.
-
-        Raises:
-            ValueError: a variable is not a setting, models and artifacts are both set by
-                variables, or an artifact and a precision are both set.
-
-        """
+        """Return the values by setting; values of flags and arguments are in `current_state`."""
         if unknown := self._unknown():
             raise ValueError("; ".join(unknown))
         values = super().__call__()
@@ -253,12 +247,7 @@ class ConfigFile(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, object]:
-        """Return the values by setting.
-
-        Raises:
-            ValueError: the file cannot be read, is not TOML, or has an unknown key.
-
-        """
+        """Return the values by setting."""
         path = self.current_state.get("config")
         if path is None:
             return {}
@@ -337,12 +326,7 @@ def check_file(path: Path, max_bytes: int, kind: str) -> None:
 
 
 def _parsed(path: Path) -> tuple[dict[tuple[str, ...], tuple[int, int]], dict[str, object]]:
-    """Return the places of the keys in a file, and its content.
-
-    Raises:
-        ValueError: it cannot be read, or is not TOML.
-
-    """
+    """Return the places of the keys in a file, and its content."""
     try:
         check_file(path, MAX_BYTES, "--config")
         text = path.read_text(encoding="utf-8-sig")

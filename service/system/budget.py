@@ -68,12 +68,7 @@ class ByteBudget:
 
     @contextlib.contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Hold `size` bytes for as long as the block runs.
-
-        Raises:
-            Overloaded: the other holders leave too little.
-
-        """
+        """Hold `size` bytes for as long as the block runs."""
         self.take(size)
         began = time.monotonic()
         try:
