@@ -10,11 +10,10 @@ import click
 import pytest
 
 from service.cli import export, fetch, serve
-from service.cli.options import SettingOption, default_in_words, settings_of, shown_of
+from service.cli.options import SettingOption, choices, default_in_words, settings_of, shown_of
 from service.cli.terminal import WrongUseError
 from service.settings import Settings
 from service.settings.groups import Group
-from service.settings.mistakes import choices
 
 FIELDS = Settings.flags()
 

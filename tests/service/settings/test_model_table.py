@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
+from service.cli.options import choices
 from service.settings import Settings
-from service.settings.mistakes import choices
 from service.settings.model_group import ModelTable
 from service.settings.served import OPTIONS
 
