@@ -1,4 +1,4 @@
-"""Cache keys: a different export has a different key, the same export the same key."""
+"""Cache keys: a different export has a different key; errors at a file name that file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from model.artifact import cache
+from model.artifact.access import writing
 from model.artifact.cache import cache_key, exporter_version
-from model.errors import SourceError
+from model.errors import ArtifactError, SourceError
 from tests.model.sentences import modules_of
 
 FILES = {
@@ -194,3 +196,19 @@ def test_the_exporter_is_another_with_other_source(
     file.with_name("other.py").rename(copy / folder / "texts.txt")
     seen.append(exporter_version())
     assert len(set(seen)) == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (RuntimeError("of a library,\n  at length"), "of a library, at length"),
+        (SafetensorError("I/O error"), "I/O error"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(tmp_path: Path, error: Exception, reason: str) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(ArtifactError) as refused, writing(path):
+        raise error
+    assert str(refused.value) == f"{path} cannot be written: {reason}"

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
-from transformers import AutoModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModel, XLMRobertaTokenizer
 
+from model.artifact.decomposition import (
+    APPLIES,
+    VALUE_BIAS,
+    layer_keys,
+    layer_shapes,
+    value_keys,
+    value_shapes,
+)
 from model.artifact.golden import GoldenText, golden_inputs, read_golden, save_golden
 from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
+from model.artifact.tokenizer import read_tokenizer
+from model.checkpoint import load_checkpoint
+from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.numerics.targets import TargetTensors
+from tests.model.decomposition.test_encoder import MODELS
+from tests.model.families.parity import saved
+from tests.model.tokenizer_folders import CLASSES, LINES, write_tokenizer_folder
 
 
 @pytest.fixture
@@ -88,9 +104,9 @@ def test_texts_are_read_in_the_order_in_which_they_were_saved(
     save_golden(tmp_path / GOLDEN, texts)
     read = read_golden(dataclasses.replace(artifact, folder=tmp_path))
     assert len(read) == len(texts)
-    for found, saved in zip(read, texts, strict=True):
-        assert (found.target is None) == (saved.target is None)
-        both = [vars(each) | (vars(each.target) if each.target else {}) for each in (found, saved)]
+    for found, text in zip(read, texts, strict=True):
+        assert (found.target is None) == (text.target is None)
+        both = [vars(each) | (vars(each.target) if each.target else {}) for each in (found, text)]
         for name in both[1].keys() - {"target"}:
             np.testing.assert_array_equal(both[0][name], both[1][name], strict=True)
 
@@ -99,3 +115,92 @@ def test_a_file_that_cannot_be_read_is_named(artifact: Artifact, tmp_path: Path)
     (tmp_path / GOLDEN).write_bytes(b"not safetensors")
     with pytest.raises(ArtifactError, match=GOLDEN):
         read_golden(dataclasses.replace(artifact, folder=tmp_path))
+
+
+CHARACTERS = [chr(0x4E00 + i) for i in range(100)]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+@pytest.fixture
+def ambiguous() -> Tokenizer:
+    """Return pieces of each character once and twice, and of a word before them."""
+    pieces = ["▁w", *CHARACTERS, *(2 * character for character in CHARACTERS)]
+    vocabulary = [(token, 0.0) for token in SPECIAL]
+    numbers = random.Random(0)
+    vocabulary += [(piece, numbers.uniform(-16, -9)) for piece in pieces]
+    tokenizer = XLMRobertaTokenizer(vocab=vocabulary)._tokenizer
+    assert isinstance(tokenizer, Tokenizer)
+    return tokenizer
+
+
+def ties(tokenizer: Tokenizer) -> list[list[int]]:
+    texts = [
+        word + number * character
+        for word in ("", "w")
+        for character in CHARACTERS
+        for number in (3, 7)
+    ]
+    return [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+
+
+def vocabulary(tokenizer: Tokenizer) -> list[list[float]]:
+    content: list[list[float]] = json.loads(tokenizer.to_str())["model"]["vocab"]
+    return content
+
+
+def test_scores_are_read_as_they_were_written(ambiguous: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    ambiguous.save(str(path))
+    assert vocabulary(read_tokenizer(path)) == vocabulary(ambiguous)
+    assert ties(read_tokenizer(path)) == ties(ambiguous)
+    assert vocabulary(Tokenizer.from_file(str(path))) != vocabulary(ambiguous)
+    assert ties(Tokenizer.from_file(str(path))) != ties(ambiguous)
+
+
+@pytest.mark.parametrize("unknown", [None, 0])
+def test_the_rest_of_the_model_is_kept(tmp_path: Path, unknown: int | None) -> None:
+    pieces = [("<unk>", 0.0), ("a", -1.0), ("<0x62>", -2.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unknown, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert read_tokenizer(tmp_path / "tokenizer.json").to_str() == tokenizer.to_str()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_any_class_reads_as_it_was_saved(tmp_path: Path, name: str) -> None:
+    path = write_tokenizer_folder(tmp_path, name) / "tokenizer.json"
+    found, expected = read_tokenizer(path), Tokenizer.from_file(str(path))
+    assert type(found.model) is type(expected.model)
+    assert found.get_vocab() == expected.get_vocab()
+    assert all(found.encode(line).ids for line in LINES[20:40])
+
+
+ELSEWHERE = ("attention.query", "attention.key", "attention.position_", "attention.score")
+"""Parameters that a layer's maps depend on, which are among the heads' parameters."""
+
+
+@pytest.mark.parametrize("name", ["albert", "bert", "modernbert", "modernbert-biases", "gemma3"])
+def test_names_and_shapes_are_those_of_the_encoder(name: str, tmp_path: Path) -> None:
+    config, model, fields = MODELS[name]
+    encoder: Encoder = load_checkpoint(saved(model(config(**fields)), tmp_path))
+    named = dict(encoder.named_parameters())
+    used: set[str] = set()
+    for layer in range(encoder.config.num_hidden_layers):
+        for shapes, keys in (
+            (layer_shapes(encoder.config), layer_keys(encoder.config, layer)),
+            (value_shapes(encoder.config), value_keys(encoder.config, layer)),
+        ):
+            assert {name: tuple(named[key].shape) for name, key in keys.items()} == {
+                name: shapes[name] for name in keys
+            }
+            assert shapes.keys() - keys.keys() <= {APPLIES, VALUE_BIAS}
+            used |= set(keys.values())
+    ours = {
+        key
+        for key in named
+        if key.startswith("layers.") and not key.split(".", 2)[2].startswith(ELSEWHERE)
+    }
+    assert used == ours
+    if encoder.config.layer.order != "post_norm":
+        last = value_keys(encoder.config, encoder.config.num_hidden_layers)
+        assert last["attention_norm.weight"] == "final_norm.weight"

@@ -1,9 +1,10 @@
-"""References of a graph to files, byte by byte; test_manifest.py tests files and hashes."""
+"""References of a graph to files, byte by byte, records of verifications, and tolerances."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,18 @@ from safetensors.numpy import save_file
 
 from model.artifact import integrity
 from model.artifact.integrity import check_file, check_locations, check_references
+from model.artifact.manifest import Artifact
+from model.artifact.recorded import measured, recorded_tolerances
+from model.artifact.verification import (
+    UNVERIFIED,
+    Verdict,
+    VerificationRecord,
+    next_power_of_ten,
+    verdict_lines,
+)
+from model.config.precision import Use
 from model.errors import ArtifactError
+from model.numerics.comparison import Tolerance, tolerances_of
 
 
 def graph_at(path: Path, *locations: str) -> Path:
@@ -98,3 +110,81 @@ def test_a_large_file_is_hashed_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
     for content in (b"", b"abc", b"abcd", b"abcdefghi"):
         (tmp_path / "file").write_bytes(content)
         assert integrity.sha256_of(tmp_path / "file") == hashlib.sha256(content).hexdigest()
+
+
+PASSED, FAILED = Verdict(passed=True), Verdict(passed=False, failed="hidden state 6")
+LESS = Verdict(passed=False, failed="least cosine 0.8")
+
+
+def record(vectors: Verdict, heads: Verdict) -> VerificationRecord:
+    return UNVERIFIED.model_copy(update={"vectors": vectors, "heads": heads})
+
+
+@pytest.mark.parametrize(
+    ("vectors", "heads", "passed", "failed", "lines"),
+    [
+        (PASSED, PASSED, True, None, ["verified"]),
+        (FAILED, FAILED, False, "hidden state 6", ["verification FAILED: hidden state 6"]),
+        (
+            PASSED,
+            FAILED,
+            True,
+            "heads: hidden state 6",
+            ["vectors: verified", "heads: verification FAILED: hidden state 6"],
+        ),
+        (
+            LESS,
+            FAILED,
+            False,
+            "vectors: least cosine 0.8; heads: hidden state 6",
+            [
+                "vectors: verification FAILED: least cosine 0.8",
+                "heads: verification FAILED: hidden state 6",
+            ],
+        ),
+    ],
+)
+def test_a_record_that_failed_one_use_passed_the_other(
+    vectors: Verdict, heads: Verdict, passed: bool, failed: str | None, lines: list[str]
+) -> None:
+    found = record(vectors, heads)
+    assert (found.passed, found.failed) == (passed, failed)
+    assert verdict_lines(found) == lines
+
+
+@pytest.mark.parametrize(("use", "verdict"), [("vectors", LESS), ("heads", FAILED)])
+def test_a_use_has_its_own_verdict(use: Use, verdict: Verdict) -> None:
+    assert record(LESS, FAILED).verdict(use) == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, 0.0),
+        (math.inf, None),
+        (3e-7, 1e-6),
+        (1.0001e-6, 1e-5),
+        (9.99e-6, 1e-5),
+        (0.5, 1.0),
+        (1.5, 10.0),
+        (99.0, 100.0),
+        *((float(f"1e{power}"), float(f"1e{power}")) for power in range(-30, 31)),
+    ],
+)
+def test_next_power_of_ten(value: float, expected: float) -> None:
+    assert next_power_of_ten(value) == expected
+
+
+def test_only_what_was_widened_is_the_manifests(tiny_artifact: Artifact) -> None:
+    manifest = tiny_artifact.manifest
+    usual = tolerances_of("fp32", *manifest.depths)
+    assert measured(manifest) == {}
+    assert recorded_tolerances(manifest) == usual
+    wide = {"atol": 3e-4, "rtol": 0.0, "cosine_at_least": 0.99999}
+    narrow = {"atol": 1e-9, "rtol": 0.0, "cosine_at_least": 1.0}
+    record = manifest.verification.model_copy(
+        update={"tolerances": {"attention": wide, "hidden": narrow, "pooled": narrow}}
+    )
+    changed = manifest.model_copy(update={"verification": record})
+    assert measured(changed) == {"attention": Tolerance(**wide)}
+    assert recorded_tolerances(changed) == {**usual, "attention": Tolerance(**wide)}

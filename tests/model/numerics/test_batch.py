@@ -1,3 +1,5 @@
+"""Packed batches, targets, low-rank segments and rows of task heads."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,7 +7,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from model.config.decoder import DecoderConfig
+from model.config.encoder import AdapterLayout, EncoderConfig
 from model.numerics.batch import PADDING, Batch, coarser, dummies, pack, padded, widen
+from model.numerics.comparison import Key
+from model.numerics.low_rank import of_segment
+from model.numerics.pooling import TextPooling
+from model.numerics.targets import TargetTensors, random_labels
+from model.numerics.task_head import SLICE_TOKENS, Floats, TaskConfig, rows_of, text_scores
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
@@ -163,3 +172,136 @@ def test_a_coarser_number_has_a_least_step(n: int, step: int) -> None:
 def test_an_octave_has_at_most_eight_numbers(power: int) -> None:
     octave = {coarser(n) for n in range(2**power, 2 ** (power + 1))} - {2 ** (power + 1)}
     assert len(octave) == min(8, 2**power)
+
+
+LAYERS = EncoderConfig(
+    model_type="bart",
+    vocab_size=9,
+    hidden_size=4,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=8,
+    hidden_act="gelu",
+    max_position_embeddings=6,
+    type_vocab_size=0,
+    layer_norm_eps=1e-5,
+    pad_token_id=0,
+)
+
+
+def test_every_tensor_has_a_key_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((3, 5, 4), (2, 5, 4), (2, 2, 5, 5), (2, 2, 5, 7), (5,))
+    tensors = TargetTensors(*(rng.random(shape, np.float32) for shape in shapes))
+    found = tensors.keyed()
+    assert len(found) == 3 + 2 + 4 + 4 + 1
+    assert list(map(str, list(found)[:7])) == [
+        *("decoder_hidden 0", "decoder_hidden 1", "decoder_hidden 2"),
+        *("cross_queries 0", "cross_queries 1", "decoder_attention 0.0", "decoder_attention 0.1"),
+    ]
+    assert found[Key("cross_attention", 1, 0)] is not None
+    np.testing.assert_array_equal(found[Key("cross_attention", 1, 0)], tensors.cross_maps[1, 0])
+    np.testing.assert_array_equal(found[Key("logprobs")], tensors.logprobs)
+
+
+def test_labels_are_what_the_decoder_knows() -> None:
+    decoder = DecoderConfig(layers=LAYERS, start_token_id=0)
+    labels = random_labels(decoder, 5, seed=1)
+    assert labels.shape == (5,)
+    assert (random_labels(decoder, 99, 1) < 9).all()
+    assert len(random_labels(decoder, 99, 1)) == 6
+    assert not np.array_equal(labels, random_labels(decoder, 5, seed=2))
+
+
+CONFIG = EncoderConfig(
+    model_type="jina_embeddings_v3",
+    vocab_size=9,
+    hidden_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=4,
+    hidden_act="gelu",
+    max_position_embeddings=9,
+    type_vocab_size=4,
+    layer_norm_eps=1e-5,
+    pad_token_id=0,
+    adapters=AdapterLayout(count=3, rank=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "shape", "low_rank", "down", "up"),
+    [
+        ("layers.0.a.query.weight", (5, 4), "layers.0.a.low_rank.query.{}.weight", (6, 4), (5, 6)),
+        ("query_weight.1", (2, 5, 4), "query_{}.1", (6, 4), (2, 5, 6)),
+        ("output_weight.0", (2, 5, 4), "output_{}.0", (2, 6, 4), (5, 6)),
+    ],
+)
+def test_weights_get_the_product_of_one_adapter(
+    key: str, shape: tuple[int, ...], low_rank: str, down: tuple[int, ...], up: tuple[int, ...]
+) -> None:
+    generator = np.random.default_rng(0)
+    weight, a, b = (generator.standard_normal(size, np.float32) for size in (shape, down, up))
+    bias = np.ones(3, np.float32)
+    tensors = {
+        key: weight,
+        low_rank.format("down"): a,
+        low_rank.format("up"): b,
+        key.replace("weight", "bias"): bias,
+    }
+    adapted = of_segment(tensors, 2, CONFIG)
+    ends = "ij,jk->ik" if len(shape) == 2 else "nij,jk->nik" if b.ndim == 3 else "ij,njk->nik"
+    expected = weight + np.einsum(ends, b[..., 2:4], a[..., 2:4, :])
+    np.testing.assert_allclose(adapted[key], expected, atol=1e-6)
+    assert adapted[key.replace("weight", "bias")] is bias
+    assert [*adapted] == [*tensors]
+    assert len(adapted) == len(tensors)
+    assert of_segment(tensors, 0, CONFIG) is tensors
+
+
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.standard_normal((4, 3)).astype(np.float32)
+HIDDEN = [
+    RNG.standard_normal((n, 4)).astype(np.float32)
+    for n in (3, 1, SLICE_TOKENS, 2 * SLICE_TOKENS + 5)
+]
+
+
+def config(kind: str, pooling: str) -> TaskConfig:
+    return TaskConfig.model_validate({"kind": kind, "outputs": 3, "pooling": pooling})
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+def test_one_row_a_text_is_pooled(mode: str) -> None:
+    task = config("sequence_classification", mode)
+    assert rows_of(task, [0, 2], 6) == ([], [TextPooling(n, 6, mode) for n in (0, 2)])  # type: ignore[arg-type]
+    scores = text_scores(task, [text[0] for text in HIDDEN], lambda rows: rows @ WEIGHT)
+    for of_text, hidden in zip(scores, HIDDEN, strict=True):
+        np.testing.assert_allclose(of_text, hidden[0] @ WEIGHT, rtol=1e-5)
+
+
+def test_a_row_a_token() -> None:
+    task = config("token_classification", "none")
+    assert rows_of(task, [1], 2) == ([(1, 2)], [])
+    scores = text_scores(task, HIDDEN, lambda rows: rows @ WEIGHT)
+    for of_text, hidden in zip(scores, HIDDEN, strict=True):
+        np.testing.assert_allclose(of_text, hidden @ WEIGHT, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_parts_of_a_text_make_one_sparse_vector(pooling: str) -> None:
+    task = config("sparse", pooling)
+    assert rows_of(task, [1], 2) == ([(1, 2)], [])
+    longest = 0
+
+    def score(rows: Floats) -> Floats:
+        nonlocal longest
+        longest = max(longest, len(rows))
+        found: Floats = getattr(np, pooling)(np.maximum(rows @ WEIGHT, 0), axis=0)[None]
+        return found
+
+    scores = text_scores(task, HIDDEN, score)
+    assert longest == SLICE_TOKENS
+    for of_text, hidden in zip(scores, HIDDEN, strict=True):
+        whole = getattr(np, pooling)(np.maximum(hidden @ WEIGHT, 0), axis=0)
+        np.testing.assert_allclose(of_text, whole, rtol=1e-4)

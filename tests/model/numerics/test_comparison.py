@@ -1,3 +1,5 @@
+"""Comparison of tensors, types of vectors, and bounds of similarity."""
+
 from __future__ import annotations
 
 import math
@@ -6,9 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.util import quantize_embeddings
 from torch.nn import functional
 
 from model.config.precision import Precision
+from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.numerics.comparison import (
     TOLERANCES,
     Comparison,
@@ -19,6 +23,14 @@ from model.numerics.comparison import (
     keyed,
     tolerances_of,
 )
+from model.numerics.quantization import (
+    VECTOR_TYPES,
+    WITH_RANGES,
+    Quantization,
+    VectorType,
+    ranges_of,
+)
+from model.numerics.similarity import Similarity
 
 STRICT = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.1, 0.0, cosine_at_least=-1))
 A, B = Key("hidden", 1), Key("attention", 0, 2)
@@ -275,3 +287,56 @@ def test_a_decoders_tensors_are_bounded_like_the_encoders_and_its_maps_by_both_d
     assert deep["attention"].atol == 1e-5
     assert deep["decoder_attention"].atol == deep["cross_attention"].atol == 5e-5
     assert tolerances_of("fp16", 6, 4)["cross_attention"] == TOLERANCES["fp16"]["attention"]
+
+
+VECTORS = np.random.default_rng(0).standard_normal((60, 21)).astype(np.float32)
+VECTORS[:, 4] = 0.5  # a feature without a range
+CALIBRATION, OTHERS = VECTORS[:20], VECTORS[20:]
+
+
+@pytest.mark.parametrize("name", [name for name in VECTOR_TYPES if name != "float16"])
+def test_types_are_sentence_transformers(name: VectorType) -> None:
+    """Vectors outside of the ranges are clipped; 21 features of a bit are three bytes."""
+    ranges = ranges_of([*CALIBRATION]) if name in WITH_RANGES else None
+    found = Quantization(name, ranges)(OTHERS)
+    expected = quantize_embeddings(OTHERS, name, calibration_embeddings=CALIBRATION)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    several = Quantization(name, ranges)(OTHERS.reshape(8, 5, 21))
+    np.testing.assert_array_equal(several, found.reshape(8, 5, -1))
+
+
+def test_float16_is_rounded_or_refused() -> None:
+    found = Quantization("float16")(np.array([1 / 3, 65504], np.float32))
+    assert found.dtype == np.float16
+    assert found.tolist() == [0.333251953125, 65504]
+    with pytest.raises(OverflowError, match="beyond the largest float16"):
+        Quantization("float16")(np.array([0, -65520], np.float32))
+
+
+EXACT = Similarity(
+    texts=154,
+    rank_correlation=1,
+    neighbour_recall=1,
+    mean_cosine=1,
+    low_cosine=1,
+    least_cosine=1,
+)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_figure_at_its_bound_passes_and_one_below_is_named(precision: Precision) -> None:
+    bounds = SIMILARITY_AT_LEAST[precision]
+    assert set(bounds) == set(EXACT.model_dump(exclude={"texts"}))
+    assert shortfall(EXACT, bounds) is None
+    assert shortfall(EXACT.model_copy(update=bounds), bounds) is None
+    for name, bound in bounds.items():
+        found = EXACT.model_copy(update={name: bound - 0.01})
+        said = shortfall(found, bounds) or ""
+        assert f"{bound - 0.01:.4f} (at least {bound:g}), over 154 texts" in said
+
+
+def test_bounds_are_printed() -> None:
+    assert bounds_line("fp32") == "fp32 vectors: every tensor within its tolerance"
+    for bound in SIMILARITY_AT_LEAST["int8"].values():
+        assert f" {bound:g}" in bounds_line("int8")
