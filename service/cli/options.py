@@ -19,7 +19,6 @@ from pydantic_core import ErrorDetails
 
 from service.cli.command import Choice
 from service.cli.terminal import WrongUseError
-from service.settings import Settings
 from service.settings.groups import Shown
 from service.settings.model_group import ModelTable
 from service.settings.schema import Settings, file_of, overriding_names

@@ -47,7 +47,7 @@ ROW_CHARACTERS = 16
 
 @dataclass
 class Window:
-    """Consecutive rows of all inputs."""
+    """Consecutive rows of all inputs, by the rows alone: a resumed run has the same windows."""
 
     start: int
     """Index of the first row."""
@@ -85,7 +85,10 @@ LINE_SECONDS = 10.0
 
 
 class Progress:
-    """Progress in rows, with their rate and the remaining time."""
+    """Progress in rows, with their rate and the remaining time, on standard error.
+
+    It is a bar on a terminal, else a line every `LINE_SECONDS`.
+    """
 
     def __init__(
         self,

@@ -7,8 +7,10 @@ OUTPUT.part/input.txt    copy of standard input
 OUTPUT.part/output       output while it is written
 
 Only files with these names are ever removed. If the folder lacks such a lock, or has any other
-entry, it is not this command's: the run ends before it computes anything. `service.files.work`
-creates and removes the folder.
+entry, it is not this command's: the run ends before it computes anything.
+
+The folder is created and removed under the scratch name `FOLDER.ID`. A killed process therefore
+leaves a folder with a lock, or a scratch folder, which no run mistakes for its own.
 """
 
 from __future__ import annotations

@@ -289,8 +289,9 @@ class _Transport:
 def until_close(app: ASGIApp, cycle: RequestResponseCycle, cut_off: Callable[[], None]) -> ASGIApp:
     """Return an application whose replies without a length end with the connection.
 
-    uvicorn sends no interim 100 (RFC 9110, 10.1.1). `cut_off` resets the connection of a reply that
-    fails, as a client would take the connection's end for the end of the body.
+    HTTP/1.0 has no chunks (RFC 9112, 6.1) and no interim 100 (RFC 9110, 10.1.1). `cut_off` resets
+    the connection of a reply that fails, as a client would take the connection's end for the end of
+    the body.
     """
     cycle.waiting_for_100_continue = False
 
@@ -318,7 +319,11 @@ def until_close(app: ASGIApp, cycle: RequestResponseCycle, cut_off: Callable[[],
 
 
 class WholeReplySend:
-    """ASGI `send` of a request that can also write a whole reply."""
+    """ASGI `send` of a request that can also write a whole reply at once.
+
+    uvicorn searches each name and value of a head for characters that would end it, and writes the
+    head and the body apart, which takes a third of the time of a small request.
+    """
 
     __slots__ = ("_cycle", "_transport")
 
