@@ -19,8 +19,7 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
-from service.api.wire.accept import prefers
-from service.api.wire.etag import is_known
+from service.api.wire.media import is_known, prefers
 from service.api.wire.route import service_of
 from service.dashboard.bundle import Bundle, bundle, bundle_part, order_of
 

@@ -26,14 +26,13 @@ from service.api import (
     tei,
     vllm,
 )
-from service.api.cohere import errors as cohere_errors
-from service.api.infinity import errors as infinity_errors
-from service.api.jina import errors as jina_errors
-from service.api.kserve import errors as kserve_errors
+from service.api.cohere.replies import error_response as cohere_error
+from service.api.infinity.fields import error_response as infinity_error
+from service.api.kserve.errors import error_response as kserve_error
 from service.api.native import verify
-from service.api.openai import errors as openai_errors
-from service.api.tei import errors as tei_errors
-from service.api.vllm import errors as vllm_errors
+from service.api.openai.models import error_response as openai_error
+from service.api.tei.texts import error_response as tei_error
+from service.api.vllm.fields import error_response as vllm_error
 from service.api.wire.problems import describe_errors, problem_response
 from service.api.wire.route import (
     DirectRoutes,
@@ -58,13 +57,13 @@ class Dialect:
 NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
-    Dialect([*tei.ROUTERS, shared_paths.router], tei_errors.error_response),
-    Dialect(openai.ROUTERS, openai_errors.error_response),
-    Dialect(infinity.ROUTERS, infinity_errors.error_response),
-    Dialect(cohere.ROUTERS, cohere_errors.error_response),
-    Dialect(jina.ROUTERS, jina_errors.error_response),
-    Dialect(vllm.ROUTERS, vllm_errors.error_response),
-    Dialect(kserve.ROUTERS, kserve_errors.error_response),
+    Dialect([*tei.ROUTERS, shared_paths.router], tei_error),
+    Dialect(openai.ROUTERS, openai_error),
+    Dialect(infinity.ROUTERS, infinity_error),
+    Dialect(cohere.ROUTERS, cohere_error),
+    Dialect(jina.ROUTERS, jina.error_response),
+    Dialect(vllm.ROUTERS, vllm_error),
+    Dialect(kserve.ROUTERS, kserve_error),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 

@@ -14,7 +14,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
 from model.numerics.pooling import modes_of
-from service.api.wire.accept import prefers
+from service.api.wire.media import prefers
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import answered_by, name_model, service_of
 from service.engines.contract import BatchCost

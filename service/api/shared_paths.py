@@ -8,11 +8,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.infinity import errors as infinity_errors
+from service.api.infinity import fields as infinity_errors
 from service.api.infinity import rerank as infinity
-from service.api.tei import errors as tei_errors
 from service.api.tei import rerank as tei
-from service.api.vllm import rerank as vllm
+from service.api.tei import texts as tei_errors
+from service.api.vllm import score as vllm
 from service.api.wire.reply_headers import Responses
 from service.api.wire.route import JsonRoute
 

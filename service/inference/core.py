@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.comparison import Comparison
@@ -18,7 +18,7 @@ from model.runtimes.capabilities import (
     HeadOutputs,
     lacking,
 )
-from service.errors import NotExported, Unprocessable
+from service.errors import NotExported, NotVerified, Unprocessable
 from service.inference.attention.layer_passes import OF_VALUES
 from service.inference.attention.maps import Convert, unchanged
 from service.inference.attention.selection import AttentionSelection
@@ -36,11 +36,27 @@ from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.tokenized import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.inference.uses import check_use
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
+
+NAMES: Mapping[Use, str] = {
+    "vectors": "vectors",
+    "heads": "attention weights and hidden states",
+}
+"""Use → name in messages."""
+
+
+def check_use(manifest: Manifest, use: Use) -> None:
+    """Reject a use that failed the artifact's verification."""
+    verdict = manifest.verification.verdict(use)
+    if verdict.passed:
+        return
+    raise NotVerified(
+        f"this {manifest.precision} artifact is not served for {NAMES[use]}, which failed its "
+        f"verification ({verdict.failed}): serve an export in fp32, or pass --allow-unverified"
+    )
 
 
 class Inference:

@@ -161,7 +161,7 @@ def _picture_reader(settings: Settings, artifact: Artifact) -> Reader:
     """
     require(f"serving {artifact.folder}", "PIL")
     # the first model of pictures imports Pillow: a service of texts never does
-    from service.inference.pictures.request_pictures import RequestPictures  # noqa: PLC0415
+    from service.inference.pictures.reader import RequestPictures  # noqa: PLC0415
 
     limits = settings.max_image_bytes, settings.max_image_pixels, settings.max_client_batch_size
     return RequestPictures(artifact.manifest, *limits)

@@ -26,9 +26,8 @@ from headscope.notebook import attention, attentions
 from headscope.ranking import Contrast, RankedDocument, Ranking, WithoutWord, WordDifference
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
-from headscope.sending import Retries
+from headscope.sending import Retries, TextWarning, Warnings
 from headscope.service_results import Difference, Info, ServedModel, Verification
-from headscope.text_warnings import TextWarning, Warnings
 from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 

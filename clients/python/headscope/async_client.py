@@ -14,16 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import (
-    calls,
-    explanation,
-    head_scores,
-    ranking,
-    scoring,
-    service_calls,
-    task_calls,
-    tokens,
-)
+from headscope import calls, explanation, head_scores, ranking, scoring, tokens
 from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
@@ -62,17 +53,17 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
     attention = method(calls.attention)
     head_scores = method(head_scores.head_scores)
     explain = method(explanation.explain)
-    predict = method(task_calls.predict)
-    rerank = method(task_calls.rerank)
+    predict = method(calls.predict)
+    rerank = method(calls.rerank)
     rank = method(scoring.rank)
     explain_ranking = method(ranking.explain_ranking)
     score = method(scoring.score)
-    embed_sparse = method(task_calls.embed_sparse)
-    vocabulary = method(task_calls.vocabulary)
+    embed_sparse = method(calls.embed_sparse)
+    vocabulary = method(calls.vocabulary)
     tokenize = method(tokens.tokenize)
-    verify = method(service_calls.verify)
-    info = method(service_calls.info)
-    models = method(service_calls.models)
+    verify = method(calls.verify)
+    info = method(calls.info)
+    models = method(calls.models)
 
     def _open(
         self, transport: httpx.AsyncBaseTransport | None, headers: dict[str, str]

@@ -16,16 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import (
-    calls,
-    explanation,
-    head_scores,
-    ranking,
-    scoring,
-    service_calls,
-    task_calls,
-    tokens,
-)
+from headscope import calls, explanation, head_scores, ranking, scoring, tokens
 from headscope.call import CallFor
 from headscope.connection import (
     HTTP_ERRORS,
@@ -66,17 +57,17 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     attention = method(calls.attention)
     head_scores = method(head_scores.head_scores)
     explain = method(explanation.explain)
-    predict = method(task_calls.predict)
-    rerank = method(task_calls.rerank)
+    predict = method(calls.predict)
+    rerank = method(calls.rerank)
     rank = method(scoring.rank)
     explain_ranking = method(ranking.explain_ranking)
     score = method(scoring.score)
-    embed_sparse = method(task_calls.embed_sparse)
-    vocabulary = method(task_calls.vocabulary)
+    embed_sparse = method(calls.embed_sparse)
+    vocabulary = method(calls.vocabulary)
     tokenize = method(tokens.tokenize)
-    verify = method(service_calls.verify)
-    info = method(service_calls.info)
-    models = method(service_calls.models)
+    verify = method(calls.verify)
+    info = method(calls.info)
+    models = method(calls.models)
 
     def _open(self, transport: httpx.BaseTransport | None, headers: dict[str, str]) -> httpx.Client:
         return httpx.Client(headers=headers, transport=transport, verify=trusted(self._session.url))

@@ -12,8 +12,7 @@ from typing import Generic, TypeVar
 
 import httpx
 
-from headscope.sending import Retries, Session
-from headscope.text_warnings import Warnings
+from headscope.sending import Retries, Session, Warnings
 from headscope.wire import Answer, Lost, Send
 
 CONNECT_SECONDS = 5.0

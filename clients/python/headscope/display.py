@@ -1,13 +1,16 @@
-"""Short form of results, as text and as HTML for a notebook.
-
-The HTML has no scripts and loads nothing from the network. It uses the notebook's own colours,
-light or dark, under translucent shades.
-"""
+"""Display of results in notebooks, and as pandas tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SHADE, LOSS_SHADE = "31,119,180", "214,98,20"
 """Colours of positive and of negative values."""
@@ -88,3 +91,48 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = [[f'<td style="{CELL}">{cell}</td>' for cell in row] for row in rows]
     body_html = "".join(f"<tr>{''.join(row)}</tr>" for row in (cells, *body))
     return f'<table style="border-collapse:collapse;margin:4px 0">{body_html}</table>'
+
+
+def frame(columns: Mapping[str, Sequence[object] | NDArray[np.generic]]) -> DataFrame:
+    """Return a table of named columns.
+
+    Raises:
+        ImportError: pandas is not installed.
+
+    """
+    return _pandas().DataFrame(dict(columns))
+
+
+def matrix_frame(
+    values: NDArray[np.generic], rows: Sequence[str], columns: Sequence[str] | None = None
+) -> DataFrame:
+    """Return a table of a matrix; columns without names are numbered.
+
+    Raises:
+        ImportError: pandas is not installed.
+
+    """
+    return _pandas().DataFrame(values, index=list(rows), columns=columns and list(columns))
+
+
+def vectors_frame(
+    vectors: NDArray[np.generic], rows: Sequence[str], layers: Sequence[int]
+) -> DataFrame:
+    """Return a table of vectors `[rows, D]`, or `[layers, rows, D]` indexed by layer and row.
+
+    Raises:
+        ImportError: pandas is not installed.
+
+    """
+    if not layers:
+        return matrix_frame(vectors, rows)
+    index = _pandas().MultiIndex.from_product([layers, rows], names=["layer", None])
+    return _pandas().DataFrame(vectors.reshape(len(index), -1), index=index)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+    return pandas

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns
+from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns, chained
 from headscope.display import Shown, short
 from headscope.errors import HeadscopeError, Refused
 from headscope.explanation_view import explanation_frame, explanation_html, token_values
 from headscope.fields import TextFields
 from headscope.inputs import PairItem, Side, sides_of
-from headscope.joining import chained
 from headscope.reading import check_count
 from headscope.results import TokenizedText
 from headscope.service_results import Info

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import LONG, Shaded, box, lines, shaded, start_of, table
+from headscope.display import LONG, Shaded, box, frame, lines, shaded, start_of, table
 from headscope.heat_map import HeatMap
 from headscope.results import TokenizedText
-from headscope.tables import frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

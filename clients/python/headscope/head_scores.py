@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, CallFor, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns, chained
 from headscope.display import shape_of
 from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
 from headscope.heat_map import HeatMap
 from headscope.inputs import Text, texts_of
-from headscope.joining import chained
 from headscope.reading import check_count
 from headscope.results import TokenizedText
 from headscope.service_results import Info

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import SHADE, Shown, shape_of
+from headscope.display import SHADE, Shown, matrix_frame, shape_of
 from headscope.errors import HeadscopeError
-from headscope.tables import matrix_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

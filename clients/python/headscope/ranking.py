@@ -13,11 +13,10 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, CallFor
+from headscope.call import Call, CallFor, only
 from headscope.display import Shown, short
 from headscope.fields import ScoreWeights, TruncationFields
 from headscope.inputs import only_texts
-from headscope.joining import only
 from headscope.results import TokenizedText
 
 JSON_BYTES = 96

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from headscope.inputs import Item
-from headscope.pictures import Picture
+from headscope.inputs import Item, Picture
 from headscope.reply import Reply
 from headscope.results import Encoding, Label, Rank, Span, SparseVector, Target
 from headscope.service_results import Difference, Info, ServedModel, Verification

@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import LONG, Shown, box, lines, shape_of, short, start_of, table
+from headscope.display import (
+    LONG,
+    Shown,
+    box,
+    frame,
+    lines,
+    shape_of,
+    short,
+    start_of,
+    table,
+    vectors_frame,
+)
 from headscope.errors import HeadscopeError
 from headscope.heat_map import HeatMap
-from headscope.places import Offset, second_start
-from headscope.tables import frame, vectors_frame
-from headscope.words import Word, words_of
+from headscope.words import Offset, Word, second_start, words_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -13,11 +13,10 @@ from typing import Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, CallFor, OnError, Raises, Returns
+from headscope.call import Call, CallFor, OnError, Raises, Returns, chained
 from headscope.errors import Refused
 from headscope.fields import ScoreFields
 from headscope.inputs import only_texts, targets_of
-from headscope.joining import chained
 from headscope.reading import check_count
 from headscope.results import Rank
 

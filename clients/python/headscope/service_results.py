@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from headscope.display import Shown
-from headscope.tables import frame
+from headscope.display import Shown, frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

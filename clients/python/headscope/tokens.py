@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from headscope.call import Call, CallFor, OnError, Raises, Returns
-from headscope.display import Shown, short
+from headscope.call import Call, CallFor, OnError, Raises, Returns, chained
+from headscope.display import Shown, frame, short
 from headscope.errors import Refused
 from headscope.fields import TokenizeFields
 from headscope.heat_map import HeatMap
 from headscope.inputs import only_texts
-from headscope.joining import chained
-from headscope.places import SPECIAL, Offset
 from headscope.reading import check_count
-from headscope.tables import frame
+from headscope.words import SPECIAL, Offset
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -7,13 +7,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig
-from service.api.cohere.errors import ERRORS
-from service.api.cohere.meta import Meta, new_id, searched
-from service.api.drop_in.documents import NAMING, Documents, shortened
-from service.api.drop_in.ranking import Ranking, ranked, ranker
+from service.api.cohere.replies import ERRORS, Meta, new_id, searched
+from service.api.drop_in.ranking import NAMING, Documents, Ranking, ranked, ranker, shortened
 from service.api.native.texts import LenientRequest
-from service.api.vllm import rerank as vllm
-from service.api.vllm.errors import with_vllm_errors
+from service.api.vllm import score as vllm
+from service.api.vllm.fields import with_vllm_errors
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference

@@ -5,6 +5,7 @@ Notation: S tokens of one text, H hidden size, D features of a text's vector.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -16,6 +17,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from model.numerics.pooling import modes_of
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
@@ -25,9 +27,65 @@ from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.text_spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
 from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Offset
+
+JOINED = "the joined input"
+"""Name of the text of all inputs in error messages."""
+
+
+async def prepare_late_chunks(request: Request, wanted: Embedding) -> PreparedEmbedding:
+    """Tokenise all inputs of a request as one text, of which each input is a span.
+
+    Args:
+        request: HTTP request, which names the model and the client.
+        wanted: texts, at least one, and options of their vectors.
+
+    """
+    if "cls" in modes_of(model_of(request).inference.sentence.pooling):
+        raise Unprocessable(
+            "late_chunking: the model pools the first token, which is in no input: leave it out, "
+            "or ask POST /encode for `spans` with `pooling` mean"
+        )
+    text, spans = joined(wanted.inputs)
+    options = replace(wanted.options, naming=JOINED)
+    prepared = await prepare_embedding(request, replace(wanted, inputs=[text], options=options))
+    try:
+        found = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
+    except Unprocessable as error:
+        message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
+        raise Unprocessable(f"late_chunking: {message}") from None
+    return replace(prepared, options=replace(prepared.options, pooled=False, spans=found))
+
+
+def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
+    """Return the text of all inputs, and the start and end of each in it.
+
+    Raises:
+        Unprocessable: an input is a list of token ids or a picture.
+
+    """
+    parts: list[str] = []
+    spans: list[Offset] = []
+    end = 0
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(f"late_chunking: input[{index}] is a picture: leave it out")
+        if not isinstance(given, str):
+            raise Unprocessable(
+                f"late_chunking: input[{index}] is no text: send the texts of token ids"
+            )
+        if parts and given and not (parts[-1][-1:].isspace() or given[0].isspace()):
+            parts.append(" ")
+            end += 1
+        parts.append(given)
+        spans.append((end, end + len(given)))
+        end += len(given)
+    return "".join(parts), spans
+
 
 BASE64_BYTES_PER_FLOAT = 6
 """Bytes of a float32 in base64, rounded up."""

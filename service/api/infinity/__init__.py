@@ -1,5 +1,5 @@
 """Routes in Infinity's formats; its `/rerank` is in `service.api.shared_paths`."""
 
-from service.api.infinity import classify, embeddings, models
+from service.api.infinity import embeddings, models
 
-ROUTERS = (embeddings.router, classify.router, models.router)
+ROUTERS = (embeddings.router, models.router)

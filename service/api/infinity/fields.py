@@ -1,4 +1,4 @@
-"""Fields shared by requests and replies in Infinity's format."""
+"""Fields and errors shared by requests and replies in Infinity's format."""
 
 from __future__ import annotations
 
@@ -6,14 +6,54 @@ import time
 import uuid
 from typing import Annotated, ClassVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, field_validator
 from pydantic_core import PydanticKnownError
+from starlette.responses import Response
 
-from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
-from service.api.wire.text_warnings import WarnedReply, warning_field
+from service.api.wire.problems import error_reply, problems_in_form
+from service.api.wire.reply_headers import WarnedReply, warning_field
+from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.timings import Timings
 from service.request_context import ErrorForm
+
+_BAD_REQUEST = 400
+_STATUSES = {404: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}
+"""Native status → Infinity's status, of unknown models and models that cannot answer."""
+
+
+class ErrorObject(BaseModel):
+    """Message and status of an error, nested as in OpenAI's format."""
+
+    message: str
+    type: str | None = None
+    param: str | None = None
+    code: int
+
+
+class ErrorResponse(BaseModel):
+    """Error, with FastAPI's `detail` if the body does not fit the schema, as in Infinity."""
+
+    error: ErrorObject
+    detail: list[dict[str, object]] | None = None
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error."""
+    status = _STATUSES.get(error.status, error.status)
+    nested = {"message": error.detail, "type": None, "param": None, "code": status}
+    body: dict[str, object] = {"error": nested}
+    if isinstance(error, Unprocessable):
+        body["detail"] = [{"loc": ["body"], "msg": error.detail, "type": "value_error"}]
+    response = error_reply(error, orjson.dumps(body), "application/json")
+    response.status_code = status
+    return response
+
+
+ERRORS = problems_in_form(ErrorResponse, without=_STATUSES)
+"""Error replies of a route, for the OpenAPI document."""
+
 
 MAX_CHARACTERS = 8192 * 15
 """Maximum characters of a text as it is sent, before it is stripped and truncated."""

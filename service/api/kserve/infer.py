@@ -6,31 +6,37 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
 from service.api.kserve.models import MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
+    ATTENTION,
     HEAD_VECTORS,
+    VECTORS,
     Output,
     OutputName,
     head,
     tails,
     text_values,
+    value_pieces,
 )
-from service.api.kserve.parameters import map_selection, vector_options
-from service.api.kserve.schema import InferRequest, inlined
+from service.api.kserve.schema import InferParameters, InferRequest, inlined
 from service.api.native.attention.maps import (
     FEWER_MAPS,
     stream_reply,
 )
-from service.api.native.vector_outputs import vector_tensors, within_limits
+from service.api.native.attention.selection import AttentionRequest, attention_selection
+from service.api.native.encode_request import EncodeRequest, encode_options
+from service.api.native.vector_outputs import OutputName as VectorName
+from service.api.native.vector_outputs import vector_tensors, with_vectors, within_limits
+from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import with_reply_headers
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
@@ -44,12 +50,117 @@ from service.api.wire.route import (
 )
 from service.engines.contract import Floats
 from service.errors import Unprocessable
+from service.inference.attention.maps import LayerMaps, TextSummary
 from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.head_vectors import HeadVectors, token_features
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.lanes import LaneName
+
+
+class MapsWriter:
+    """`Writer` that puts the maps last: at the end of the JSON, or of the binary data after it."""
+
+    def __init__(
+        self,
+        names: Mapping[str, object],
+        outputs: Sequence[Output],
+        maps: Output,
+        *,
+        keeps_back: bool,
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            names: fields before the outputs.
+            outputs: all other outputs; computed values are set before the first write.
+            maps: output of the maps, without values.
+            keeps_back: whether other outputs are large too.
+
+        """
+        self.outputs = outputs
+        self.length: int | None = None
+        self.json_length: int | None = None
+        """Bytes of the JSON if binary data follow it; known once the reply has begun."""
+        self.keeps_back = keeps_back
+        self._names, self._maps = names, maps
+        binary = maps.binary or any(output.binary for output in outputs)
+        self.media_type = OCTETS if binary else JSON
+        self._begun = False
+
+    def dump(self, weights: Floats) -> Floats:
+        """Return the weights, contiguous for binary data."""
+        return np.ascontiguousarray(weights) if self._maps.binary else weights
+
+    def start(self) -> Sequence[Part | Unwritten]:
+        """Return all parts before the maps."""
+        pieces = head(self._names, [*self.outputs, self._maps])
+        if not self._maps.binary:
+            return [pieces]
+        json = [*pieces]
+        bytes_after = tails(self.outputs)
+        self.json_length = sum(map(len, json))
+        self.length = self.json_length + sum(map(len, bytes_after)) + self._maps.nbytes
+        return json + bytes_after
+
+    def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
+        """Return the maps of a layer."""
+        if maps.weights is None:
+            return []
+        if self._maps.binary:
+            return [as_bytes(maps.weights)]
+        separator = [b","] if self._begun else []
+        self._begun = True
+        return [chain(separator, value_pieces(maps.weights))]
+
+    def text(self, summary: TextSummary) -> list[Part]:  # noqa: ARG002
+        """Return no parts: `attention_shapes` marks the end of a text's maps."""
+        return []
+
+    def end(self) -> list[Part]:
+        """Return the end of the JSON, if the JSON holds the maps."""
+        return [] if self._maps.binary else [b"]}]}"]
+
+
+def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:
+    """Return the options of the vectors; None if no vectors are requested."""
+    given, wanted = body.parameters, body.wanted
+    vectors = [name for name in VECTORS if name in wanted]
+    if not vectors:
+        _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(VECTORS))
+    outputs: list[VectorName] = ["tokens" if n == "embeddings" else "pooled" for n in vectors]
+    outputs += dict.fromkeys(HEAD_VECTORS[name] for name in wanted if name in HEAD_VECTORS)
+    if not outputs:
+        return None
+    asked = EncodeRequest.model_construct(
+        inputs=[],
+        outputs=outputs,
+        layer=given.layer,
+        pooling=given.pooling,
+        normalize=given.normalize,
+        dimensions=given.dimensions,
+    )
+    options = encode_options(asked, inference.config, inference.vectors)
+    return with_vectors(options, outputs, given.prompt_name, inference.manifest)
+
+
+def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:
+    """Return the selection of maps; None if no maps are requested."""
+    given, wanted = body.parameters, body.wanted
+    if not any(name in wanted for name in ATTENTION):
+        _refuse_set(given, ("layers", "heads"), ATTENTION[0])
+        return None
+    inference.require_maps()
+    asked = AttentionRequest.model_construct(inputs=[], layers=given.layers, heads=given.heads)
+    return attention_selection(asked, inference.config)
+
+
+def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> None:
+    for name in names:
+        if name in given.model_fields_set:
+            raise Unprocessable(f"parameters.{name} applies to {output}, which is not requested")
+
 
 PREDICTED_SHARE = 8
 """Words of the vocabulary for each word that a sparse encoder's vector is predicted to have."""

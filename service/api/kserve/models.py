@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT, OutputName
-from service.api.wire.expected_model import check_expected
 from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
     answered_by,
     chosen_model,

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from model.numerics.task_head import VectorsName
 from service.api.native.texts import text_tensors
-from service.api.wire.json_pieces import item_pieces
+from service.api.wire.json_pieces import as_bytes, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.reserved import CHARACTER_BYTES
-from service.api.wire.safetensors import as_bytes
 from service.inference.tokenization.tokenized import TokenizedText
 
 INPUT = "text"

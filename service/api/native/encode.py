@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import orjson
 from fastapi import APIRouter, Request
+from numpy.typing import NDArray
 from starlette.responses import Response
 
-from service.api.native.encode_replies import encode_json, encode_safetensors
-from service.api.native.encode_request import EncodeRequest
-from service.api.native.encode_towers import check_token_vectors, common_layers, part
+from service.api.native.encode_request import EncodeRequest, span_tensors
 from service.api.native.replies import EncodeReply, documented
-from service.api.native.texts import Header, text_bytes, with_pictures
-from service.api.native.vector_outputs import within_limits
+from service.api.native.texts import (
+    Header,
+    metadata,
+    text_bytes,
+    text_fields,
+    text_tensors,
+    usage,
+    with_pictures,
+)
+from service.api.native.vector_outputs import vector_fields, vector_tensors, within_limits
+from service.api.wire.json_pieces import (
+    PIECE,
+    as_json,
+    base64_pieces,
+    object_pieces,
+    safetensors_parts,
+)
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
@@ -27,12 +43,138 @@ from service.api.wire.route import (
     wants_safetensors,
 )
 from service.api.wire.towers import Shares, in_order, together
+from service.engines.contract import Floats
+from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.submission import Caller
+
+_APART = "send texts and pictures in requests of their own"
+
+
+def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
+    """Return the request of one tower.
+
+    Prompts, tasks and windows are for the texts alone.
+
+    Args:
+        body: request with texts and pictures.
+        indices: indices of the tower's inputs.
+
+    Raises:
+        Unprocessable: the request has spans or chunks, whose lists are of all inputs.
+
+    """
+    for name in ("spans", "chunk"):
+        if getattr(body, name) is not None:
+            raise Unprocessable(f"{name} is for inputs of one tower: {_APART}")
+    inputs = [body.inputs[index] for index in indices]
+    update: dict[str, object] = {"inputs": inputs}
+    if isinstance(inputs[0], Picture):
+        windows = body.overflow == "windows"
+        update |= {"prompt_name": None, "task": None}
+        update |= {"overflow": None} if windows else {}
+    return body.model_copy(update=update)
+
+
+def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str, list[int]]:
+    """Return the field `layers` of a reply; empty without `layers` in the request."""
+    layers = [list(own.layers) for own in options]
+    if len(towers) > 1 and layers[0] != layers[1]:
+        raise Unprocessable(
+            f"layers {layers[0]} of the {towers[0][0].inference.tower} tower are {layers[1]} of "
+            f"the other: use indices from 0, or {_APART}"
+        )
+    return {"layers": layers[0]} if layers[0] else {}
+
+
+def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> None:
+    """Raise if the token vectors of two towers do not fit into one tensor."""
+    sizes = [tower.config.hidden_size for tower in towers]
+    if options.tokens and len(set(sizes)) > 1:
+        raise Unprocessable(
+            f"token vectors have {sizes[0]} features in the {towers[0].tower} tower and {sizes[1]} "
+            f"in the other, which is no tensor: ask for JSON, or {_APART}"
+        )
+
+
+def encode_json(
+    header: Header,
+    texts: Sequence[TokenizedText],
+    encodings: Sequence[TextEncoding],
+    *,
+    as_base64: bool,
+) -> Part | Unwritten:
+    """Return the JSON reply, written if it is small; vectors that were not requested are absent."""
+    results = (
+        text_fields(text) | _vectors(encoding, as_base64=as_base64)
+        for text, encoding in zip(texts, encodings, strict=True)
+    )
+    numbers = sum(array.size for encoding in encodings for array in encoding.arrays.values())
+    if numbers <= PIECE and not as_base64:
+        return as_json({**header.names, "results": [*results], "usage": usage(texts)})
+    return _json_pieces(header, results, texts)
+
+
+def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
+    """Return the fields of a text's vectors, spans and windows."""
+    own: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
+    if encoding.windows:
+        own["windows"] = encoding.windows
+    own |= vector_fields(encoding, as_base64=as_base64)
+    if as_base64:
+        return own | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
+    return own | {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
+
+
+def _json_pieces(
+    header: Header, results: Iterable[dict[str, object]], texts: Sequence[TokenizedText]
+) -> Unwritten:
+    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
+    for number, fields in enumerate(results):
+        if number:
+            yield b","
+        yield from object_pieces(fields)
+    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
+
+
+def encode_safetensors(
+    header: Header,
+    texts: Sequence[TokenizedText],
+    encodings: Sequence[TextEncoding],
+    ranges: Floats | None = None,
+) -> list[Part]:
+    """Serialise the binary reply: `embeddings` `[T, H]`, `pooled` `[B, H]`, and spans.
+
+    With several hidden states, each tensor of vectors has a leading axis of layers.
+
+    Args:
+        header: fields of the reply beside its results.
+        texts: texts of the request.
+        encodings: vectors of each text.
+        ranges: lowest and highest value of each feature, `[2, D]`, of int8 and uint8 vectors.
+
+    """
+    tensors: dict[str, NDArray[np.generic]] = {}
+    embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
+    arrays = [encoding.arrays for encoding in encodings]
+    pooled = [of_text["pooled"] for of_text in arrays if "pooled" in of_text]
+    if embeddings:
+        tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
+    if pooled:
+        tensors["pooled"] = np.stack(pooled, axis=-2)
+    tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
+    if any(encoding.windows for encoding in encodings):
+        tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
+    if ranges is not None:
+        tensors["vector_ranges"] = ranges
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return safetensors_parts(contiguous, metadata(header, texts))
+
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

@@ -5,12 +5,18 @@ Notation: L layers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
 
+from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingName
@@ -22,15 +28,224 @@ from service.api.native.indices import (
     ablated_heads,
     selected_indices,
 )
-from service.api.native.long_text_fields import LongTextRequest
-from service.api.native.texts import no_duplicates
+from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
 from service.api.native.vector_outputs import OutputName, vector_bytes, with_vectors
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.errors import Unprocessable
+from service.inference.chunks import ChunkKind, ChunkOptions, chunks_of
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.text_spans import MOST_SPANS, check_pooling, spans_of
+from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.truncation import Offset
 from service.inference.vector_types import quantization_of
+
+
+def _spans(value: object) -> list[list[Offset]] | None:
+    """Validate a list of [start, end] for each input, up to the first invalid item."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(of_text, list) for of_text in value):
+        raise PydanticCustomError("spans", "a list of [start, end] for each input is needed")
+    if sum(map(len, value)) > MOST_SPANS:
+        raise PydanticCustomError("spans", f"at most {MOST_SPANS} spans are taken in a request")
+    spans: list[list[Offset]] = []
+    for index, of_text in enumerate(value):
+        spans.append([])
+        for place, span in enumerate(of_text):
+            match span:
+                case [start, end] if type(start) is type(end) is int:
+                    spans[-1].append((start, end))
+                case _:
+                    raise PydanticCustomError(
+                        "spans",
+                        "spans[{index}][{place}] is not [start, end] of two integers",
+                        {"index": index, "place": place},
+                    )
+    return spans
+
+
+_SPAN = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+_OF_TEXTS = {"type": "array", "items": {"type": "array", "items": _SPAN}}
+Spans = Annotated[
+    list[list[Offset]] | None,
+    PlainValidator(_spans),
+    WithJsonSchema({"anyOf": [_OF_TEXTS, {"type": "null"}]}),
+]
+
+
+def check_spans(
+    spans: Sequence[Sequence[Offset]],
+    inputs: Sequence[Input],
+    options: EncodeOptions,
+    sentence: SentenceConfig,
+) -> None:
+    """Raise if the spans do not fit the inputs or the pooling, before the texts are tokenised."""
+    if len(spans) != len(inputs):
+        raise Unprocessable(f"spans has {len(spans)} lists for {len(inputs)} inputs: send one each")
+    check_texts(inputs)
+    check_pooling(options.pooling or sentence.pooling)
+
+
+def check_texts(inputs: Sequence[Input]) -> None:
+    """Raise if an input is a pair or a picture."""
+    for index, given in enumerate(inputs):
+        if isinstance(given, Picture):
+            raise Unprocessable(
+                f"inputs[{index}] is a picture; spans and chunks are of texts: send it without"
+            )
+        if not isinstance(given, str):
+            raise Unprocessable(
+                f"inputs[{index}] is a pair; spans and chunks are of one text: send its texts as "
+                "two inputs"
+            )
+
+
+def span_tensors(encodings: Sequence[TextEncoding]) -> dict[str, NDArray[np.generic]]:
+    """Return the tensors of all K spans of B texts in a binary reply; none without spans.
+
+    `span_cu_seqlens` int32 `[B + 1]`: text i owns the rows `span_cu_seqlens[i:i + 2]` of `spans`
+    int32 `[K, 2]` and of `span_vectors` `[K, D]`, or `[layers, K, D]`.
+    """
+    arrays = [encoding.arrays for encoding in encodings]
+    vectors = [own["span_vectors"] for own in arrays if "span_vectors" in own]
+    if not vectors:
+        return {}
+    places = [encoding.places for encoding in encodings if encoding.places is not None]
+    return {
+        "spans": np.concatenate(places),
+        "span_cu_seqlens": np.cumsum([0, *map(len, places)]).astype(np.int32),
+        "span_vectors": np.concatenate(vectors, axis=-2),
+    }
+
+
+Overflow = Literal["error", "truncate", "windows"]
+
+
+class Chunk(StrictRequest):
+    """Chunks into which each input is cut."""
+
+    by: ChunkKind = Field(
+        description="Where chunks end if they can: between words, sentences or paragraphs."
+    )
+    size: int = Field(256, ge=1, description="Maximum tokens of a chunk, without special tokens.")
+    overlap: int | None = Field(
+        None,
+        ge=0,
+        description="Maximum tokens that a chunk repeats of the one before it, at most half of "
+        "`size`; an eighth by default.",
+    )
+    late: bool = Field(
+        True,
+        description="Whether the token vectors of the whole text are pooled; else each chunk is "
+        "encoded alone.",
+    )
+
+    @model_validator(mode="after")
+    def _smaller_overlap(self) -> Chunk:
+        """Reject an overlap of more than half a chunk, which would repeat all text."""
+        if 2 * (self.overlap or 0) > self.size:
+            raise PydanticCustomError(
+                "overlap",
+                "chunk: overlap {overlap} is more than half of size {size}",
+                {"overlap": self.overlap, "size": self.size},
+            )
+        return self
+
+    @property
+    def options(self) -> ChunkOptions:
+        """Kind and sizes of the chunks."""
+        overlap = self.size // 8 if self.overlap is None else self.overlap
+        return ChunkOptions(self.by, self.size, overlap)
+
+
+class LongTextRequest(TextRequest):
+    """Request whose texts may have spans, and may exceed the model's limit."""
+
+    overflow: Overflow | None = Field(
+        None,
+        description="What happens to a text beyond the model's limit: an error (the default), "
+        "truncation as by `truncate`, or overlapping windows.",
+    )
+    spans: Spans = Field(
+        None,
+        description="Start and end of each span of each input, in code points; the token vectors "
+        "of each span are pooled to one vector (late chunking).",
+    )
+
+    chunk: Chunk | None = Field(
+        None, description="Cut each input into chunks, whose vectors are returned as of `spans`."
+    )
+
+    @model_validator(mode="after")
+    def _one_overflow(self) -> LongTextRequest:
+        """Reject a `truncate` that contradicts `overflow`."""
+        cuts = self.overflow == "truncate"
+        if self.overflow and (self._keeps if cuts else self.truncate):
+            raise PydanticCustomError(
+                "overflow",
+                'truncate {truncate} and overflow "{overflow}" exclude each other: leave out '
+                "`truncate`",
+                {"truncate": str(self.truncate).lower(), "overflow": self.overflow},
+            )
+        return self
+
+    @property
+    def alone(self) -> ChunkOptions | None:
+        """Chunks that are encoded alone; None if there are none."""
+        return self.chunk.options if self.chunk and not self.chunk.late else None
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether `truncate` is set to false."""
+        return "truncate" in self.model_fields_set and not self.truncate
+
+    @property
+    def options(self) -> Options:
+        """Tokenisation options of the texts."""
+        truncate = self.truncate or self.overflow == "truncate"
+        return replace(super().options, truncate=truncate, windows=self.overflow == "windows")
+
+    def check_long_texts(self, options: EncodeOptions, sentence: SentenceConfig) -> None:
+        """Raise if spans or chunks do not fit the other fields."""
+        if self.spans is not None and self.chunk:
+            raise Unprocessable("spans and chunk exclude each other: leave one out")
+        if self.spans is not None:
+            check_spans(self.spans, self.inputs, options, sentence)
+        if self.chunk:
+            whole = ("outputs", "overflow", "truncate")
+            if self.alone and (given := [name for name in whole if name in self.model_fields_set]):
+                raise Unprocessable(
+                    f"{given[0]} is of a pass over the whole text, and with `late` false each "
+                    f"chunk is encoded alone: leave it out"
+                )
+            check_texts(self.inputs)
+            if not self.alone:
+                check_pooling(options.pooling or sentence.pooling)
+
+    async def with_spans(self, options: EncodeOptions, prepared: PreparedTexts) -> EncodeOptions:
+        """Return the options with the spans or chunks, which are found in a thread."""
+        if self.spans is not None:
+            spans = await asyncio.to_thread(spans_of, self.texts, self.spans, prepared.texts)
+        elif self.chunk:
+            cut = self.chunk.options
+            spans = await asyncio.to_thread(chunks_of, self.texts, prepared.texts, cut)
+        else:
+            return options
+        return replace(options, spans=spans)
+
+    @property
+    def texts(self) -> list[str]:
+        """Inputs that are single texts, as all are beside spans and chunks."""
+        return [given for given in self.inputs if isinstance(given, str)]
+
+    def with_windows(self, encodings: Sequence[TextEncoding]) -> Sequence[TextEncoding]:
+        """Return the encodings with the number of windows of each text, if windows were allowed."""
+        if self.overflow != "windows":
+            return encodings
+        return [replace(own, windows=max(1, own.windows)) for own in encodings]
 
 
 class EncodeRequest(LongTextRequest):

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.manifest import TASK_WEIGHTS
@@ -20,17 +22,24 @@ from model.numerics.task_head import TaskConfig, TaskKind
 from model.runtimes.capabilities import lacking_weights
 from service.api.native.explain_forms import (
     MATCH_BYTES,
+    ExplainReply,
     explain_json,
     explain_safetensors,
     matches_bytes,
     matches_json,
     reply_bytes,
 )
-from service.api.native.explain_replies import ExplainReply
-from service.api.native.pairs import Sides
 from service.api.native.replies import documented
-from service.api.native.texts import Header, TextRequest, no_duplicates, with_pictures
+from service.api.native.texts import (
+    OBJECTS,
+    TEXT,
+    Header,
+    TextRequest,
+    no_duplicates,
+    with_pictures,
+)
 from service.api.wire.media import JSON, SAFETENSORS
+from service.api.wire.pictures import element
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
@@ -46,15 +55,67 @@ from service.inference.encoding import PreparedTexts
 from service.inference.explanation.cost import Side, fitting_pair
 from service.inference.explanation.decomposition import check_memory
 from service.inference.explanation.explanation import Explainer
-from service.inference.explanation.options import ExplainOptions, check_explainable
-from service.inference.explanation.spans import SpanKind
-from service.inference.explanation.sparse_matches import SparseMatcher
-from service.inference.explanation.token_matches import LateMatcher, prepare_matcher
+from service.inference.explanation.spans import ExplainOptions, SpanKind, check_explainable
+from service.inference.explanation.token_matches import LateMatcher, SparseMatcher, prepare_matcher
 from service.inference.explanation.towers import Tower
 from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 from service.settings import Settings
+
+
+def _sides(value: object) -> list[Input]:
+    """Validate pairs of texts and pictures, up to the first invalid item.
+
+    All first items of the pairs are texts or all are pictures, and so are all second items.
+
+    Returns:
+        First and second item of each pair, in turn.
+
+    """
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError(
+            "inputs", "a list with at least one pair of texts or pictures is needed"
+        )
+    sides: list[Input] = []
+    for index, pair in enumerate(value):
+        match pair:
+            case [str() | dict() as first, str() | dict() as second]:
+                sides += [_side(first, index, 0), _side(second, index, 1)]
+            case _:
+                raise PydanticCustomError(
+                    "inputs", "inputs[{index}] is no pair of texts or pictures", {"index": index}
+                )
+        for side in (0, 1):
+            if isinstance(sides[side - 2], Picture) != isinstance(sides[side], Picture):
+                raise PydanticCustomError(
+                    "inputs",
+                    "inputs[{index}][{side}] and inputs[0][{side}] are a text and a picture: send "
+                    "pairs of each kind in requests of their own",
+                    {"index": index, "side": side},
+                )
+    return sides
+
+
+def _side(value: str | dict[str, object], index: int, side: int) -> Input:
+    return value if isinstance(value, str) else element(value, f"inputs[{index}][{side}]")
+
+
+_ITEM = {"anyOf": [TEXT, *OBJECTS]}
+Sides = Annotated[
+    list[Input],
+    PlainValidator(_sides),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "array", "items": _ITEM, "minItems": 2, "maxItems": 2},
+            "minItems": 1,
+            "title": "Inputs",
+            "examples": [[["A man is playing a guitar.", "Someone plays an instrument."]]],
+        }
+    ),
+]
+
 
 Method = Literal["pairs", "occlusion", "decomposition", "heads", "matches"]
 MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")

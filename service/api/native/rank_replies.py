@@ -14,9 +14,10 @@ from pydantic import BaseModel, Field
 from model.artifact.sentence import SentenceConfig
 from service.api.native.replies import Usage
 from service.api.native.texts import Header
-from service.api.wire.text_warnings import WarnedReply
+from service.api.wire.reply_headers import WarnedReply
 from service.inference.ranking.contrast import (
     ComparedDocument,
+    Word,
     WordDifference,
     completeness_error,
     differences,
@@ -24,7 +25,6 @@ from service.inference.ranking.contrast import (
 )
 from service.inference.ranking.ranker import Ranker, Ranking
 from service.inference.ranking.scorer import Method, Scoring
-from service.inference.ranking.words import Word
 from service.inference.tokenization.tokenized import TokenizedText
 
 

@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field
 
 from service.api.wire.media import SAFETENSORS
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.reply_headers import Responses
-from service.api.wire.text_warnings import WarnedReply
+from service.api.wire.reply_headers import Responses, WarnedReply
 
 Vectors = list[list[float]] | list[list[list[float]]] | str | None
 

@@ -14,9 +14,8 @@ from starlette.responses import Response
 from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
-from service.api.native.inputs import Inputs
 from service.api.native.replies import VerifyReply
-from service.api.native.texts import StrictRequest
+from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.pictures import loaded
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of

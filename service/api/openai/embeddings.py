@@ -7,32 +7,165 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
-from service.api.cohere.quantization import VectorForm
+from model.numerics.quantization import FEATURES_PER_BYTE
+from service.api.cohere.quantization import FORMS, VectorForm
 from service.api.drop_in.embedding import (
+    IDS_SCHEMA,
     Embedding,
     ListForm,
     answer,
+    check_embedder,
     check_given,
     prepare_embedding,
+    prepare_late_chunks,
+    texts_or_ids,
 )
-from service.api.drop_in.late_chunking import prepare_late_chunks
-from service.api.openai.errors import ERRORS
-from service.api.openai.request import EmbeddingsRequest
+from service.api.drop_in.prompts import prompt_for
+from service.api.openai.models import ERRORS
+from service.api.vllm.messages import MessagesRequest
 from service.api.wire.media import Unwritten
+from service.api.wire.pictures import picture_or_address, wrong
+from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.route import JsonRoute, fingerprint_of, model_of, service_of
-from service.api.wire.text_warnings import WarnedReply, warning_field
 from service.engines.contract import Floats
 from service.errors import Unprocessable
+from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.inference.tokenization.cl100k import Cl100k
 from service.inference.tokenization.inputs import Input, TokenIds, characters
+from service.inference.tokenization.tokenizer import Options
+
+
+def _inputs(value: object) -> list[Input]:
+    """Parse texts and token ids as `texts_or_ids` does, and objects among them."""
+    items = [value] if isinstance(value, dict) else value
+    if not isinstance(items, list) or not any(isinstance(item, dict) for item in items):
+        return texts_or_ids(value)
+    inputs: list[Input] = []
+    for index, item in enumerate(items):
+        if isinstance(item, dict):
+            inputs.append(_object(item, f"input[{index}]"))
+        else:
+            inputs += texts_or_ids([item])
+    return inputs
+
+
+def _object(value: dict[str, object], field: str) -> Input:
+    match value:
+        case {"text": str(text), **others} if not others:
+            return text
+        case {"image": image, **others} if not others:
+            return picture_or_address(image, f"{field}.image")
+    raise wrong(
+        f"{field} is not an object with one of `text` and `image`, each of which has a vector"
+    )
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_OBJECTS = [
+    {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": description}},
+        "required": [name],
+        "additionalProperties": False,
+    }
+    for name, description in (
+        ("text", "A text."),
+        ("image", "A picture: base64, a data URL, or an address."),
+    )
+]
+EmbeddingInputs = Annotated[
+    list[Input],
+    PlainValidator(_inputs),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _TEXT,
+                IDS_SCHEMA,
+                *_OBJECTS,
+                {"type": "array", "items": {"anyOf": [_TEXT, IDS_SCHEMA, *_OBJECTS]}},
+            ],
+            "examples": ["What is Deep Learning?"],
+        }
+    ),
+]
+"""Inputs of a request: texts, token ids, pictures, and a possibly empty list of them."""
+
+
+class EmbeddingsRequest(MessagesRequest):
+    """Request body of `POST /v1/embeddings`."""
+
+    input: EmbeddingInputs = Field(
+        description="A text, token ids as `--token-ids` allows, a picture as Jina writes it, or a "
+        "list of them.",
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, one string for each vector."
+    )
+    dimensions: int | None = Field(
+        None, description="Keep the first n, then normalise; all by default."
+    )
+    user: str | None = Field(None, description="Ignored.")
+    task: str | None = Field(
+        None,
+        description="Jina's field: selects a prompt of the checkpoint, if it has prompts.",
+    )
+    embedding_type: Literal["float", "base64", "binary", "ubinary"] | None = Field(
+        None, description="Jina's field: type of the numbers, in place of `encoding_format`."
+    )
+    normalized: bool = Field(True, description="Jina's field: return unit vectors.")
+    truncate: bool = Field(False, description="Jina's field: truncate long texts.")
+    late_chunking: bool = Field(
+        False,
+        description="Jina's field: encode all inputs as one text, and pool the tokens of each.",
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Check that the model embeds texts."""
+        check_embedder(inference)
+
+    def check_late_chunking(self) -> None:
+        """Check that no field cuts the text of all inputs after its spans are found."""
+        if self.late_chunking and self.truncate_prompt_tokens is not None:
+            raise Unprocessable("late_chunking: leave out `truncate_prompt_tokens`, vLLM's field")
+
+    @property
+    def unit(self) -> bool:
+        """Whether to return unit vectors."""
+        return self.normalized and self.use_activation is not False
+
+    @property
+    def vector_form(self) -> VectorForm:
+        """Conversion and serialisation of each vector."""
+        kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
+        if kind in ("binary", "ubinary"):
+            if as_base64:
+                raise Unprocessable(f"embedding_type: {kind} is not given in base64: leave out one")
+            return FORMS[kind]
+        return FORMS["base64" if as_base64 or kind == "base64" else "float"]
+
+    def tokenizing(self, inference: Inference) -> Options:
+        """Return the tokenisation options that apply before `truncate_prompt_tokens`."""
+        options = self.options("input[{}]", prompt_for(inference, self.task, "task"))
+        truncate = options.truncate or self.truncate
+        return replace(options, truncate=truncate, ids_as_given=True)
+
+    def features(self, size: int) -> int | None:
+        """Return the number of leading features to keep; None for the checkpoint's own number."""
+        kept, in_bits = self.dimensions, self.embedding_type in ("binary", "ubinary")
+        if in_bits and (size if kept is None else kept) % FEATURES_PER_BYTE:
+            raise Unprocessable("dimensions: binary vectors need a multiple of 8")
+        return kept
+
 
 MAX_INPUTS = 2048
 """Maximum number of inputs in one request, as at OpenAI."""

@@ -3,20 +3,12 @@
 `/rerank` is in `service.api.shared_paths`.
 """
 
-from service.api.tei import (
-    embed,
-    embed_sparse,
-    predict,
-    root,
-    similarity,
-    tokenize,
-    vocabulary,
-)
+from service.api.tei import embed, embed_sparse, predict, rerank, root, tokenize, vocabulary
 
 ROUTERS = (
     embed.router,
     embed_sparse.router,
-    similarity.router,
+    rerank.router,
     predict.router,
     tokenize.router,
     root.router,

@@ -14,8 +14,7 @@ from service.api.drop_in.embedding import (
     check_given,
     embed,
 )
-from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.json_pieces import array_pieces
 from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference

@@ -12,11 +12,10 @@ from starlette.responses import Response
 from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import TextsOrIds, check_given
 from service.api.native.vector_outputs import WEIGHT_BYTES, vector_bytes
-from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, add_compute_headers
+from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
-from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
+from service.inference.bm42 import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.head_vectors import HeadVectors, SparseVector

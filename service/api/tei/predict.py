@@ -12,15 +12,16 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskConfig
 from service.api.drop_in.embedding import check_given
-from service.api.tei.errors import ERRORS
 from service.api.tei.predict_fields import (
     PREDICTION_BYTES,
     Predictions,
     PredictRequest,
+    labelled,
     predictions,
+    single_texts,
+    span_bytes,
 )
-from service.api.tei.spans import labelled, single_texts, span_bytes
-from service.api.tei.texts import add_compute_headers
+from service.api.tei.texts import ERRORS, add_compute_headers
 from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.pictures import loaded
 from service.api.wire.reserved import reserve
@@ -28,8 +29,14 @@ from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.spans import Grouping, TokenLabels, spans
-from service.inference.tasks.task_heads import probabilities, sigmoid, softmax, task_scores
-from service.inference.tasks.zero_shot import ZeroShot, label_texts
+from service.inference.tasks.task_heads import (
+    ZeroShot,
+    label_texts,
+    probabilities,
+    sigmoid,
+    softmax,
+    task_scores,
+)
 from service.inference.tokenization.inputs import Picture
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])

@@ -16,17 +16,61 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.native.inputs import OBJECTS
-from service.api.native.texts import no_duplicates
-from service.api.tei.spans import LabelledSpan
+from service.api.native.texts import OBJECTS, no_duplicates
 from service.api.tei.texts import TeiRequest
 from service.api.wire.pictures import element
+from service.api.wire.reserved import CHARACTER_BYTES
 from service.engines.contract import Floats
+from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.tasks.spans import Aggregation
-from service.inference.tasks.task_heads import required_task
-from service.inference.tasks.zero_shot import TEMPLATE
+from service.inference.tasks.spans import Aggregation, Span
+from service.inference.tasks.task_heads import TEMPLATE, required_task
 from service.inference.tokenization.inputs import Input, Picture
+from service.inference.tokenization.tokenized import TokenizedText
+
+SPAN_BYTES = 96
+"""Predicted bytes of a span in JSON, without its text and label."""
+LOGIT_BYTES = 4
+"""Bytes of a token's logit, held until the spans are computed."""
+
+
+class LabelledSpan(BaseModel):
+    """Label of the characters `start` to `end` of a text."""
+
+    score: float
+    label: str
+    start: int
+    end: int
+    text: str
+
+
+def single_texts(inputs: Sequence[Input]) -> list[str]:
+    """Return the inputs as single texts."""
+    texts = []
+    for index, text in enumerate(inputs):
+        if not isinstance(text, str):
+            kind = "picture" if isinstance(text, Picture) else "pair"
+            raise Unprocessable(
+                f"inputs[{index}] is a {kind}; this model labels the tokens of single texts"
+            )
+        texts.append(text)
+    return texts
+
+
+def span_bytes(texts: Sequence[str], tokenized: Sequence[TokenizedText], task: TaskConfig) -> int:
+    """Return the predicted bytes of the spans of all texts, and of their logits."""
+    token_bytes = SPAN_BYTES + 2 * max(map(len, task.labels)) + LOGIT_BYTES * task.outputs
+    size = 0
+    for text, tokens in zip(texts, tokenized, strict=True):
+        shown = sum(end - start for start, end in tokens.offsets)  # byte tokens share it
+        size += token_bytes * len(tokens.input_ids) + CHARACTER_BYTES * max(shown, len(text))
+    return size
+
+
+def labelled(text: str, spans: Sequence[Span]) -> list[dict[str, object]]:
+    """Return each span with its characters."""
+    return [span._asdict() | {"text": text[span.start : span.end]} for span in spans]
+
 
 PREDICTION_BYTES = 40
 """Predicted bytes of a label's score in JSON, without the label."""

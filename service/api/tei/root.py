@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from service.api.tei.embed import EmbedRequest, embed_texts
 from service.api.tei.embed_sparse import EmbedSparseRequest, embed_sparse
-from service.api.tei.errors import ERRORS
 from service.api.tei.predict import predict
 from service.api.tei.predict_fields import PredictRequest
 from service.api.tei.rerank import RerankRequest, rerank
+from service.api.tei.texts import ERRORS
 from service.api.wire.route import JsonRoute, ModelRequest, model_of, validated
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])

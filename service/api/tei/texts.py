@@ -1,4 +1,4 @@
-"""Fields and headers shared by the routes in text-embeddings-inference's format."""
+"""Fields, headers and errors shared by the routes in text-embeddings-inference's format."""
 
 from __future__ import annotations
 
@@ -6,15 +6,39 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
+import orjson
 from fastapi import Request
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
+from service.api.wire.problems import PROBLEMS, error_reply, problems_in_form
 from service.api.wire.route import context_of, model_of, service_of
+from service.errors import NoTaskHead, ServiceError, Unauthorized
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
+
+
+class ErrorResponse(BaseModel):
+    """Message and kind of an error."""
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error; the body is empty if the API key is wrong, as in TEI."""
+    body = {"error": error.detail, "error_type": error.error_type}
+    content = b"" if error.status == Unauthorized.status else orjson.dumps(body)
+    return error_reply(error, content, "application/json")
+
+
+ERRORS = problems_in_form(ErrorResponse, without={Unauthorized.status}) | {
+    NoTaskHead.status: {"description": "The model has no such task head", "model": ErrorResponse},
+    Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
+}
+"""Error replies of a route, for the OpenAPI document."""
 
 
 class TeiRequest(LenientRequest):

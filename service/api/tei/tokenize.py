@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from service.api.drop_in.embedding import check_given, token_ids
 from service.api.native.texts import LenientRequest
-from service.api.tei.errors import ERRORS
+from service.api.tei.texts import ERRORS
 from service.api.wire.media import JSON, Part
 from service.api.wire.reserved import CHARACTER_BYTES, check_size, reserve
 from service.api.wire.route import JsonRoute, caller_of, context_of, model_of, service_of

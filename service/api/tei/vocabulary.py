@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from service.api.tei.embed_sparse import SPARSE_KINDS
-from service.api.tei.errors import ERRORS
-from service.api.wire.etag import is_known
-from service.api.wire.expected_model import check_expected
+from service.api.tei.texts import ERRORS
+from service.api.wire.media import is_known
+from service.api.wire.reply_headers import check_expected
 from service.api.wire.reserved import reserve
 from service.api.wire.route import (
     answered_by,

@@ -24,15 +24,14 @@ from service.api.drop_in.embedding import (
     without_prompts,
 )
 from service.api.drop_in.prompts import without_prompt
-from service.api.vllm.errors import ERRORS
-from service.api.vllm.fields import Usage, envelope
+from service.api.vllm.fields import ERRORS, Usage, envelope
 from service.api.vllm.messages import MessagesRequest
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.pictures import loaded
+from service.api.wire.reply_headers import WarnedReply
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
-from service.api.wire.text_warnings import WarnedReply
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference

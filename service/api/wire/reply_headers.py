@@ -1,11 +1,65 @@
-"""Headers of the replies of models, as the OpenAPI document has them."""
+"""Headers and warnings of the replies of models, and the check of the expected model."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from service.inference.fingerprint import FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
-from service.inference.text_warnings import HEADERS, MEANINGS
+from pydantic import BaseModel, Field
+
+from service.errors import AnotherModel, Unprocessable
+from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
+from service.inference.text_warnings import HEADERS, MEANINGS, Warnings
+
+_HEADER = EXPECT_HEADER.encode()
+_FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)
+FingerprintHeader = tuple[bytes, bytes]
+"""Name and value of the reply header with a model's fingerprint."""
+
+
+def check_expected(headers: Mapping[bytes, bytes], answering: FingerprintHeader) -> None:
+    """Raise if a request expects another model than the answering one."""
+    expected = headers.get(_HEADER)
+    if expected in (None, answering[1]):
+        return
+    if not _FINGERPRINT.fullmatch(expected):
+        raise Unprocessable(
+            f"{EXPECT_HEADER} must be {FINGERPRINT_CHARACTERS} hexadecimal digits, as in the "
+            f"header {answering[0].decode()} of replies"
+        )
+    raise AnotherModel(
+        f"{EXPECT_HEADER} is {expected.decode()}, and the model here is {answering[1].decode()}: "
+        "vectors of the two cannot be compared; send the request to the expected model, or compute "
+        "the stored vectors again"
+    )
+
+
+class WarningCounts(BaseModel):
+    """Number of texts with each warning; zero counts are absent."""
+
+    truncated: int | None = Field(None, description="Truncated texts.")
+    prompt_missing: int | None = Field(
+        None, description="Texts without a prompt, if the model has prompts but no default prompt."
+    )
+    unknown_tokens: int | None = Field(
+        None, description="Texts in which over a tenth of the tokens are the unknown token."
+    )
+
+
+class WarnedReply(BaseModel):
+    """Reply with a field for warnings."""
+
+    warnings: WarningCounts | None = Field(
+        None, description="Counts of warnings, as in the headers; absent without warnings."
+    )
+
+
+def warning_field(warnings: Warnings) -> dict[str, object]:
+    """Return the field `warnings` of a reply, or an empty mapping without warnings."""
+    counts = warnings.counts()
+    return {"warnings": counts} if counts else {}
+
 
 Responses = dict[int | str, dict[str, Any]]
 """Documented replies of a route by status, as FastAPI takes them."""

@@ -25,12 +25,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
-from service.api.wire.expected_model import check_expected
-from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
+from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
 from service.api.wire.picture_forms import MEDIA_TYPES, is_file, read_files
-from service.api.wire.reply_headers import MODEL_HEADER, Responses, with_reply_headers
+from service.api.wire.reply_headers import (
+    MODEL_HEADER,
+    Responses,
+    check_expected,
+    with_reply_headers,
+)
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import ModelNotLoaded, Unprocessable
 from service.http.turns import TURN_BYTES, Turns, part_of

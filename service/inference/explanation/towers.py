@@ -21,7 +21,7 @@ from service.inference.explanation.decomposition import (
     DecomposedText,
     TextDecomposition,
 )
-from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.spans import ExplainOptions
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.promises import Promise
 from service.scheduler.scheduler import Scheduler

@@ -6,6 +6,9 @@ Notation: S tokens of a picture, F features of a patch.
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,15 +17,20 @@ from model.errors import ImageError
 from model.images.opening import DECODING_BYTES, ImageLimits, open_image, read_size
 from model.images.patches import patch_rows
 from model.images.pixels import prepare, resizing_bytes
+from model.images.sample import sample_file
 from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
-from service.inference.tokenization.inputs import Picture
+from service.inference.tokenization.backlog import WEIGHT, Backlog, Nature, TokenizerWork
+from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import (
     TEXT_BYTES,
     TOKEN_BYTES,
     PictureView,
     TokenizedText,
 )
+from service.inference.tokenization.tokenizer import Limits, Options
+from service.scheduler.admission import Demand
+from service.scheduler.submission import Caller
 
 FILE_COPIES = 4
 """Maximum copies of a file in memory while it is opened, beside its steps."""
@@ -126,3 +134,177 @@ class PictureReader:
 
     def _limits(self, picture: Picture) -> ImageLimits:
         return ImageLimits(self._max_pixels, picture.first_frame)
+
+
+HEAD_BYTES = 2**16
+"""Number of bytes that are searched in the time in which a head is read."""
+TARGET_WEIGHT = 2
+"""Time of a pixel of the encoder's picture, which is normalised, in pixels of a file that are
+decoded and resized. For 224 × 224 it was 1.3 ms, where a pixel of a JPEG file takes 14 ns."""
+STEP_PIXELS, BYTES_A_PIXEL = 400, 8
+"""Time of a step in which a file is opened, in pixels that are decoded; and number of a file's
+bytes that are searched and copied in the time of a pixel."""
+SAMPLE_EDGE = 512
+"""Maximum width and height of the picture that is measured before any request."""
+OF_PICTURES = Nature(
+    "pictures",
+    "the preprocessing of pictures",
+    "prepare the pictures",
+    "prepared",
+    slice_size=2**20,
+    large_size=2**22,
+    pace={"pictures": 2e-8},
+)
+"""Decoding and preprocessing, whose size is the pixels with `TARGET_WEIGHT`; a slice takes some
+20 ms."""
+OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace={"heads": 2e-9})
+"""Reading of heads, whose size is the bytes with `HEAD_BYTES`. Each is a slice, as it may take
+50 ms in place of the usual 0.1 ms."""
+
+
+class RequestPictures:
+    """Preprocessing of a model's pictures, as requests use it."""
+
+    separator_ids: frozenset[int] = frozenset()
+    target_separator_ids: frozenset[int] = frozenset()
+
+    def __init__(
+        self, manifest: Manifest, max_bytes: int, max_pixels: int, max_inputs: int
+    ) -> None:
+        """Initialise without starting a thread.
+
+        Args:
+            manifest: manifest of the model, with `images`.
+            max_bytes: maximum bytes of a picture's file.
+            max_pixels: maximum width × height of a picture.
+            max_inputs: maximum number of pictures of a request.
+
+        """
+        self._reader = PictureReader(manifest, max_pixels)
+        self.limits = Limits(self._reader.tokens, max_bytes)
+        self.max_inputs = max_inputs
+        self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(nature=OF_PICTURES)
+        self._target = TARGET_WEIGHT * math.prod(self._reader.processing.size)
+        self._most_pixels = max_pixels
+        self._pixels_per_byte = 4.0
+
+    def measure(self) -> None:
+        """Measure the time of a JPEG file within the limits, before any request."""
+        edge = min(SAMPLE_EDGE, math.isqrt(self._most_pixels))
+        picture, name = Picture(sample_file(edge)), "the measured picture"
+        self._reader.read(picture, name)  # the first call is slower
+        began = time.monotonic()
+        pixels = math.prod(self._reader.size_of(picture, name))
+        between = time.monotonic()
+        self._reader.read(picture, name)
+        self._heads.expect("heads", HEAD_BYTES + len(picture.data), between - began)
+        self._backlog.expect("pictures", pixels + self._target, time.monotonic() - between)
+
+    def demand(
+        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+    ) -> Demand:
+        """Return the predicted demand of a request before its pictures are opened.
+
+        Raises:
+            Unprocessable: too many inputs, an input is a text, or an option is for texts only.
+
+        """
+        del beside
+        pictures = self._checked(inputs, options)
+        bytes_read = sum(len(picture.data) for picture in pictures)
+        pixels = min(self._pixels_per_byte * bytes_read, self._most_pixels * len(pictures))
+        size = round(pixels) + self._target * len(pictures) + bytes_read // BYTES_A_PIXEL
+        seconds = self._backlog.seconds(caller.client, size, "pictures")
+        head_size = HEAD_BYTES * len(pictures) + bytes_read
+        seconds += self._heads.seconds(caller.client, head_size, "heads")
+        tokens = self._reader.tokens * len(pictures)
+        return Demand(caller, len(pictures), tokens, seconds, exact=True)
+
+    async def tokenize(
+        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+    ) -> list[TokenizedText]:
+        """Return the tokens and pixels of each picture.
+
+        Cancelling the call ends it after the running slices.
+
+        Raises:
+            Unprocessable: as for `demand`; or a file is not accepted, has too many pixels, or is
+                damaged.
+            Overloaded: there is not enough memory or time.
+            DeadlinePassed: the deadline passed before all pictures were prepared.
+
+        """
+        del beside
+        pictures, reservation = self._checked(inputs, options), caller.reservation
+
+        def heads(part: Sequence[Picture], first: int) -> list[tuple[int, int, int]]:
+            """Return the pixels, the steps, and the bytes of memory of reading each picture."""
+            names = [options.name(number) for number, _ in enumerate(part, first)]
+            sizes = [self._reader.size_of(*both) for both in zip(part, names, strict=True)]
+            steps = [count_steps(picture.data) for picture in part]
+            working = map(self._reader.working_bytes, part, sizes, names)
+            return list(zip(map(math.prod, sizes), steps, working, strict=True))
+
+        def tokens(part: Sequence[Picture], first: int) -> list[TokenizedText]:
+            return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
+
+        bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
+        read_heads = TokenizerWork(caller, pictures, bytes_read, heads, "heads")
+        read = await self._heads.run(read_heads)
+        needed = sorted(size for _, _, size in read)
+        working = sum(needed[-self._backlog.threads :])  # of the pictures that are read at once
+        if reservation:
+            reservation.grow(working + self._reader.nbytes * len(pictures))
+        sizes = []
+        for picture, (pixels, steps, _) in zip(pictures, read, strict=True):
+            self._pixels_per_byte += WEIGHT * (pixels / len(picture.data) - self._pixels_per_byte)
+            opened = STEP_PIXELS * steps + len(picture.data) // BYTES_A_PIXEL
+            sizes.append(opened + pixels + self._target)
+        work = TokenizerWork(caller, pictures, sizes, tokens, "pictures")
+        texts = await self._backlog.run(work)
+        if reservation:
+            reservation.shrink(working)
+        return texts
+
+    def lacks_prompt(self, options: Options) -> bool:  # noqa: ARG002 - as of a tokenizer
+        """Return False: pictures have no prompts."""
+        return False
+
+    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:  # noqa: ARG002
+        """Return the number of a picture's tokens."""
+        return self._reader.tokens
+
+    def limit(self, options: Options) -> int:  # noqa: ARG002
+        """Return the number of a picture's tokens."""
+        return self._reader.tokens
+
+    def close(self) -> None:
+        """Fail all waiting requests, and wait for the running slices."""
+        self._heads.close()
+        self._backlog.close()
+
+    def _checked(self, inputs: Sequence[Input], options: Options) -> list[Picture]:
+        """Return the pictures of a request.
+
+        Raises:
+            Unprocessable: as for `demand`.
+
+        """
+        if len(inputs) > self.max_inputs:
+            raise Unprocessable(
+                f"{len(inputs)} inputs in one request; at most {self.max_inputs} are taken"
+            )
+        pictures = []
+        for index, given in enumerate(inputs):
+            if not isinstance(given, Picture):
+                raise Unprocessable(
+                    f"{options.name(index)} is a text, and the model reads pictures: send "
+                    '{"image": …}, or choose a model of texts'
+                )
+            pictures.append(given)
+        given_names = {"prompt_name": options.prompt_name, "task": options.task}
+        if refused := [name for name, value in given_names.items() if value is not None]:
+            raise Unprocessable(f"{refused[0]} is for texts: leave it out for pictures")
+        if options.windows:
+            raise Unprocessable("overflow and chunk are for texts: leave them out for pictures")
+        return pictures

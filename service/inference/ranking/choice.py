@@ -3,26 +3,171 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
 
 from model.artifact.manifest import TASK_WEIGHTS, Artifact
+from model.artifact.mapped import mapped_tensors
 from model.numerics.late_interaction import ROLES, LateInteraction
 from model.numerics.task_head import TaskConfig
+from model.numerics.word_logits import word_logits
 from model.runtimes.capabilities import lacking_weights
+from service.engines.contract import Floats, Output, TextTask
 from service.errors import NoTaskHead, NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.ranking.cross import CrossScorer
-from service.inference.ranking.dense import DenseScorer, sums_pairs
-from service.inference.ranking.hybrid import HybridScorer
+from service.inference.ranking.dense import DenseScorer, HybridScorer, sums_pairs
 from service.inference.ranking.late import LateScorer
-from service.inference.ranking.scorer import Scorer
-from service.inference.ranking.sparse import SparseScorer
+from service.inference.ranking.scorer import Method, Scorer, Scoring, SeparateScorer, part_of
 from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tasks.late_interaction import PreparedRanking
+from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.lanes import LaneName
+from service.scheduler.outputs import requested
 from service.scheduler.submission import Caller
+
+
+@dataclass
+class SparseScorer(SeparateScorer):
+    """Scores of a model with a weight for each word of the vocabulary."""
+
+    head: TaskConfig
+    weights: Path
+    """File of the task head's weights."""
+    last: int
+    """Index of the last hidden state."""
+    _query: Floats = field(init=False)
+    """`[V]`."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """Name of the score."""
+        return "sparse"
+
+    @property
+    def method(self) -> Method:
+        """Weights of the words that the query has too."""
+        return "weights"
+
+    def query_task(self, unseen: tuple[int, ...] = ()) -> TextTask:
+        """Return the forward pass of the query."""
+        (text,) = self.query.texts
+        scores = (self.head.outputs,)
+        return TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)
+
+    def take_query(self, output: Output, unseen: tuple[int, ...] = ()) -> None:
+        """Keep the query's weights."""
+        del unseen
+        self._query = requested(output.scores)
+
+    def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
+        """Return the forward pass of a document."""
+        text, layers = self.documents.texts[number], (self.last,) if shares else ()
+        scores = (self.head.outputs,)
+        return TextTask(text.input_ids, text.segment_ids, layers, scores=scores, unseen=unseen)
+
+    def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
+        """Return the product of both vectors."""
+        del number, unseen
+        return float(self._query.astype(np.float64) @ requested(output.scores))
+
+    def shares(self, number: int, output: Output) -> Floats:
+        """Return the sum of the products of the words that each token is the source of, `[S]`.
+
+        A word's source is the token with its largest logit: it determines a weight that is a
+        maximum over tokens, and has the largest part of one that is a sum.
+        """
+        del number
+        products = self._query.astype(np.float64) * requested(output.scores)
+        words, states = np.flatnonzero(products), output.hidden[0]
+        logits = word_logits(mapped_tensors(self.weights), self.head, states, words)
+        shares = np.zeros(len(states))
+        np.add.at(shares, logits.argmax(axis=0), products[words])
+        return shares.astype(np.float32)
+
+
+@dataclass
+class CrossScorer(Scorer):
+    """Scores of a cross-encoder; `documents` are pairs of the query and each document."""
+
+    head: TaskConfig
+    _own: dict[int, range] = field(default_factory=dict)
+
+    @property
+    def scoring(self) -> Scoring:
+        """Name of the score."""
+        return "logit"
+
+    @property
+    def method(self) -> Method:
+        """Loss without each token, because the logit of a pair is not a sum over tokens."""
+        return "occlusion"
+
+    def task(self, number: int, unseen: tuple[int, ...] = (), *, shares: bool = False) -> TextTask:
+        """Return the forward pass of a pair."""
+        del shares
+        text = self.documents.texts[number]
+        scores = self.head.shape(len(text.input_ids))
+        return TextTask(text.input_ids, text.segment_ids, scores=scores, unseen=unseen)
+
+    def score(self, number: int, output: Output, unseen: tuple[int, ...] = ()) -> float:
+        """Return the logit."""
+        del number, unseen
+        return float(requested(output.scores)[0])
+
+    def query_tokens(self, number: int) -> range:
+        """Return the indices of the query's tokens in the pair of a document."""
+        return first_of_pair(self.documents.texts[number], self.own_tokens(number))
+
+    def query_text(self, number: int) -> TokenizedText:
+        """Return the query's tokens of a pair."""
+        return part_of(self.documents.texts[number], self.query_tokens(number))
+
+    def own_tokens(self, number: int) -> range:
+        """Return the indices of the document's tokens in its pair."""
+        if number not in self._own:
+            self._own[number] = second_of_pair(self.documents.texts[number])
+        return self._own[number]
+
+
+def first_of_pair(pair: TokenizedText, second: range) -> range:
+    """Return the indices of the tokens of a pair's first text, without special tokens.
+
+    Args:
+        pair: tokens of both texts.
+        second: indices of the tokens of the second text.
+
+    """
+    mask: Sequence[int] = pair.special_tokens_mask
+    own = [token for token, special in enumerate(mask) if not special and token not in second]
+    return range(own[0], own[-1] + 1) if own else range(0)
+
+
+def second_of_pair(pair: TokenizedText) -> range:
+    """Return the indices of the tokens of a pair's second text, without special tokens.
+
+    Its tokens have segment 1 in most models. Elsewhere the special tokens that the tokenizer added
+    separate the texts; if only one of the texts has tokens, it is the second one if more special
+    tokens precede it than follow it.
+    """
+    mask: Sequence[int] = pair.special_tokens_mask
+    if pair.segment_ids.any():
+        own = [token for token in np.flatnonzero(pair.segment_ids).tolist() if not mask[token]]
+        return range(own[0], own[-1] + 1) if own else range(len(mask), len(mask))
+    runs, start = [], 0
+    for special, items in groupby(mask):
+        end = start + len(list(items))
+        if not special:
+            runs.append(range(start, end))
+        start = end
+    if len(runs) == 1 and runs[0].start <= len(mask) - runs[0].stop:
+        return range(len(mask), len(mask))
+    return runs[-1] if runs else range(len(mask), len(mask))
+
 
 QUERY, DOCUMENT = "the query", "documents[{}]"
 """Names of the texts in error messages."""

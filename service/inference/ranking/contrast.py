@@ -6,16 +6,108 @@ Notation: D tokens of a document, W distinct words of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engines.contract import Floats
-from service.inference.ranking.occluded import OccludedDocument
+from service.engines.contract import Floats, Output
+from service.inference.explanation.occlusion import Job
 from service.inference.ranking.scorer import Scorer
-from service.inference.ranking.words import Word, distinct_words, word_shares
+from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.truncation import Offset
+from service.inference.words import split_words, tokens_of
+
+
+@dataclass
+class Word:
+    """Distinct word of a document, without regard to case."""
+
+    text: str
+    """Word as `str.casefold` gives it."""
+    spans: list[Offset] = field(default_factory=list)
+    """Start and end of each occurrence in code points."""
+    tokens: list[int] = field(default_factory=list)
+    """Indices of the tokens of all occurrences, ascending."""
+
+
+def distinct_words(text: str, tokenized: TokenizedText) -> list[Word]:
+    """Return the words of a document in the order of their first occurrence.
+
+    Args:
+        text: the document as the caller sent it.
+        tokenized: tokens of the document; a word without a token, such as one that was truncated,
+            is skipped.
+
+    """
+    words: dict[str, Word] = {}
+    spans = split_words(text)
+    for (start, end), tokens in zip(spans, tokens_of(spans, tokenized), strict=True):
+        if tokens:
+            name = text[start:end].casefold()
+            word = words.setdefault(name, Word(name))
+            word.spans.append((start, end))
+            last = word.tokens[-1] if word.tokens else -1  # a token may be a piece of two words
+            word.tokens += [token for token in tokens if token > last]
+    return [*words.values()]
+
+
+def word_shares(words: Sequence[Word], shares: Floats) -> NDArray[np.float64]:
+    """Return the sum of each word's tokens' shares: `[D]` → `[W]`.
+
+    The share of a token of several words, such as a piece of two ideographs, is divided among them.
+    """
+    owners = Counter(token for word in words for token in word.tokens)
+    return np.array(
+        [sum(float(shares[token]) / owners[token] for token in word.tokens) for word in words]
+    )
+
+
+@dataclass(frozen=True)
+class OccludedDocument:
+    """A document whose parts are left out one at a time, as where `attention_mask` is 0."""
+
+    scorer: Scorer
+    number: int
+    """Index of the document."""
+    parts: Sequence[Sequence[int]]
+    """Indices of each part's tokens among the document's own tokens."""
+    scores: NDArray[np.float64] = field(init=False)
+    """`[W]`: score without each part; NaN where it is not computed."""
+
+    def __post_init__(self) -> None:
+        """Fill `scores` with NaN."""
+        object.__setattr__(self, "scores", np.full(len(self.parts), np.nan))
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield a forward pass for each part, and the callable that stores its score.
+
+        A document of which nothing would be left needs no forward pass.
+        """
+        scorer, number = self.scorer, self.number
+        own = scorer.own_tokens(number)
+        for place, part in enumerate(self.parts):
+            unseen = tuple(own[token] for token in part)
+            if scorer.leaves_nothing(number, unseen):
+                self.scores[place] = scorer.empty_score
+            else:
+                yield scorer.task(number, unseen), _Placement(self, place, unseen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """Callable that stores the score of a document without a part."""
+
+    occluded: OccludedDocument
+    place: int
+    unseen: tuple[int, ...]
+
+    def __call__(self, output: Output) -> None:
+        """Store the score; called in the thread that computed the output."""
+        scorer, number = self.occluded.scorer, self.occluded.number
+        self.occluded.scores[self.place] = scorer.score(number, output, self.unseen)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,17 @@ from typing import Literal
 import numpy as np
 
 from service.engines.contract import Floats, Output
-from service.inference.explanation.cost import USEFUL_SHARE, Work, check_least, needed_tokens
-from service.inference.explanation.deadline import run_until, writing_seconds
+from service.inference.explanation.cost import (
+    USEFUL_SHARE,
+    Work,
+    check_least,
+    needed_tokens,
+    run_until,
+    writing_seconds,
+)
 from service.inference.explanation.occlusion import in_turn, occlude
-from service.inference.ranking.contrast import ComparedDocument, ContrastWork
+from service.inference.ranking.contrast import ComparedDocument, ContrastWork, OccludedDocument
 from service.inference.ranking.left_out import Unseen
-from service.inference.ranking.occluded import OccludedDocument
 from service.inference.ranking.scorer import QueryPass, Scorer
 from service.scheduler.lanes import LaneName
 from service.scheduler.promises import Promise

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from service.engines.contract import Floats
-from service.inference.tokenization.subwords import Subwords
+from service.inference.tokenization.pieces import Subwords
 from service.inference.tokenization.tokenized import TokenizedText
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]

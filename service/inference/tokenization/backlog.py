@@ -3,19 +3,105 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
-from service.inference.tokenization.order import SojournOrder
 from service.scheduler.admission import retry_after
 from service.scheduler.submission import Caller
 from service.system.resources import lower_priority, release_memory
+
+
+class Waiting(Protocol):
+    """Waiting slices of a request."""
+
+    client: str
+    left: float
+    """Seconds of the slices that no thread has taken yet."""
+
+
+Job = TypeVar("Job", bound=Waiting)
+
+
+@dataclass
+class _Client(Generic[Job]):
+    """Waiting requests of a client."""
+
+    served: float
+    """Seconds of work done for the client, plus the value at which the client started."""
+    virtual_time: float = 0.0
+    """Seconds that each request of the client would have had with equal sharing."""
+    jobs: list[tuple[float, int, Job]] = field(default_factory=list)
+    """Requests in ascending order of the virtual time of their end."""
+
+    def before(self, seconds: float) -> float:
+        """Return the seconds of the requests that end before a new request of some seconds."""
+        count = bisect.bisect(self.jobs, self.virtual_time + seconds, key=lambda item: item[0])
+        return sum(job.left for _, _, job in self.jobs[:count])
+
+    @property
+    def left(self) -> float:
+        """Seconds of all waiting requests."""
+        return sum(job.left for _, _, job in self.jobs)
+
+
+class SojournOrder(Generic[Job]):
+    """Waiting requests in the order of the fair sojourn protocol."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _Client[Job]] = {}
+        """Clients with waiting requests, by name."""
+        self._served = 0.0
+        """`served` of the client last served, at which a new client starts without credit."""
+        self._numbers = itertools.count()
+
+    def __iter__(self) -> Iterator[Job]:
+        """Yield all waiting requests."""
+        for client in self._clients.values():
+            yield from (job for _, _, job in client.jobs)
+
+    def push(self, job: Job) -> None:
+        """Add a request."""
+        client = self._clients.setdefault(job.client, _Client(self._served))
+        bisect.insort(client.jobs, (client.virtual_time + job.left, next(self._numbers), job))
+
+    def remove(self, job: Job) -> None:
+        """Remove a request; do nothing if it was removed before."""
+        client = self._clients.get(job.client)
+        if client is not None:
+            client.jobs = [item for item in client.jobs if item[2] is not job]
+            if not client.jobs:
+                del self._clients[job.client]
+
+    def first(self) -> Job | None:
+        """Return the first request in order; None if no requests wait."""
+        if not self._clients:
+            return None
+        client = min(self._clients.values(), key=lambda client: client.served)
+        self._served = max(self._served, client.served)
+        return client.jobs[0][2]
+
+    def account(self, job: Job, seconds: float) -> None:
+        """Account for a slice of a waiting request that a thread has taken."""
+        client = self._clients[job.client]
+        client.served += seconds
+        client.virtual_time += seconds / len(client.jobs)
+        job.left -= seconds
+
+    def before(self, name: str, seconds: float) -> float:
+        """Return the seconds of other work that is done before a request that arrives now ends."""
+        own = self._clients.get(name)
+        before = own.before(seconds) if own else 0.0
+        others = (client for other, client in self._clients.items() if other != name)
+        return before + sum(min(client.left, before + seconds) for client in others)
+
 
 SLICE_CHARACTERS = 2**14
 """Number of characters of a slice, which takes some 20 ms; a single input may have more. The

@@ -13,11 +13,13 @@ from tokenizers import Encoding, Tokenizer
 from model.artifact.access import reading
 from model.artifact.integrity import sha256_of
 from model.artifact.tokenizer import read_tokenizer
+from model.numerics.pair_template import PairTemplate
 from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
+from service.errors import Unprocessable
 from service.inference.tokenization.prompts import Prompt, without_prompt
 from service.inference.tokenization.tokenized import SharedNames, TokenizedText, places_of
-from service.inference.tokenization.truncation import Excerpt
+from service.inference.tokenization.truncation import Direction, Excerpt, encode
 
 _tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
 """Tokenizers in use, by the SHA-256 of their file."""
@@ -111,3 +113,134 @@ def closing_ids(tokenizer: Tokenizer) -> list[int]:
     of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
     ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]
     return ids
+
+
+class IdReader:
+    """Decoder of token ids, which also adds the tokenizer's special tokens to them."""
+
+    def __init__(self, tokenizer: FileTokenizer) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.whole.get_added_tokens_decoder().items()
+        self._special = frozenset(index for index, token in added if token.special)
+        encoding = tokenizer.whole.encode("a")
+        of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
+        first, last = (of_text[0], of_text[-1] + 1) if of_text else (1, 1)
+        ids, segments = encoding.ids, encoding.type_ids
+        self._opening: list[int] = ids[:first]
+        self._closing: list[int] = ids[last:]
+        self._opening_segments: list[int] = segments[:first]
+        self._closing_segments: list[int] = segments[last:]
+        self._segment: int = segments[of_text[0]] if of_text else 0
+
+    def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of token ids."""
+        size = self._tokenizer.size
+        for token in ids:
+            if not 0 <= token < size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
+        text: str = self._tokenizer.whole.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def check_encoded_again(self, name: str, ids: Sequence[int], text: str) -> None:
+        """Raise if the tokens of a decoded text differ from its ids, with or without special ones.
+
+        Raises:
+            Unprocessable: the ids differ.
+
+        """
+        again = self._tokenizer.ids(encode(self._tokenizer.whole, text, special_tokens=False))
+        if again not in (list(ids), [token for token in ids if token not in self._special]):
+            raise Unprocessable(
+                f"{name}: the token ids, decoded and encoded again, are others: send the text"
+            )
+
+    def complete(
+        self, name: str, given: Sequence[int], most: int | None, direction: Direction
+    ) -> TokenizedText:
+        """Return a client's ids as a tokenised text with all special tokens.
+
+        Args:
+            name: name of the ids in error messages.
+            given: token ids.
+            most: maximum number of tokens, special ones included, to which the ids are truncated;
+                None for no truncation.
+            direction: side that is truncated.
+
+        """
+        self.decode(name, given, skip_special_tokens=False)
+        own = self._without_special(name, list(given))
+        room = None if most is None else most - len(self._opening) - len(self._closing)
+        truncated = room is not None and len(own) > room
+        if room is not None and truncated:
+            own = own[:room] if direction == "right" else own[len(own) - room :]
+        opening, closing = self._opening, self._closing
+        ids = [*opening, *own, *closing]
+        input_ids = np.array(ids, np.int64)
+        names = [self._tokenizer.whole.id_to_token(token) or "" for token in ids]
+        special = [*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]
+        segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
+        return TokenizedText(
+            tokens=self._tokenizer.names.share(names),
+            input_ids=input_ids,
+            segment_ids=np.array(segments, np.int64),
+            places=np.zeros((len(ids), 2), np.int32),
+            truncated=truncated,
+            prompt_tokens=0,
+            special_tokens_mask=bytes(special),
+            unknown=self._tokenizer.is_unknown(input_ids, special),
+        )
+
+    def _without_special(self, name: str, given: list[int]) -> list[int]:
+        """Return ids without the special tokens at their beginning and end."""
+        opening, closing = self._opening, self._closing
+        end = len(given) - len(closing)
+        if end >= len(opening) and given[: len(opening)] == opening and given[end:] == closing:
+            return given[len(opening) : end]
+        if {*opening, *closing}.isdisjoint(given):
+            return given
+        raise Unprocessable(
+            f"{name}: the token ids have some special tokens of the model and not all: begin them "
+            f"with {opening} and end them with {closing}, or leave both out and they are added"
+        )
+
+
+def in_template(
+    tokenizer: FileTokenizer,
+    template: PairTemplate,
+    pair: tuple[str, str],
+    skipped: tuple[int, int] = (0, 0),
+) -> TokenizedText:
+    """Return a query and a document, tokenised in a chat template that adds all special tokens.
+
+    Tokens of the template count as special tokens. A token that begins in the query or the document
+    and ends in the template belongs to the former. Tokens up to the query's last have segment 0.
+
+    Args:
+        tokenizer: tokenizer of the model's texts.
+        template: text around the pair.
+        pair: query and document, or excerpts of them.
+        skipped: number of characters before the excerpt of the query, and of the document.
+
+    """
+    encoding = encode(tokenizer.whole, template.filled(*pair), special_tokens=False)
+    starts, ends = places_of(encoding.offsets).T
+    places = np.zeros((len(starts), 2), np.int32)
+    special = np.ones(len(starts), bool)
+    begin = len(template.before)
+    for text, before in zip(pair, skipped, strict=True):
+        spans = np.clip(np.stack([starts, ends], axis=1) - begin, 0, len(text))
+        own = spans[:, 0] < spans[:, 1]
+        places[own] = spans[own] + before
+        special &= ~own
+        begin += len(text) + len(template.between)
+    input_ids = np.array(tokenizer.ids(encoding), np.int64)
+    return TokenizedText(
+        tokens=tokenizer.names.share(encoding.tokens),
+        input_ids=input_ids,
+        segment_ids=(starts >= len(template.before) + len(pair[0])).astype(np.int64),
+        places=places,
+        truncated=False,
+        prompt_tokens=0,
+        special_tokens_mask=special.tobytes(),
+        unknown=tokenizer.is_unknown(input_ids, special),
+    )

@@ -14,22 +14,20 @@ from model.numerics.pair_template import PairTemplate
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import (
     FileTokenizer,
+    IdReader,
     closing_ids,
+    in_template,
     shared_tokenizer,
 )
-from service.inference.tokenization.given_ids import IdReader
 from service.inference.tokenization.inputs import Text, TextInput, TokenIds, size_of
-from service.inference.tokenization.pieces import Spelling
+from service.inference.tokenization.pieces import Spelling, Subwords
 from service.inference.tokenization.prompts import (
     NO_PROMPT,
     Prompt,
     Prompts,
     with_prompt,
 )
-from service.inference.tokenization.subwords import Subwords
-from service.inference.tokenization.templated import in_template
-from service.inference.tokenization.text_ends import TextEnds
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenized import TextEnds, TokenizedText
 from service.inference.tokenization.truncation import (
     Direction,
     Excerpt,

@@ -21,8 +21,7 @@ from tokenizers import Encoding, Tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.inputs import Text
-from service.inference.tokenization.text_ends import without_padding
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenized import TokenizedText, without_padding
 
 Direction = Literal["right", "left"]
 Offset = tuple[int, int]

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headscope.inputs import items_of
-from headscope.pictures import Picture, is_picture, read_picture
+from headscope.inputs import Picture, is_picture, items_of, read_picture
 from tests.clients.python.fake import INFO, asked, binary, sent
 from tests.service.pictures import picture
 

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from headscope import words_of
-from headscope.places import places_of, second_start
+from headscope.words import places_of, second_start
 from tests.model.tokenizer_folders import CLASSES, write_tokenizer_folder
 
 TEXTS = ("The cat sat.", "", "  a", "🙂é", "a", "it sat </s> and [SEP] on", "東京 tower")

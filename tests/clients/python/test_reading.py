@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from headscope import Rank, Verification
-from headscope.joining import ranked, worst
+from headscope.call import ranked, worst
 from headscope.reading import NOT_OURS, read_attention, read_encodings, read_verification
 from model.numerics.comparison import TOLERANCES, Comparison, Key
 from service.api.native.verify import report
 from tests.clients.python.fake import binary
-from tests.service.api.native.test_verify import compared
+from tests.service.api.native.test_rank import compared
 
 LENGTHS = range(2, 14)
 TEXTS = ["x" * length for length in LENGTHS]

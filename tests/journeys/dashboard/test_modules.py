@@ -11,8 +11,7 @@ import scipy.stats
 import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from headscope.places import places_of
-from headscope.words import words_of
+from headscope.words import places_of, words_of
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.inference.bm42.words import STOP_WORDS, sparse_vector, word_weights
+from service.inference.bm42 import STOP_WORDS, sparse_vector, word_weights
 from service.inference.tokenization.tokenizer import TextTokenizer
 from tests.service.harness import serving
 
@@ -56,7 +56,7 @@ async def test_the_recipe_by_hand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a thread, and on the event loop."""
-    monkeypatch.setattr("service.inference.bm42.vectors.INLINE_TOKENS", inline_tokens)
+    monkeypatch.setattr("service.inference.bm42.INLINE_TOKENS", inline_tokens)
     body = {"inputs": TEXTS, "method": "bm42"}
     response = await client.post("/embed_sparse", json=body)
     assert response.status_code == 200

@@ -18,10 +18,8 @@ from transformers import ViTImageProcessorPil
 from model.artifact.manifest import Artifact
 from model.images.steps import STEP_BYTES
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
-from service.inference.attention.map_parts import MapPart
-from service.inference.pictures.enlarged import Enlargement, Resampling
-from service.inference.pictures.reader import PictureReader
-from service.inference.pictures.request_pictures import RequestPictures
+from service.inference.attention.map_parts import Enlargement, MapPart, Resampling
+from service.inference.pictures.reader import PictureReader, RequestPictures
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import PictureView
 from service.inference.tokenization.tokenizer import Options

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.native.explain_replies import ExplainReply
+from service.api.native.explain_forms import ExplainReply
 from service.api.wire.media import SAFETENSORS
 from tests.service.harness import assert_problem, serving
 from tests.service.pictures import element, picture

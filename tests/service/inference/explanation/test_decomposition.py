@@ -36,7 +36,7 @@ from service.inference.explanation.decomposition import (
     pair_shares,
     step_tokens,
 )
-from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.spans import ExplainOptions
 from service.inference.explanation.towers import ASSUMED, Tower, part_cost
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler

@@ -34,11 +34,19 @@ from service.inference.explanation.cost import (
     check_time,
     fitting_pair,
     needed_tokens,
+    run_until,
+    writing_seconds,
 )
-from service.inference.explanation.deadline import run_until, writing_seconds
 from service.inference.explanation.explanation import most_promising, shares_in_means
-from service.inference.explanation.options import ExplainOptions, check_explainable
-from service.inference.explanation.spans import Block, Span, blocks_of, spans_of, split_sentences
+from service.inference.explanation.spans import (
+    Block,
+    ExplainOptions,
+    Span,
+    blocks_of,
+    check_explainable,
+    spans_of,
+    split_sentences,
+)
 from service.inference.tokenization.tokenized import PictureView, places_of
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, Client, assert_problem, batching, serving, tokenized

@@ -24,12 +24,17 @@ from service.errors import EngineFailed
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.explanation import occlusion
 from service.inference.explanation.cost import Side
-from service.inference.explanation.head_occlusion import HeadOcclusion, head_occlusion_bytes
-from service.inference.explanation.occlusion import Job, Occlusion, cosine, in_turn, occlude
-from service.inference.explanation.options import ExplainOptions
-from service.inference.explanation.pair_work import PairWork, chunks
-from service.inference.explanation.pairs import PairExplanation, span_sums
-from service.inference.explanation.spans import Span
+from service.inference.explanation.explanation import PairWork, chunks
+from service.inference.explanation.occlusion import (
+    HeadOcclusion,
+    Job,
+    Occlusion,
+    cosine,
+    head_occlusion_bytes,
+    in_turn,
+    occlude,
+)
+from service.inference.explanation.spans import ExplainOptions, PairExplanation, Span, span_sums
 from service.inference.explanation.token_matches import PairMatches, TokenMatch, max_sim_matches
 from service.inference.timings import Timings
 from service.scheduler.submission import ANYBODY

@@ -16,12 +16,14 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.contract import Output, Task, TextTask
 from service.inference.ranking.contrast import (
     ComparedDocument,
+    OccludedDocument,
+    Word,
     completeness_error,
     differences,
+    distinct_words,
     rank_with,
+    word_shares,
 )
-from service.inference.ranking.occluded import OccludedDocument
-from service.inference.ranking.words import Word, distinct_words, word_shares
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.service.api.tei.tasks import LABELS, RANKS, TOKENS, serving_task
 from tests.service.harness import AnsweringEngine, Client, assert_problem, serving, text

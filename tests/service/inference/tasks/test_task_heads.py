@@ -14,8 +14,7 @@ from transformers import SiglipConfig, SiglipModel
 
 from model.artifact.manifest import Artifact, DualConfig
 from service.errors import Unprocessable
-from service.inference.tasks.task_heads import probabilities
-from service.inference.tasks.zero_shot import label_logits, label_texts
+from service.inference.tasks.task_heads import label_logits, label_texts, probabilities
 from tests.model.hybrid_checkpoints import SIZE, FlagEmbedding, write_hybrid
 from tests.model.tower_checkpoints import TEXT, VISION
 from tests.service.api.kserve.wire import in_json, tensors

@@ -22,8 +22,7 @@ from service.inference.tokenization.backlog import (
     Backlog,
     TokenizerWork,
 )
-from service.inference.tokenization.file_tokenizer import FileTokenizer
-from service.inference.tokenization.given_ids import IdReader
+from service.inference.tokenization.file_tokenizer import FileTokenizer, IdReader
 from service.inference.tokenization.inputs import Picture, TokenIds, characters, texts_only
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.submission import Caller

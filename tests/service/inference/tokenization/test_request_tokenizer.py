@@ -13,8 +13,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
-from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
-from service.inference.tokenization.order import SojournOrder
+from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog, SojournOrder
 from service.inference.tokenization.request_tokenizer import (
     INLINE_CHARACTERS,
     TOKEN_BYTES,

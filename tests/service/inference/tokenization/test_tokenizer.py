@@ -19,8 +19,7 @@ from model.tokenization.vocabulary import unknown_ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.pieces import Spelling
-from service.inference.tokenization.subwords import Subwords
+from service.inference.tokenization.pieces import Spelling, Subwords
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened

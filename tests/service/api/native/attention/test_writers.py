@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from model.config.encoder import EncoderConfig
-from service.api.native.attention.layout import json_bytes
 from service.api.native.attention.maps import written as written_parts
-from service.api.native.attention.writers import BinaryWriter, JsonWriter
+from service.api.native.attention.writers import BinaryWriter, JsonWriter, json_bytes
 from service.api.native.texts import Header
 from service.api.wire.json_pieces import array_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT

@@ -6,18 +6,43 @@ fields of both.
 
 from __future__ import annotations
 
+import orjson
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.api.cohere.meta import Meta, new_id, searched
+from service.api.cohere.replies import Meta, new_id, searched
 from service.api.cohere.rerank import RankRequest
-from service.api.jina.errors import ERRORS
-from service.api.vllm import rerank as vllm
-from service.api.vllm.errors import with_vllm_errors
+from service.api.vllm import score as vllm
+from service.api.vllm.fields import with_vllm_errors
+from service.api.wire.problems import error_reply, problems_in_form
+from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.reserved import reserve
 from service.api.wire.route import JsonRoute, model_of
-from service.api.wire.text_warnings import WarnedReply, warning_field
+from service.errors import NoTaskHead, ServiceError
+
+_BAD_REQUEST = 400
+
+
+class ErrorResponse(BaseModel):
+    """Error message, as Jina's `detail` and Cohere's `message`."""
+
+    detail: str
+    message: str
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """Return the reply of an error; a model that cannot answer has status 400 in both APIs."""
+    body = {"detail": error.detail, "message": error.detail}
+    response = error_reply(error, orjson.dumps(body), "application/json")
+    if error.status == NoTaskHead.status:
+        response.status_code = _BAD_REQUEST
+    return response
+
+
+ERRORS = problems_in_form(ErrorResponse)
+"""Error replies of a route, for the OpenAPI document."""
+
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
@@ -92,3 +117,6 @@ async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Requ
             }
 
         return await reply.json(content, ranking.timings)
+
+
+ROUTERS = (router,)
