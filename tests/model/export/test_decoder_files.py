@@ -1,18 +1,22 @@
-"""Files of a decoder: shared tensors, errors, and reproducible bytes."""
+"""Files and graphs of a decoder, and their verification."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import load_file
 
 from model.artifact.manifest import (
     DECODER_DATA,
     DECODER_FILES,
     DECODER_GRAPH,
+    DECODER_HEADS,
     ENCODER_GRAPH,
+    GRAPHS,
     LOGPROBS_GRAPH,
     WEIGHTS,
     Artifact,
@@ -22,6 +26,12 @@ from model.config.precision import Precision
 from model.errors import ArtifactError, ConfigError
 from model.export.exporter import export
 from model.export.shared_tensors import places_of
+from model.export.tensors import labels_for
+from model.export.verify import report, signature_mismatches, verify
+from model.numerics.batch import pack
+from model.runtimes import pytorch
+from model.runtimes.heads import read_heads
+from model.runtimes.onnx_decoder import DECODER_GRAPHS
 
 
 def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> None:
@@ -76,3 +86,65 @@ def test_a_missing_or_damaged_file_is_refused_in_a_line(copy: Path, name: str) -
         load_artifact(copy)
     assert f"{name} is missing" in str(missing.value)
     assert "\n" not in str(damaged.value) + str(missing.value)
+
+
+def test_the_graphs_match_their_signatures(translator: tuple[Path, Artifact]) -> None:
+    _, artifact = translator
+    for name in DECODER_GRAPHS:
+        graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
+        assert signature_mismatches(graph, artifact.manifest.signature[name]) == []
+
+
+def test_heads_are_those_of_the_checkpoint(
+    bart_artifact: Artifact, translator: tuple[Path, Artifact]
+) -> None:
+    """Three heads of 8 features each, over 24; both kinds of heads are separate."""
+    checkpoint, artifact = translator
+    if artifact.folder != bart_artifact.folder:
+        return
+    stored = load_file(checkpoint / "model.safetensors")
+    for kind, name in (("decoder", "self_attn"), ("cross", "encoder_attn")):
+        for layer, parameters in enumerate(read_heads(artifact, kind)):  # type: ignore[arg-type]
+            for role, short in (("query", "q"), ("key", "k")):
+                theirs = stored[f"model.decoder.layers.{layer}.{name}.{short}_proj.weight"]
+                found = parameters[f"{role}_weight"]
+                np.testing.assert_array_equal(found, theirs.reshape(3, 8, 24), strict=True)
+    assert all(
+        key.startswith(("decoder.", "cross.")) for key in load_file(artifact.path(DECODER_HEADS))
+    )
+
+
+def test_what_was_verified_is_recorded(translator: tuple[Path, Artifact]) -> None:
+    record = translator[1].manifest.verification
+    assert record.passed
+    kinds = {"decoder_hidden", "decoder_attention", "decoder_values"}
+    kinds |= {"cross_queries", "cross_attention", "cross_values", "logprobs"}
+    assert kinds <= record.tolerances.keys() == record.max_abs_diff_below.keys()
+    assert record.tolerances["cross_attention"]["atol"] == 1e-5
+    assert record.tolerances["logprobs"]["atol"] == record.tolerances["decoder_hidden"]["atol"]
+
+
+def test_a_wrong_decoder_is_told_where_it_begins(
+    bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = pytorch.load_decoder
+
+    def bent(artifact: Artifact) -> object:
+        decoder = load(artifact)
+        assert decoder is not None
+        decoder.layer(1).cross.query.weight.mul_(1.01)
+        return decoder
+
+    monkeypatch.setattr("model.export.rounding.load_decoder", bent)
+    found = verify(bart_artifact)
+    assert not found.passed
+    assert found.failed is not None
+    assert "first cross-attention of layer 1, head 0" in found.failed
+    assert "cross_attention   layer 1   max abs diff" in report(found)
+
+
+def test_targets_are_as_long_as_the_texts_in_the_opposite_order(bart_artifact: Artifact) -> None:
+    decoder = bart_artifact.manifest.decoder
+    assert decoder is not None
+    batch = pack([(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in (3, 9, 1, 60)])
+    assert [len(labels) for labels in labels_for(batch, decoder)] == [48, 1, 9, 3]

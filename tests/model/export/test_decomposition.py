@@ -20,7 +20,7 @@ from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.registry import host_session
 from tests.model.decomposition.test_encoder import IDS, MODELS
 from tests.model.families.parity import saved
-from tests.model.runtimes.test_decomposition import by_steps
+from tests.model.runtimes.test_onnx import by_steps
 
 pytestmark = pytest.mark.slow
 

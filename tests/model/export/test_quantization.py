@@ -1,23 +1,37 @@
-"""Ranges, scales and 8-bit weights, against transformers' own activations and numpy."""
+"""Ranges, scales, 8-bit weights and rounding, against numpy and transformers' own numbers."""
 
 from __future__ import annotations
 
 import copy
+import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import BertModel
+from transformers import AutoTokenizer, BertModel
 
+from model.artifact.manifest import DECODER_HEADS, TOKENIZER, Artifact
+from model.artifact.mapped import mapped_tensors
+from model.artifact.recorded import recorded_tolerances
+from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
+from model.export.calibration import TEXTS, calibration_batches
 from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
-from model.numerics.batch import Batch
+from model.export.rounding import load_references, reference_tensors, with_rounding
+from model.export.verify import verify
+from model.numerics.batch import Batch, pack
+from model.numerics.comparison import Kind, Tolerance, tolerances_of
 from model.packing import PackedBatch
+from tests.model.checkpoints import edit_weights
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
 MAPS = {
@@ -257,3 +271,114 @@ def test_errors_of_maps_are_those_of_torchs_fake_quantization(encoder: Encoder) 
             errors.append((rounded @ weight - exact).norm(dim=-1) / exact.norm(dim=-1))
     assert list(found) == [layer.attention.output]
     assert found[layer.attention.output] == pytest.approx(torch.cat(errors).median().item())
+
+
+LINES = TEXTS.read_text(encoding="utf-8").splitlines()
+
+
+def tokenizer_of(artifact: Artifact) -> Tokenizer:
+    return Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+
+
+@pytest.mark.parametrize("max_length", [8, 40])
+def test_every_line_and_all_in_one_are_tokenized_as_transformers_does(
+    tiny_artifact: Artifact, tiny_checkpoint: Path, max_length: int
+) -> None:
+    batches = list(calibration_batches(tokenizer_of(tiny_artifact), max_length))
+    found = [
+        batch.input_ids[start:end].tolist()
+        for batch in batches
+        for start, end in zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True)
+    ]
+    reference = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    texts = [*LINES, " ".join(LINES)]
+    assert found == reference(texts, truncation=True, max_length=max_length)["input_ids"]
+    assert len(found[-1]) == max_length  # texts reach the last position
+    assert {len(batch.padded_index) for batch in batches[:-1]} == {16}
+
+
+def test_the_tokenizer_is_left_without_truncation(tiny_artifact: Artifact) -> None:
+    tokenizer = tokenizer_of(tiny_artifact)
+    list(calibration_batches(tokenizer, 8))
+    assert tokenizer.truncation is None
+
+
+def test_the_texts_are_many_and_of_many_lengths() -> None:
+    words = [len(line.split()) for line in LINES]
+    assert len(set(LINES)) == len(LINES) >= 100
+    assert min(words) >= 1
+    assert min(words) <= 3
+    assert max(words) >= 50
+
+
+def test_no_text_is_among_those_that_quality_is_measured_on(shared_data: Path) -> None:
+    with (shared_data / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
+        measured = {text.strip().lower() for row in csv.reader(file) for text in row[:2]}
+    assert not measured & {line.strip().lower() for line in LINES}
+
+
+MAP_KINDS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")
+LARGE = 10.0
+"""Factor of the tiny BART's scores, which then reach some hundreds."""
+
+
+@pytest.fixture(scope="module")
+def large_scores(
+    exported: Callable[..., Artifact],
+    encoder_decoders: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Artifact:
+    """Return the tiny BART with queries as large as T5's, which are not divided by √p."""
+    folder = tmp_path_factory.mktemp("large") / "bart"
+    shutil.copytree(encoder_decoders("bart"), folder)
+    weights = load_file(folder / "model.safetensors")
+    queries = {name: each * LARGE for name, each in weights.items() if "q_proj.weight" in name}
+    edit_weights(folder, **queries)
+    return exported(folder, "large-scores")
+
+
+def test_rounding_of_float32_is_allowed_for_and_recorded(large_scores: Artifact) -> None:
+    record = large_scores.manifest.verification
+    assert record.passed, record.failed
+    usual = tolerances_of("fp32", *large_scores.manifest.depths)
+    wider = {kind for kind in MAP_KINDS if record.tolerances[kind]["atol"] > usual[kind].atol}
+    assert wider
+    for kind in MAP_KINDS:
+        assert record.tolerances[kind]["atol"] <= 100 * usual[kind].atol
+    assert record.tolerances["pooled"]["atol"] == usual["pooled"].atol
+    for kind, tolerance in recorded_tolerances(large_scores.manifest).items():
+        if kind in record.tolerances:
+            assert Tolerance(**record.tolerances[kind]) == tolerance
+
+
+def test_a_wrong_weight_is_found_all_the_same(large_scores: Artifact, tmp_path: Path) -> None:
+    folder = shutil.copytree(large_scores.folder, tmp_path / "wrong")
+    heads = {name: each.copy() for name, each in mapped_tensors(folder / DECODER_HEADS).items()}
+    heads["cross.query_weight.1"][2] *= 1.01  # one head
+    save_file(heads, folder / DECODER_HEADS)
+    found = verify(Artifact(folder, large_scores.manifest, large_scores.sha256))
+    assert found.failed is not None
+    assert "first cross-attention of layer 1, head 2" in found.failed
+
+
+def test_bounds_are_four_times_the_distance_from_float64(bart_artifact: Artifact) -> None:
+    modules, vectors = load_references(bart_artifact), TextVectors.of(bart_artifact)
+    batch = pack([([5, 6, 7], [0, 0, 0])])
+    tight = {kind: Tolerance(1e-12, 0.0, 0.9) for kind in tolerances_of("fp32", 1, 2)}
+    assert with_rounding(modules, [batch], vectors, tight)["hidden"].atol == pytest.approx(1e-10)
+    room = {kind: Tolerance(1e-7, 0.0, 0.9) for kind in tight}
+    (single,) = reference_tensors(modules, batch, vectors)
+    modules.encoder.double()
+    assert modules.decoder is not None
+    modules.decoder.double()
+    (double,) = reference_tensors(modules, batch, vectors)
+    modules.encoder.float()
+    modules.decoder.float()
+    off = max(abs(single[key] - double[key]).max() for key in double if key.kind == "hidden")
+    assert 0 < off < 1e-5
+    atol = with_rounding(modules, [batch], vectors, room)["hidden"].atol
+    assert 4 * off <= atol <= 8 * off
+    with torch.no_grad():
+        modules.encoder.embeddings.word.weight[5] = float("inf")
+    broken = with_rounding(modules, [batch], vectors, room)
+    assert broken["hidden"].atol in (1e-7, atol)

@@ -1,20 +1,38 @@
-"""Modules on ONNX Runtime against PyTorch, and graphs without traces of the machine."""
+"""Operators and modules on ONNX Runtime against PyTorch, and graphs without redundant work."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from onnxscript.rewriter._rewrite_rule import RewriteRule
 from torch import Tensor, nn
+from torch.onnx._internal.exporter import _registration
+from torch.onnx._internal.fx.passes.type_promotion import _TypePromotionInterpreter
+from transformers import ModernBertConfig, ModernBertModel, Qwen3Config, Qwen3Model
 
-from model.artifact.signature import GraphSignature, TensorSpec
+from model.artifact.manifest import ATTENTION_GRAPH, VALUE_NORMS_GRAPH, Artifact
+from model.artifact.signature import Float, GraphSignature, TensorSpec, head_parameter_name
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
+from model.attention.values import value_products
+from model.attention.weights import some_heads
+from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
+from model.export import lowering, torch_exporter
+from model.export.graphs import export_value_norms, head_parameters, values_signature
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
+from model.export.verify import signature_mismatches
+from tests.model.families.parity import saved
+from tests.model.families.test_modernbert import TINY as MODERNBERT
+from tests.model.families.test_qwen3 import TINY as QWEN3
 
 
 class CausalCrossAttention(nn.Module):
@@ -106,3 +124,188 @@ def test_data_is_there_though_no_tensor_is_large(tmp_path: Path) -> None:
     for name in ("first.onnx", "second.onnx"):
         save_graph(model, tmp_path / name, "data")
     assert (tmp_path / "data").read_bytes() == b""
+
+
+class Calls(nn.Module):
+    """Function of one tensor as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(inputs[0])
+
+
+def exported(function: Callable[[Tensor], Tensor], y: Float = "float32") -> onnx.ModelProto:
+    x = TensorSpec(name="x", dtype="float32", axes=("rows", 4))
+    result = TensorSpec(name="y", dtype=y, axes=("rows", 4))
+    signature = GraphSignature(inputs=(x,), outputs=(result,))
+    return to_onnx(Calls(function).eval(), (torch.zeros(5, 4),), signature)
+
+
+def holds(graph: onnx.ModelProto, function: Callable[[Tensor], Tensor]) -> None:
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for rows in (1, 7):
+        x = torch.linspace(-3, 3, 4 * rows).reshape(rows, 4)
+        (found,) = session.run(None, {"x": x.numpy()})
+        expected = function(x.clone()).numpy()
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def replaced(x: Tensor) -> Tensor:
+    """Record all replaced operators of `_SAME`."""
+    near = (x > -2) & (x < 2)
+    own = x.to(torch.float32).flatten(0, -2).flatten().reshape(-1, 4)
+    return 2 - own.square() + near.to(torch.float32)
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that a program is not traced again."""
+
+    def again(*_: object) -> None:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(lowering, "_traced_again", again)
+
+
+@pytest.mark.usefixtures("once")
+def test_operators_that_have_another_are_not_traced_again() -> None:
+    holds(exported(replaced), replaced)
+
+
+@pytest.mark.usefixtures("once")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_output_may_be_what_is_left_out(dtype: Float) -> None:
+    def cast(x: Tensor) -> Tensor:
+        return (x + 1).to(getattr(torch, dtype))
+
+    holds(exported(cast, dtype), cast)
+
+
+def scaled_difference(x: Tensor) -> Tensor:
+    return torch.rsub(x, 1, alpha=2)
+
+
+def changed_in_place(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, 1].add_(1)
+    return y
+
+
+@pytest.mark.parametrize("function", [scaled_difference, changed_in_place])
+def test_every_other_is_traced_again(
+    function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = mock.Mock(side_effect=lowering._traced_again)
+    monkeypatch.setattr(lowering, "_traced_again", again)
+    holds(exported(function), function)
+    again.assert_called_once()
+
+
+@pytest.mark.parametrize("name", [ATTENTION_GRAPH, VALUE_NORMS_GRAPH])
+def test_a_size_that_is_a_number_whatever_the_axes_are_is_not_computed(
+    tiny_artifact: Artifact, name: str
+) -> None:
+    """Head widths depend on the number of heads only in name, and are squeezed as constants."""
+    graph = onnx.load(tiny_artifact.path(name)).graph
+    assert "Shape" in {node.op_type for node in graph.node}
+    assert "Squeeze" not in {node.op_type for node in graph.node}
+
+
+class Rewritten(nn.Module):
+    """Module with promoted types, and operators that the optimizer rewrites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        (x,) = inputs
+        counted = (x > 0).long() + torch.arange(x.shape[0])[:, None]
+        promoted = counted * x + (counted + 0.5).to(torch.float16)
+        turned = promoted.T.unsqueeze(0).unsqueeze(0).squeeze(0).transpose(1, 2).reshape(-1)
+        return self.linear(turned.reshape(-1, 2, 2).flatten(1)).to(torch.float64).float()
+
+
+def exported_graph() -> onnx.ModelProto:
+    torch.manual_seed(0)
+    specs = [TensorSpec(name=name, dtype="float32", axes=("rows", 4)) for name in "xy"]
+    signature = GraphSignature(inputs=(specs[0],), outputs=(specs[1],))
+    return to_onnx(Rewritten().eval(), (torch.zeros(5, 4),), signature)
+
+
+def test_the_bytes_are_those_of_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    promoted, tried = [], []
+    promote = _TypePromotionInterpreter.run_node
+
+    def counted_promotion(interpreter: object, node: torch.fx.Node) -> object:
+        promoted.append(node)
+        return promote(interpreter, node)
+
+    def counted_rule(rule: RewriteRule, *where: object, **how: object) -> object:
+        found = torch_exporter._try_rule(rule, *where, **how)
+        tried.append(found is not None)
+        return found
+
+    quick = exported_graph()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch_exporter, "_promoted", counted_promotion)
+        patched.setattr(torch_exporter, "_try_rule_of_operator", counted_rule)
+        whole = exported_graph()
+    assert promoted
+    assert any(tried)
+    assert quick.SerializeToString() == whole.SerializeToString()
+    casts = [node for node in quick.graph.node if node.op_type == "Cast"]
+    assert len(casts) >= 4, "types were promoted"
+
+
+def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch builds the table for every graph; the graph is the same."""
+    made, make = [], _registration.onnxscript_apis.get_torchlib_ops
+    monkeypatch.setattr(
+        _registration.onnxscript_apis, "get_torchlib_ops", lambda: made.append(1) or make()
+    )
+    monkeypatch.setattr(
+        torch_exporter, "_operators", functools.cache(torch_exporter._operators.__wrapped__)
+    )
+    graphs = [exported_graph().SerializeToString() for _ in range(2)]
+    assert len(made) == 1
+    assert graphs[0] == graphs[1]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: ModernBertModel(ModernBertConfig(**MODERNBERT | {"num_hidden_layers": 2})),
+        lambda: Qwen3Model(Qwen3Config(**QWEN3 | {"num_hidden_layers": 2})),
+    ],
+    ids=["modernbert", "qwen3"],
+)
+def test_any_heads_and_any_number_of_tokens(made: Any, tmp_path: Path) -> None:
+    encoder = load_checkpoint(saved(made(), tmp_path))
+    graph, signature = export_value_norms(encoder.config), values_signature(encoder.config)
+    assert signature_mismatches(graph.graph, signature) == []
+    assert (
+        not graph.graph.initializer
+        or max(len(one.raw_data) for one in graph.graph.initializer) <= 64
+    ), "a graph of every layer holds no weights"
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    heads, stored = encoder.config.num_attention_heads, head_parameters(encoder)
+    for layer, parameters in enumerate(encoder.value_parameters()):
+        for chosen, tokens in ((range(heads), 11), ([heads - 1, 0], 1), ([1], 4)):
+            states = torch.randn(tokens, encoder.config.hidden_size)
+            feed = {
+                spec.name: stored[head_parameter_name(spec.name, layer)][list(chosen)].numpy()
+                for spec in signature.inputs[1:]
+            }
+            (found,) = session.run(["value_products"], {"key_states": states.numpy(), **feed})
+            with torch.no_grad():
+                some = some_heads(parameters, chosen, heads)
+                wanted = value_products(some, encoder.rule, states).numpy()
+            atol = 1e-6 * np.abs(wanted).max()
+            np.testing.assert_allclose(found, wanted, atol=atol, rtol=1e-5, strict=True)

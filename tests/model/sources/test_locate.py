@@ -1,8 +1,9 @@
-"""Resolution of names to local checkpoints, with a fake Hugging Face hub on this machine."""
+"""Resolution of names to local checkpoints, with a fake hub; caches below a home; overlays."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shutil
 import socket
@@ -16,8 +17,10 @@ from huggingface_hub import snapshot_download
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, SourceError
 from model.families.registry import read_config
+from model.sources.home import check_home, expanded, make_cache
 from model.sources.hub.repository import Hub
 from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, locate
+from model.sources.overlay import overlaid
 from model.tokenization.tokenizer import load_tokenizer
 from tests.hub import COMMIT, NAME, StandIn
 from tests.model.sentences import write_modules
@@ -275,3 +278,59 @@ def test_a_folder_is_called_by_its_own_name(tmp_path: Path, monkeypatch: Any) ->
 def test_a_snapshot_is_called_by_its_repositorys_name(hub: StandIn, tmp_path: Path) -> None:
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     assert display_name(str(folder)) == NAME
+
+
+def test_a_home_is_expanded_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert expanded("~/.cache") == Path("/home/somebody/.cache")
+    assert expanded("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")
+    assert expanded("/a/~") == Path("/a/~")
+
+
+def test_a_cache_without_a_home_is_refused_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for check in (check_home, make_cache):
+        with pytest.raises(SourceError, match="does not have: set HF_HOME to a folder"):
+            check(Path("~nobody-of-this-name/.cache"), "HF_HOME")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_cache_that_cannot_be_written_is_refused_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match=r"file/cache cannot .*\(Not a directory\): set HF_HOME"):
+        make_cache(tmp_path / "file" / "cache", "HF_HOME")
+    make_cache(tmp_path / "a" / "cache", "HF_HOME")
+    assert (tmp_path / "a" / "cache").is_dir()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(SourceError, match="Permission denied"):
+        make_cache(tmp_path / "a" / "cache", "HF_HOME")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_files_are_replaced_and_added_in_any_folder(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "inner" / "deep").mkdir(parents=True)
+    own = {"a": "1", "b": "2", "inner/c": "3", "inner/d": "4", "inner/deep/e": "5"}
+    for name, content in own.items():
+        (checkpoint / name).write_text(content)
+    written = {"a": "new", "inner/c": "new", "other/f": "new"}
+    folder = overlaid(checkpoint, written, tmp_path / "folders")
+    assert contents(checkpoint) == own
+    assert contents(folder) == {"a": "new", "b": "2", "inner/c": "new", "inner/d": "4"} | {
+        "other/f": "new"
+    }  # rglob does not follow the link to inner/deep
+    assert (folder / "inner" / "deep" / "e").read_text() == "5"
+    assert overlaid(checkpoint, written, tmp_path / "folders") == folder
+    assert overlaid(checkpoint, {"a": "newer"}, tmp_path / "folders") != folder
+    assert len(list((tmp_path / "folders").iterdir())) == 2

@@ -1,4 +1,4 @@
-"""Tokenizers that return segments, against transformers' own with their models."""
+"""Tokenizers that return segments, against transformers' own; templates of tokens and chats."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     AlbertConfig,
     AlbertModel,
@@ -23,13 +24,16 @@ from transformers import (
 )
 
 from model.checkpoint import load_checkpoint
-from model.errors import CheckpointError
-from model.families.registry import read_config
+from model.errors import CheckpointError, ConfigError
+from model.export.loading import answer, rendered
+from model.families.registry import parse_config, read_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from model.tokenization import chat_template
 from model.tokenization.segments import hands_segments, reading_segments
+from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
-from tests.model.checkpoints import edit_json
+from tests.model.checkpoints import TINY, edit_json, write_tokenizer
 from tests.model.families.parity import SIZES, randomized
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 
@@ -100,3 +104,63 @@ def test_names_are_a_list(tmp_path: Path) -> None:
     write_tokenizer_folder(tmp_path, "BertTokenizer", model_input_names="input_ids")
     with pytest.raises(CheckpointError, match=r"model_input_names .* is 'input_ids', not a list"):
         hands_segments(tmp_path)
+
+
+CHATS = [[{"role": "query", "content": "a"}], [{"role": "query", "content": "é\n"}]]
+
+
+def test_special_tokens_and_messages_are_variables() -> None:
+    template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    expected = ["<s>query: a", "<s>query: é\n"]
+    assert rendered(template, CHATS, {"bos_token": "<s>"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ("{{ raise_exception('no\nroles') }}", "no roles"),
+        ("{{ messages.__class__.__mro__[1].__subclasses__() }}", "'__class__' of 'list' object"),
+    ],
+)
+def test_errors_are_one_line(template: str, error: str) -> None:
+    asked = {"template": template, "chats": CHATS, "tokens": {}}
+    assert error in answer(asked)["error"]
+
+
+def test_a_template_of_a_large_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^the chat template cannot be rendered: MemoryError"):
+        rendered("{{ 'x' * 99999999999 }}", CHATS, {})
+
+
+def test_a_template_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    loop = "{% for i in range(99999) %}"
+    with pytest.raises(ConfigError, match="is not rendered within 1 s"):
+        rendered(5 * loop + "x" + 5 * "{% endfor %}", CHATS, {})
+
+
+@pytest.mark.parametrize(
+    ("token", "count", "segment", "said"),
+    [
+        ("[CLS]", 200, 0, "puts 200 special tokens around a text, of which the model takes 40 tok"),
+        ("[CLS]", 40, 0, "puts 40 special tokens around a text, of which the model takes 40 tok"),
+        ("[CLS]", 1, 7, r"gives a text the segment 7, where the encoder has 2 \(type_vocab_size\)"),
+        ("[X]", 1, 0, "puts the token 999999 around a text, where the encoder has 60"),
+    ],
+)
+def test_templates_that_the_model_cannot_take(
+    tmp_path: Path, token: str, count: int, segment: int, said: str
+) -> None:
+    config = parse_config({**TINY, "model_type": "bert"})
+    write_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(tmp_path, config, lowercase=False)
+    check_template(tmp_path, tokenizer, config, 40)
+    tokenizer.add_special_tokens(["[X]"])
+    tokenizer.post_processor = TemplateProcessing(
+        single=" ".join([f"{token}:{segment}"] * count + [f"$A:{segment}"]),
+        pair="$A $B",
+        special_tokens=[("[CLS]", 2), ("[X]", 999_999)],
+    )
+    with pytest.raises(CheckpointError, match=said) as failed:
+        check_template(tmp_path, tokenizer, config, 40)
+    assert "\n" not in str(failed.value)

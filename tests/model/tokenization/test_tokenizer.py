@@ -12,10 +12,21 @@ from transformers import BertTokenizer
 
 from model.errors import CheckpointError
 from model.families.registry import parse_config, read_config
-from model.tokenization.tokenizer import add_markers, load_tokenizer, special_token
+from model.tokenization.tokenizer import (
+    add_markers,
+    load_target_tokenizer,
+    load_tokenizer,
+    special_token,
+)
+from model.tokenization.vocabulary import BEYOND, model_ids, vocabulary_size
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
 from tests.model.texts import MORE_TEXTS, TEXTS
-from tests.model.tokenizer_oracle import assert_equals_transformers
+from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+from tests.model.tokenizer_oracle import (
+    SOME_TEXTS,
+    assert_equals_transformers,
+    assert_targets_equal_transformers,
+)
 
 
 @pytest.fixture
@@ -266,3 +277,71 @@ def test_settings_that_a_tokenizer_json_cannot_hold_are_refused(
 def test_a_damaged_file_is_refused(folder: Path, name: str, content: str, reason: str) -> None:
     (folder / name).write_text(content)
     assert reason in refusal(folder)
+
+
+LANGUAGES = {
+    "MBartTokenizer": ("ro_RO", "en_XX"),
+    "MBart50Tokenizer": ("ro_RO", "en_XX"),
+    "NllbTokenizer": ("ron_Latn", "eng_Latn"),
+}
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_languages_of_both_sides(tmp_path: Path, name: str) -> None:
+    source, target = LANGUAGES[name]
+    write_tokenizer_folder(tmp_path, name, src_lang=source, tgt_lang=target)
+    assert_equals_transformers(tmp_path, VOCAB_SIZE, SOME_TEXTS)
+    assert_targets_equal_transformers(tmp_path)
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_without_a_targets_language_it_is_the_sources(tmp_path: Path, name: str) -> None:
+    write_tokenizer_folder(tmp_path, name, src_lang=LANGUAGES[name][0])
+    assert_targets_equal_transformers(tmp_path, SOME_TEXTS)
+    assert load_target_tokenizer(tmp_path, VOCAB_SIZE, lowercase=False) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("MBartTokenizer", "src_lang"),
+        ("MBart50Tokenizer", "tgt_lang"),
+        ("NllbTokenizer", "tgt_lang"),
+    ],
+)
+def test_a_language_is_one_of_the_vocabulary(tmp_path: Path, name: str, setting: str) -> None:
+    source, target = LANGUAGES[name]
+    languages = {"src_lang": source, "tgt_lang": target} | {setting: "xx_XX"}
+    write_tokenizer_folder(tmp_path, name, **languages)
+    said = f"{setting} of tokenizer_config.json is 'xx_XX'; set it to a language"
+    with pytest.raises(CheckpointError, match=said):
+        load_target_tokenizer(tmp_path, VOCAB_SIZE, lowercase=False)
+
+
+def test_a_class_whose_targets_are_like_its_sources(tmp_path: Path) -> None:
+    write_tokenizer_folder(tmp_path, "T5Tokenizer")
+    assert load_target_tokenizer(tmp_path, VOCAB_SIZE, lowercase=False) is None
+
+
+WORDS = ["a", "<unk>", "b", BEYOND, "ab", "c"]
+UNIGRAM = models.Unigram([(word, -float(word != "<unk>")) for word in WORDS], 1)
+PAIRS = models.BPE({word: i for i, word in enumerate(WORDS)}, [("a", "b")], unk_token="<unk>")
+
+
+@pytest.mark.parametrize("model", [UNIGRAM, PAIRS])
+def test_pieces_beyond_the_vocabulary_are_the_unknown_token(model: models.Model) -> None:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    encoding = tokenizer.encode("a ab b x ab c")
+    assert encoding.ids == [0, 4, 2, 1, 4, 5]
+    assert model_ids(tokenizer, encoding) == [0, 1, 2, 1, 1, 1]
+    assert vocabulary_size(tokenizer) == 3
+
+
+def test_another_tokenizers_ids_are_its_own() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 7}, "a"))
+    assert model_ids(tokenizer, tokenizer.encode("b")) == [7]
+    assert vocabulary_size(tokenizer) == 8
+    tokenizer.add_tokens(["c"])
+    assert vocabulary_size(tokenizer) == max(tokenizer.get_vocab().values()) + 1
+    assert vocabulary_size(Tokenizer(models.WordLevel({}, "a"))) == 0

@@ -1,4 +1,4 @@
-"""Marian's tokenizer, against transformers' own over SentencePiece."""
+"""Tokenizers of M2M-100, Marian and SigLIP, against transformers' own over SentencePiece."""
 
 from __future__ import annotations
 
@@ -7,13 +7,41 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from transformers import SiglipTokenizer
 
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import load_target_tokenizer
 from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
-from tests.model.piece_folders import write_marian
+from tests.model.piece_folders import piece_model, write_m2m_100, write_marian
+from tests.model.texts import MORE_TEXTS, TEXTS
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_m2m_100(tmp_path: Path, kind: str) -> None:
+    write_m2m_100(tmp_path, kind)
+    assert_pieces_equal_transformers(tmp_path)
+    assert_pieces_equal_transformers(tmp_path, target=True)
+
+
+def test_languages_that_are_special_tokens_in_texts(tmp_path: Path) -> None:
+    write_m2m_100(tmp_path, extra_special_tokens=["__af__", "__am__"], src_lang=None)
+    tokenizer = assert_pieces_equal_transformers(tmp_path, [*SOME_TEXTS, "a __am__ b __en__"])
+    assert tokenizer.encode("").tokens == ["__en__", "</s>"]
+
+
+def test_a_language_is_one_of_the_models(tmp_path: Path) -> None:
+    def refusal(**settings: str | None) -> str:
+        write_m2m_100(tmp_path, **settings)
+        with pytest.raises(CheckpointError) as caught:
+            load_target_tokenizer(tmp_path, 10_000, lowercase=False)
+        return str(caught.value)
+
+    assert "tgt_lang of tokenizer_config.json is None; set it to" in refusal(tgt_lang=None)
+    assert "tgt_lang of tokenizer_config.json is 'xx'" in refusal(tgt_lang="xx")
+    assert "language_codes of tokenizer_config.json is 'x'" in refusal(language_codes="x")
+
 
 CODED = [
     ">>fra<< The water.",
@@ -90,3 +118,29 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "vocabulary lacks <unk>, its unknown token" in refusal()
     (tmp_path / "target.spm").unlink()
     assert "holds no whole tokenizer: target.spm missing" in refusal()
+
+
+EXCEPTIONS = ("</s>", "<unk>", "ΟΔΥΣΣΕΥΣ")
+"""Parts of texts that differ: special tokens inside a text, and a capital sigma at a word's end."""
+
+
+def write(folder: Path, **options: object) -> Path:
+    path = folder / "spiece.model"
+    path.write_bytes(piece_model(pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **options))
+    SiglipTokenizer(str(path)).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "siglip"}')
+    return folder
+
+
+def test_texts_are_canonical(tmp_path: Path) -> None:
+    texts = [
+        text for text in (*TEXTS, *MORE_TEXTS) if not any(token in text for token in EXCEPTIONS)
+    ]
+    own = [" hello", "! hello world ", "a_b-c's", "İstanbul", "under▁score"]
+    tokenizer = assert_pieces_equal_transformers(write(tmp_path), [*texts, *own])
+    assert tokenizer.encode("A cat.").ids == tokenizer.encode("  a CAT ").ids
+
+
+def test_a_model_that_keeps_spaces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not collapse spaces"):
+        assert_pieces_equal_transformers(write(tmp_path, remove_extra_whitespaces=False))
