@@ -7,6 +7,10 @@ import concurrent.futures
 import numpy as np
 import pytest
 
+from testing import malformed
+from testing.blocking import ask
+from testing.process import Service
+
 pytestmark = pytest.mark.e2e
 
 GOOD = {"inputs": "Hello world", "outputs": ["pooled"]}
@@ -51,3 +55,26 @@ def test_a_clear_problem_and_nobody_else_hurt(client, route, body, status):
     assert len(reply.content) < 4096
     vectors = [neighbour.json()["results"][0]["pooled"] for neighbour in replies]
     np.testing.assert_allclose(vectors, vectors[:1] * 3, atol=1e-6)
+
+
+CANARY = {"inputs": ["still", "here?"]}
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_each_is_answered_or_cut_off_and_nobody_notices(seed: int) -> None:
+    flags = ("--client-timeout-seconds", "1", "--allowed-hosts", "*")
+    with Service.of_headscope("--engine", "fake", *flags) as service:
+        service.wait_until_ready()
+        before = ask(service.port, "/attention", CANARY)
+        assert before.status == 200
+        summary = malformed.run(service.port, 300, seed)
+        after = ask(service.port, "/attention", CANARY)
+        assert service.ready()
+        service.stop()
+    assert not summary.five_hundreds
+    assert not summary.hangs
+    assert not summary.truncated
+    assert summary.closed + summary.statuses.total() == 300
+    assert set(summary.statuses) <= {200, 400, 404, 405, 408, 413, 415, 422, 431}
+    assert {200, 400, 408, 431} <= set(summary.statuses)
+    assert after.body == before.body

@@ -1,7 +1,8 @@
-"""Vectors, states and maps of real texts over HTTP, against transformers in eager float32."""
+"""Vectors, states and maps of real texts over HTTP: transformers' and published figures."""
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load
+from scipy.stats import spearmanr
 
 from tests.journeys.texts import Text, all_texts
 
@@ -155,3 +157,45 @@ def test_pooling_is_sentence_transformers(client, texts, sentence_transformer, p
     ).json()["results"]
     found = np.array([result["pooled"] for result in results])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def embed(client, texts, **body):
+    vectors = []
+    for start in range(0, len(texts), 250):
+        part = texts[start : start + 250]
+        reply = client.post("/encode", json={"inputs": part, "outputs": ["pooled"], **body})
+        assert reply.status_code == 200, reply.text
+        vectors += [result["pooled"] for result in reply.json()["results"]]
+    return np.array(vectors)
+
+
+@pytest.mark.nightly
+def test_sts_benchmark(client, shared_data):
+    with (shared_data / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) == 1500
+    first, second = (embed(client, [row[i] for row in rows]) for i in (0, 1))
+    cosine = (first * second).sum(axis=1)
+    spearman = 100 * spearmanr(cosine, [float(row[2]) for row in rows]).statistic
+    assert spearman == pytest.approx(86.716, abs=0.02)
+
+
+def cosines(found, expected):
+    found, expected = np.asarray(found), np.asarray(expected)
+    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+    return (found * expected).sum(axis=-1) / norms
+
+
+def test_vectors_of_another_server(client, shared_data):
+    golden = json.loads((shared_data / "tei-golden-minilm.json").read_text(encoding="utf-8"))
+    golden = golden["all-MiniLM-L6-v2"]
+    for key, body in (
+        ("mean_pooled_unnormalized", {"pooling": "mean", "normalize": False}),
+        ("cls", {"pooling": "cls", "normalize": False}),
+    ):
+        texts = list(golden[key])
+        found = embed(client, texts, **body)
+        assert cosines(found, [golden[key][text] for text in texts]).min() >= 0.99999
+    for text, expected in golden["token_embeddings"].items():
+        reply = client.post("/encode", json={"inputs": text, "outputs": ["tokens"]}).json()
+        assert cosines(reply["results"][0]["embeddings"], expected).min() >= 0.99999

@@ -125,7 +125,7 @@ def test_the_quality_of_every_precision(
     """fp32 has 88.409, bf16 0.003 more, int8 0.17 less, 0.10 more with weights of 7 bits.
 
     In the other fifths of STS-B, int8 of either kind is up to 0.27 away from fp32; in the whole,
-    which `tests/journeys/test_quality.py` holds for fp32, 0.08.
+    which `tests/journeys/test_numbers.py` holds for fp32, 0.08.
     """
     assert len(sts_pairs) == 300
     found = sts.spearman(sts_vectors(precision), sts_pairs)
