@@ -1,11 +1,13 @@
-"""Heat maps in a notebook: read back by an HTML parser, with names that contain markup."""
+"""Heat maps and BertViz's views of a reply."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
-from headscope import Reply
+from headscope import Reply, Target
 from headscope.heat_map import MAX_TOKENS
 from tests.clients.python.page import NASTY, Page
 
@@ -59,15 +61,72 @@ def test_without_maps_there_are_the_tokens():
     assert [text for text in page.text if text.strip()][1:] == NASTY
 
 
-def test_arguments_of_bertviz():
+S, T = 3, 4
+
+
+def decoder_reply(**tensors: np.ndarray) -> Reply:
+    """Return maps of two encoder layers and one decoder layer, each with its own heads."""
+    return Reply(
+        model="m",
+        backend="onnx",
+        layers=[3, 1] if "attention" in tensors else [],
+        heads=[0, 7] if "attention" in tensors else [],
+        texts=("",),
+        tokens=["s"] * S,
+        token_ids=[1] * S,
+        segment_ids=[0] * S,
+        offsets=[(0, 1)] * S,
+        truncated=False,
+        tensors=tensors,
+        target=Target("", ["t"] * T, [2] * T, [(0, 1)] * T, truncated=False),
+        decoder_layers=[2],
+        decoder_heads=[5, 1, 0],
+    )
+
+
+CROSS = np.random.default_rng(0).random((1, 3, T, S), np.float32)
+OWN = np.random.default_rng(1).random((1, 3, T, T), np.float32)
+ENCODER = np.random.default_rng(2).random((2, 2, S, S), np.float32)
+
+
+def test_kinds_have_equal_layers_and_heads_by_their_own_numbers():
     torch = pytest.importorskip("torch")
-    maps = np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2)
-    found = reply(["a", "b"], attention=maps)
-    of_heads, of_model = found.to_bertviz(), found.to_bertviz("model_view")
-    assert of_heads.keys() | {"include_heads"} == of_model.keys()
-    assert [tuple(one.shape) for one in of_heads["attention"]] == [(1, 2, 2, 2)] * 4
-    assert [tuple(one.shape) for one in of_model["attention"]] == [(1, 8, 2, 2)] * 4
-    assert torch.equal(of_heads["attention"][3][0], torch.tensor(maps[0]))
-    assert torch.equal(of_model["attention"][1][0, [0, 7]], torch.tensor(maps[1]))
-    assert not of_model["attention"][0].any()
-    assert (of_model["include_layers"], of_model["include_heads"]) == ([3, 1], [0, 7])
+    every = decoder_reply(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
+    found = every.to_bertviz("model_view")
+    assert (found["include_layers"], found["include_heads"]) == ([1, 2, 3], [0, 1, 5, 7])
+    for kind, (queries, keys) in {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}.items():
+        shapes = {tuple(one.shape) for one in found[f"{kind}_attention"]}
+        assert shapes == {(1, 8, queries, keys)}
+        assert len(found[f"{kind}_attention"]) == 4
+    assert torch.equal(found["cross_attention"][2][0, [5, 1, 0]], torch.tensor(CROSS[0]))
+    assert torch.equal(found["encoder_attention"][3][0, [0, 7]], torch.tensor(ENCODER[0]))
+    assert not found["cross_attention"][3].any()
+    heads = every.to_bertviz()
+    assert "include_heads" not in heads
+    assert torch.equal(heads["decoder_attention"][2][0], torch.tensor(OWN[0]))
+    assert not heads["encoder_attention"][3][0, 2].any()
+
+
+@pytest.mark.parametrize("view", ["head_view", "model_view"])
+def test_bertviz_draws_them(view: str):
+    pytest.importorskip("bertviz")
+    every = decoder_reply(attention=ENCODER, decoder_attention=OWN, cross_attention=CROSS)
+    with pytest.warns(ResourceWarning, match=f"{view}.js"):  # BertViz leaves it open
+        page = getattr(every, view)(html_action="return").data
+    start = page.index("const params = ") + len("const params = ")
+    params = json.JSONDecoder().raw_decode(page[start:])[0]
+    kinds = {one["name"]: one for one in params["attention"]}
+    assert [*kinds] == ["Encoder", "Decoder", "Cross"]
+    assert (kinds["Cross"]["left_text"], kinds["Cross"]["right_text"]) == (["t"] * T, ["s"] * S)
+    places = [0, 1, 2] if view == "head_view" else [2, 1, 0]  # heads 5, 1, 0 of 0, 1, 5, 7
+    shown = np.array(kinds["Cross"]["attn"])[1]  # layer 2 of 1, 2, 3
+    np.testing.assert_allclose(shown[places], CROSS[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("view", ["head_view", "model_view"])
+def test_bertviz_draws_cross_attention_alone(view: str):
+    pytest.importorskip("bertviz")
+    alone = decoder_reply(cross_attention=CROSS)
+    assert alone.to_bertviz(view)["include_layers"] == [2]
+    with pytest.warns(ResourceWarning, match=f"{view}.js"):
+        assert "Cross" in getattr(alone, view)(html_action="return").data
