@@ -9,7 +9,7 @@ LONGEST = (
     "test_lesser_processor.py",
     "model/export",
     "service/inference/test_core_precisions.py",
-    "service/engines/test_torch_process.py",
+    "service/engines/test_torch.py",
     "journeys",
 )
 """Tests that run first, so that at the end no process waits for another."""

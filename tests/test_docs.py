@@ -42,11 +42,6 @@ def rows(text: str) -> set[str]:
     }
 
 
-def test_settings():
-    documented = rows(read("docs/configuration.md"))
-    assert documented == {f"--{name.replace('_', '-')}" for name in Settings.flags()}
-
-
 def test_setting_defaults():
     for name, field in Settings.flags().items():
         row = re.search(

@@ -1,4 +1,4 @@
-"""`headscope bench`: its flags; test_bench.py in files checks its results."""
+"""`headscope bench` and `config check`: flags; test_bench.py in files checks results."""
 
 from __future__ import annotations
 
@@ -22,3 +22,21 @@ def test_pairs_that_are_not_there(
 def test_an_artifact_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--artifact", "a", "--model", "b"]) == 2
     assert "--artifact and --model exclude each other" in one_line(capsys, "bench")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        ("port = 1\nworkers = 2\n", 0, "2 settings, all valid"),
+        ("port = 1\n", 0, "1 setting, all valid"),
+        ("port = 'x'\n", 2, "line 1, column 1: port=x"),
+        ("port = \n", 1, "line 1, column"),
+    ],
+)
+def test_it_says_what_is_wrong(
+    content: str, code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "headscope.toml"
+    file.write_text(content)
+    assert main(["config", "check", str(file)]) == code
+    assert says in "".join(capsys.readouterr())

@@ -1,17 +1,19 @@
-"""Options of settings: all options, their help, and wrong values."""
+"""Options of settings: all options, their help, wrong values, and exit codes."""
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from pydantic import BaseModel, ValidationError, field_validator
 
 from service.cli import export, fetch, serve
 from service.cli.options import SettingOption, choices, default_in_words, settings_of, shown_of
-from service.cli.terminal import WrongUseError
+from service.cli.terminal import Exit, WrongUseError, one_line
 from service.settings import Settings
 from service.settings.groups import Group
 
@@ -110,3 +112,27 @@ def test_other_commands_have_the_settings_that_count_there(command: click.Comman
 def test_a_switch_has_both_forms() -> None:
     for words, answer in ((["--verify-route"], True), (["--no-verify-route"], False), ([], None)):
         assert serve.command.make_context("serve", words).params["verify_route"] is answer
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
+
+
+def test_the_page_has_them_all() -> None:
+    rows = re.findall(r"^\| (\d+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert [int(code) for code in rows] == sorted(Exit)
+
+
+class Named(BaseModel):
+    folder: str
+
+    @field_validator("folder")
+    @classmethod
+    def _refused(cls, folder: str) -> str:
+        raise ValueError(f"there is no {folder}")
+
+
+def test_a_message_is_one_line() -> None:
+    assert one_line(OSError("a\n  b")) == "a b"
+    with pytest.raises(ValidationError) as refused:
+        Named(folder="a\nforged \x1b[31m")
+    assert one_line(refused.value) == r"folder: Value error, there is no a forged \x1b[31m"

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from service.cli import terminal
+from service.cli.command import Command
 from service.cli.terminal import TimedSteps, interruptible, steps
 
 
@@ -130,3 +131,18 @@ def test_a_reader_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
         terminal.flush()
     monkeypatch.setattr(sys, "stdout", None)
     terminal.flush()
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_help_has_no_colours_where_none_are_wanted(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    command = Command("pick")
+    context = command.make_context("pick", [])
+    command.get_help(context)
+    assert context.color is None  # the stream decides
+    monkeypatch.setenv(variable, "dumb")
+    command.get_help(context)
+    assert context.color is False

@@ -1,20 +1,31 @@
-"""The PyTorch engine, whose process fails, hangs or ends."""
+"""The PyTorch engine and its process, which fails, hangs, ends, or is shared by models."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import dataclasses
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
+from service.engines.torch import TorchEngine, TorchHosts
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
 from service.scheduler.scheduler import Scheduler
@@ -143,3 +154,162 @@ async def test_over_http_torch_that_is_not_installed_is_never_replaced(
             response = await client.post(route, json=body)
             assert_problem(response, 501, says="PyTorch is not installed", error_type="Backend")
         assert (await client.post("/encode", json={"inputs": "a"})).json()["backend"] == "onnx"
+
+
+@pytest.fixture
+def twins(artifact: Artifact, tmp_path: Path) -> tuple[Artifact, Artifact]:
+    """Return two artifacts, the second a copy of the first."""
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+    return artifact, dataclasses.replace(artifact, folder=folder)
+
+
+@contextlib.contextmanager
+def both(twins: tuple[Artifact, Artifact], hosts: TorchHosts) -> Iterator[list[TorchEngine]]:
+    engines = [TorchEngine(twin, 30, hosts) for twin in twins]
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def test_models_share_a_process_that_ends_with_the_last(twins: tuple[Artifact, Artifact]) -> None:
+    with both(twins, TorchHosts()) as (first, second):
+        pid = first.pid
+        assert pid is not None
+        assert pid == second.pid
+        found = [engine.run([text(5)])[0].pooled for engine in (first, second)]
+        np.testing.assert_array_equal(*found)
+        first.close()
+        assert not first.alive
+        assert second.alive
+        assert len(second.run([text(5)])) == 1
+    assert gone(pid)
+
+
+def test_a_process_that_dies_is_replaced_for_all(twins: tuple[Artifact, Artifact]) -> None:
+    hosts = TorchHosts()
+    with both(twins, hosts) as (first, second):
+        pid = first.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for engine in (first, second):
+            with pytest.raises(EngineUnavailable, match="has ended"):
+                engine.run([text(5)])
+            assert not engine.alive
+        with both(twins, hosts) as engines:
+            assert len({engine.pid for engine in engines} - {pid}) == 1
+            first.close()  # whose process is another
+            assert all(engine.alive for engine in engines)
+
+
+def test_an_idle_process_ends_and_the_next_batch_starts_another(
+    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is alive throughout, also to a reader that found the process before its end."""
+    ended, poll, wait = threading.Event(), subprocess.Popen.poll, subprocess.Popen.wait
+    while_ending: list[bool] = []
+    pids: list[int] = []
+
+    def late_poll(process: subprocess.Popen[bytes]) -> int | None:
+        if threading.current_thread() is threading.main_thread():
+            assert ended.wait(HANG_SECONDS), "an idle process stays"
+        return poll(process)
+
+    def watched_wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        code = wait(process, timeout)
+        while_ending.append(engine.alive)
+        pids.append(process.pid)
+        ended.set()
+        return code
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "poll", late_poll)
+        patched.setattr(subprocess.Popen, "wait", watched_wait)
+        engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
+        assert engine.alive
+        assert ended.wait(HANG_SECONDS)
+    with contextlib.closing(engine):
+        assert while_ending == [True]
+        (pid,) = pids
+        assert gone(pid)
+        assert engine.alive
+        found, expected = (one.run([text(5)])[0].pooled for one in (engine, onnx_engine))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert engine.pid not in (None, pid)
+    assert not engine.alive
+
+
+def test_an_encoder_that_cannot_be_loaded(
+    artifact: Artifact, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "damaged"))
+    (folder / WEIGHTS).write_bytes(b"")
+    with pytest.raises(EngineUnavailable, match="cannot load the model: ArtifactError"):
+        TorchEngine(dataclasses.replace(artifact, folder=folder), timeout_seconds=30)
+    assert "ArtifactError" in capfd.readouterr().err
+
+
+def test_it_imports_nothing_of_the_current_folder_and_ends_when_closed(
+    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model/__init__.py", "service/__init__.py", "torch.py", "numpy.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    with contextlib.closing(TorchEngine(artifact, timeout_seconds=30)) as engine:
+        assert len(engine.run([text(5)])) == 1
+        pid = engine.pid
+        assert pid is not None
+        assert psutil.Process(pid).environ()["OMP_WAIT_POLICY"] == "PASSIVE"
+        assert engine.alive
+    assert gone(pid)
+    assert not engine.alive
+
+
+ORPHAN = """
+import sys
+from pathlib import Path
+from model.artifact.manifest import load_artifact
+from service.engines.torch import TorchEngine
+
+engine = TorchEngine(load_artifact(Path(sys.argv[1])), timeout_seconds=30)
+print(engine.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_its_parent(artifact: Artifact) -> None:
+    command = [sys.executable, "-c", ORPHAN, str(artifact.folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert not gone(worker)
+        parent.kill()
+    deadline = time.monotonic() + HANG_SECONDS
+    while not gone(worker):
+        assert time.monotonic() < deadline, "the worker outlived its parent"
+        time.sleep(0.02)
+
+
+def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
+    ours, theirs = Pipe()
+    with ours, theirs:
+        command = [sys.executable, "-m", "service.engines.torch_process"]
+        command += [str(theirs.fileno()), "1", "info", "json"]
+        with subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
+        ) as process:
+            theirs.close()
+            ours.send((str(tmp_path), []))
+            assert ours.recv() == "ArtifactError"
+            ours.close()
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    (line,) = [json.loads(line) for line in errors.splitlines()]
+    (error,) = line["exception"]
+    assert error["type"] == "model.errors.ArtifactError"
+    assert error["detail"].endswith("it holds no manifest.json")
+    assert error["frames"][0].startswith("service/engines/torch_process.py:")

@@ -13,30 +13,26 @@ from model.artifact.verification import Verdict
 from model.config.precision import Use
 from model.errors import VerificationError
 from service.app import create_app
-from service.engines.contract import Engine, MapsTask, Output, Task
+from service.engines.contract import MapsTask, Output, Task
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
 from service.health.golden import GoldenCheck
 from service.settings import Settings
-from tests.service.harness import AnsweringEngine
+from tests.service.harness import AnsweringEngine, StaysOpen
 
 Bend = Callable[[Task, Output], None]
 
 
-class Bent(Engine):
+class Bent(StaysOpen):
     """Engine on ONNX Runtime with a change in its results."""
 
-    name = "onnx"
-    concurrency = 1
-
     def __init__(self, engine: OnnxEngine, bend: Bend) -> None:
-        self._engine, self._bend = engine, bend
-        self.provider = engine.provider
-        self.hidden_size = engine.hidden_size
+        super().__init__(engine)
+        self._bend = bend
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        outputs = self._engine.run(tasks)
+        outputs = super().run(tasks)
         for task, output in zip(tasks, outputs, strict=True):
             self._bend(task, output)
         return outputs

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.engines.contract import Engine, MapsTask, Output, Task
+from service.engines.contract import MapsTask, Output, Task
 from service.engines.onnx import OnnxEngine
 from service.models.state import state_of
-from tests.service.harness import Client, assert_problem, serving, until
+from tests.service.harness import Client, StaysOpen, assert_problem, serving, until
 
 pytestmark = pytest.mark.anyio
 SHARE = 0.2
@@ -25,20 +25,13 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-class Drifting(Engine):
+class Drifting(StaysOpen):
     """Engine on ONNX Runtime whose results can be made to drift."""
 
-    name = "onnx"
-    concurrency = 2
-
-    def __init__(self, engine: OnnxEngine) -> None:
-        self._engine = engine
-        self.provider = engine.provider
-        self.hidden_size = engine.hidden_size
-        self.drifts = ""
+    drifts = ""
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        outputs = self._engine.run(tasks)
+        outputs = super().run(tasks)
         for task, output in zip(tasks, outputs, strict=True):
             if isinstance(task, MapsTask):
                 if self.drifts == "attention":

@@ -25,16 +25,12 @@ pytestmark = pytest.mark.anyio
 ASKED = {"inputs": "still here?", "outputs": ["pooled"]}
 
 
-class Mortal(Engine):
+class Mortal(StaysOpen):
     """Engine on ONNX Runtime that can die, hang, or fail."""
 
-    name = "onnx"
-    concurrency = 2
-
     def __init__(self, engine: OnnxEngine) -> None:
-        self._engine = engine
-        self.provider = engine.provider
-        self.hidden_size = engine.hidden_size
+        super().__init__(engine)
+        self.concurrency = 2
         self.dead = self.broken = False
         self.gate = threading.Event()
         self.gate.set()
@@ -47,7 +43,7 @@ class Mortal(Engine):
         assert self.gate.wait(60), "the test never let this batch through"
         if self.broken:
             raise RuntimeError("broken")
-        return self._engine.run(tasks)
+        return super().run(tasks)
 
 
 class Service:

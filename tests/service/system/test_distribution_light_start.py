@@ -49,17 +49,10 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        pytest.param(True, marks=pytest.mark.nightly, id="whole"),
-        pytest.param(False, id="without PyTorch's weights"),
-    ],
-)
 def test_an_artifact_is_served_without_what_only_extras_bring(
-    artifact: Artifact, tmp_path: Path, weights: bool
+    artifact: Artifact, tmp_path: Path
 ) -> None:
-    folder = artifact.folder if weights else serving_copy(artifact, tmp_path / "serving").folder
+    folder = serving_copy(artifact, tmp_path / "serving").folder
     missing = sorted(
         EXTRAS.keys() - {"onnxruntime", "opentelemetry"}
     )  # FastAPI depends on the latter's API

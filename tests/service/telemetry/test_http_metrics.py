@@ -1,4 +1,4 @@
-"""Requests, replies and refusals by route; buckets against quantiles of the observations."""
+"""Metrics of requests and replies, and the traces that they lead to."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from service.models.state import state_of
 from service.request_context import header_fields
 from service.system.budget import Reservation
 from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
+from service.telemetry.requests import trace_id
 from tests.service.harness import AnsweringEngine, request_context, serving
 from tests.service.scraped import Samples, samples
 
@@ -185,3 +186,26 @@ def test_a_quantile_is_near_the_truth(slowest: float) -> None:
     bounds, counts = map(np.array, zip(*buckets, strict=True))
     estimated = np.interp(0.99 * 500, counts[:-1], bounds[:-1])
     assert 1 / 1.5 < estimated / np.quantile(taken, 0.99) < 1.5
+
+
+CALLER = b"4bf92f3577b34da6a3ce929d0e0e4736"
+VALID = b"00-" + CALLER + b"-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([VALID], CALLER.decode()),
+        ([b"cc" + VALID[2:] + b"-what-the-future-will-be-like"], CALLER.decode()),
+        ([], ""),
+        ([VALID, VALID], ""),
+        ([b"ff" + VALID[2:]], ""),
+        ([VALID.upper()], ""),
+        ([VALID.replace(CALLER, b"0" * 32)], ""),
+        ([VALID.replace(b"00f067aa0ba902b7", b"0" * 16)], ""),
+        ([VALID[:-3]], ""),
+    ],
+)
+def test_only_a_valid_header_has_one(values: list[bytes], found: str) -> None:
+    headers = [(b"host", b"a"), *((b"traceparent", value) for value in values)]
+    assert trace_id(headers) == found

@@ -1,14 +1,14 @@
-"""Metrics of a model's schedulers and engines."""
+"""Metrics of models, of those alone that are loaded."""
 
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.scheduler.admission import BatchLimits
-from service.telemetry.model_metrics import ModelFamilies, ModelMetrics
+from service.telemetry.model_metrics import LoadedModels, ModelFamilies, ModelMetrics, PresentSeries
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 from tests.service.scraped import samples
 
@@ -87,3 +87,22 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
     assert values("live_max_abs_diff", kind="pooled") == [None, 0.25]
     assert values("queue_tokens_limit", lane="encode") == [1000, None]
     assert values("queue_texts_limit", lane="attention") == [77, None]
+
+
+def test_only_models_that_have_gone_are_left_out() -> None:
+    registry = CollectorRegistry()
+    versions = PresentSeries(Gauge("v", "Versions.", ["model", "state"], registry=registry))
+    tokens = Counter("t", "Tokens.", ["model"], registry=registry)
+    for model in ("a", "b", "never counted"):
+        tokens.labels(model).inc(0)
+
+    def reported() -> list[tuple[str, ...]]:
+        families = LoadedModels(registry, "v", ("v",)).collect()
+        samples = [one for family in families for one in family.samples]
+        return [tuple(one.labels.values()) for one in samples if not one.name.endswith("_created")]
+
+    versions.set({("a", "serving"): 1, ("b", "loading"): 1})
+    every = [("a",), ("b",), ("never counted",)]
+    assert reported() == [("a", "serving"), ("b", "loading"), *every]
+    versions.set({("a", "draining"): 2})
+    assert reported() == [("a", "draining"), ("a",), ("never counted",)]

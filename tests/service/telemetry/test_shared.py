@@ -1,19 +1,23 @@
-"""Files of metrics: every block is allocated, and a full file system is an error, not a signal."""
+"""Metrics that processes share, and of processes themselves."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict
 
-from service.telemetry.shared import FIRST_BYTES, AllocatedDict
+from service.telemetry.shared import FIRST_BYTES, AllocatedDict, ServiceProcesses
 from tests.service.logged import Log
 
 SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES["counter"] // 32)]
@@ -176,3 +180,43 @@ def test_a_full_file_system_ends_no_process_by_a_signal(
     assert reported == "No space left on device"
     assert 100 < int(counted) < 3000
     assert "new metric series are not counted" in done.stderr
+
+
+CHILD = "import subprocess, sys, time; x = bytearray(20_000_000)\n"
+STAYS = "print(1, flush=True); time.sleep(60)"
+GRANDCHILD = "subprocess.run([sys.executable, '-c', 'sum(range(4_000_000))'], check=True)\n"
+
+
+@contextlib.contextmanager
+def child(code: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code + STAYS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def collected(root: int) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(ServiceProcesses(root))
+    return {sample.name: sample.value for family in registry.collect() for sample in family.samples}
+
+
+def test_processor_time_never_falls() -> None:
+    with child(CHILD + GRANDCHILD) as process:
+        mine = psutil.Process(process.pid).cpu_times()
+        expected = mine.user + mine.system + mine.children_user + mine.children_system
+        found = collected(process.pid)["process_cpu_seconds_total"]
+        assert found == pytest.approx(expected, abs=0.05)
+        seen = [collected(os.getpid())["process_cpu_seconds_total"]]
+        process.send_signal(signal.SIGKILL)
+        for _ in range(5):
+            seen.append(collected(os.getpid())["process_cpu_seconds_total"])
+            time.sleep(0.01)
+        process.wait()
+        seen.append(collected(os.getpid())["process_cpu_seconds_total"])
+    assert seen == sorted(seen)
+    assert seen[0] > found
