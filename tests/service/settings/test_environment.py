@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.cli import serve
-from service.cli.options import given, settings_of
 from service.settings import Settings
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("HEADSCOPE_"):
-            monkeypatch.delenv(name)
-
-
-def from_command_line(*arguments: str) -> Settings:
-    return settings_of(given(serve.command.make_context("serve", [*arguments]).params))
+from tests.service.settings.conftest import from_command_line
 
 
 @pytest.mark.parametrize(
@@ -186,3 +174,18 @@ def test_a_variable_of_a_precision_is_for_any_model_and_no_artifact(
     assert from_command_line("--artifact", "/by/flag").precision == "fp32"
     monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
     assert from_command_line("--model", "by/flag").precision == "int8"
+
+
+@pytest.mark.parametrize("served", [{"artifact": "/a"}, {"model": ["a", "b"]}])
+def test_a_pooling_is_of_the_export_of_one_model(served: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="--pooling or HEADSCOPE_POOLING is for the exp"):
+        Settings(**served, pooling="mean")
+
+
+def test_a_flag_of_the_model_leaves_the_variable_of_the_pooling_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_POOLING", "splade")
+    assert Settings().pooling == "splade"
+    assert Settings(model="a").pooling is None
+    assert Settings(model="a", pooling="mean").pooling == "mean"

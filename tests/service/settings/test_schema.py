@@ -1,9 +1,9 @@
-"""Sources of settings, and their valid values."""
+"""Sources of settings, their valid values, and their groups."""
 
 from __future__ import annotations
 
 import itertools
-import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import click
 import pytest
 from pydantic import ValidationError
 
-from service.cli import serve
-from service.cli.options import given, settings_of
 from service.cli.terminal import WrongUseError
 from service.settings import Settings
+from service.settings.groups import Group, Shown
+from tests.service.settings.conftest import from_command_line
 
 EMPTY = Path(__file__).parent / "__init__.py"
 """Empty file of settings."""
@@ -34,43 +34,22 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "on_demand": (True, False),
     "export_on_demand": ("allow", "refuse"),
     "memory_budget": (2**21, 2**22),
-    "device_id": (7, 8),
     "device_memory_bytes": (2**21, 2**22),
     "host": ("0.0.0.0", "::1"),
     "port": (1, 65535),
-    "workers": (7, 8),
-    "max_length": (7, 8),
-    "max_characters": (7, 8),
-    "max_request_characters": (7, 8),
-    "max_client_batch_size": (7, 8),
     "auto_truncate": (True, False),
     "token_ids": ("model", "cl100k"),
-    "max_body_bytes": (70, 80),
-    "max_image_bytes": (70, 80),
-    "max_image_pixels": (7, 8),
     "max_response_bytes": (200, 300),
     "max_bytes_in_flight": (70_000, 80_000),
-    "max_batch_tokens": (7, 8),
-    "max_queue_tokens": (7, 8),
-    "threads": (7, 8),
-    "request_timeout_seconds": (0.5, 1.5),
-    "queue_timeout_seconds": (0.5, 1.5),
-    "queue_target_seconds": (0.5, 1.5),
-    "batch_timeout_seconds": (0.5, 1.5),
-    "max_queue_texts": (7, 8),
     "fallback": ("fail", "torch"),
     "verify_share": (0.5, 0.25),
-    "drain_seconds": (7, 8),
     "allowed_hosts": ("*", "example.org,[::1]"),
     "image_hosts": ("example.org", "*.example.org:8080,[::1]"),
-    "image_timeout_seconds": (0.5, 1.5),
     "verify_route": (True, False),
     "allow_unverified": (False, True),
     "pickle": (True, False),
     "cache_folder": (Path("/flag"), Path("/environment")),
     "hub_endpoint": ("http://flag", "http://environment"),
-    "max_body_bytes_in_flight": (70, 80),
-    "client_timeout_seconds": (0.5, 1.5),
     "api_keys": ("flag", "environment,other"),
     "admin_keys": ("flag", "environment,other"),
     "cors_origins": ("*", "https://environment"),
@@ -81,6 +60,35 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "drain_delay_seconds": (0.0, 20.0),
     "otlp_endpoint": ("http://flag", "http://environment"),
     "log_level": ("debug", "error"),
+    **dict.fromkeys(
+        [
+            "device_id",
+            "workers",
+            "max_length",
+            "max_characters",
+            "max_request_characters",
+            "max_client_batch_size",
+            "max_image_pixels",
+            "max_batch_tokens",
+            "max_queue_tokens",
+            "threads",
+            "max_queue_texts",
+            "drain_seconds",
+        ],
+        (7, 8),
+    ),
+    **dict.fromkeys(["max_body_bytes", "max_image_bytes", "max_body_bytes_in_flight"], (70, 80)),
+    **dict.fromkeys(
+        [
+            "request_timeout_seconds",
+            "queue_timeout_seconds",
+            "queue_target_seconds",
+            "batch_timeout_seconds",
+            "image_timeout_seconds",
+            "client_timeout_seconds",
+        ],
+        (0.5, 1.5),
+    ),
 }
 """Value of each setting for the command line, and one for the environment."""
 BAD: list[tuple[str, str]] = [
@@ -157,13 +165,6 @@ BAD += itertools.product(NUMBERS, ["inf", "-inf", "nan", "1e300", "1" * 20, "-5"
 BAD += [(name, "1e-300") for name in NUMBERS if name.endswith("timeout_seconds")]
 
 
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith(("HEADSCOPE_", "HF_ENDPOINT")):
-            monkeypatch.delenv(name)
-
-
 def flag(name: str, value: object) -> list[str]:
     kebab = name.replace("_", "-")
     if isinstance(value, bool):
@@ -178,10 +179,6 @@ def variable(value: object) -> str:
 
 def default(name: str) -> Any:
     return Settings.flags()[name].get_default(call_default_factory=True)
-
-
-def from_command_line(*arguments: str) -> Settings:
-    return settings_of(given(serve.command.make_context("serve", [*arguments]).params))
 
 
 def test_every_setting_is_described_and_tried_here() -> None:
@@ -297,3 +294,19 @@ def test_settings_are_the_same_in_another_process(
     for variable, value in BOTH.items():
         monkeypatch.setenv(variable, value)
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+
+
+def test_the_page_has_each_setting_in_its_group() -> None:
+    sections = re.split(r"^### (.+)$", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    reported = {
+        heading: re.findall(r"^\| `--([a-z-]+)` \|", text, re.MULTILINE)
+        for heading, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+    expected: dict[str, list[str]] = {group: [] for group in Group}
+    for name, field in Settings.flags().items():
+        (shown,) = (item for item in field.metadata if isinstance(item, Shown))
+        expected[shown.group].append(name.replace("_", "-"))
+    assert reported == expected

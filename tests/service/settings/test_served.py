@@ -11,12 +11,6 @@ from service.settings import Settings
 from service.settings.served import artifact_of, checkpoint_of, each, served
 
 
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MODEL", "ARTIFACT", "REVISION", "PRECISION"):
-        monkeypatch.delenv(f"HEADSCOPE_{name}", raising=False)
-
-
 def test_models_come_before_artifacts_in_the_order_given() -> None:
     settings = Settings(model=["o/b", "o/a"], artifact=["/y", "/x"], threads=7)
     assert served(settings) == ("o/b", "o/a", Path("/y"), Path("/x"))
