@@ -82,7 +82,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the files of an ended service and their folder, or nothing if it holds another file."""
+    """Remove the files of an ended service and their folder; nothing if it holds another file."""
     # the lock goes last: a removal that is killed can be repeated
     paths = sorted(folder.iterdir(), key=lambda path: path.name == LOCK)
     foreign = [path.name for path in paths if not KNOWN.fullmatch(path.name)]

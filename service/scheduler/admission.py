@@ -168,7 +168,7 @@ def _check_queue(
 def _check_room(
     demand: Demand, free_tokens: int, free_texts: int, limits: BatchLimits, expected: Forecast
 ) -> Refusal | None:
-    """Return the refusal of a request that exceeds half of the queue's room; None if it does not."""
+    """Return the refusal of a request that exceeds half of the queue's room; None if none does."""
     bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
         ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
         ("texts", demand.texts, free_texts, limits.max_queue_texts),
