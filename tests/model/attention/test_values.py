@@ -26,9 +26,7 @@ from model.attention.values import value_products
 from model.attention.weights import some_heads
 from model.checkpoint import load_checkpoint
 from tests.model.families.parity import SIZES, saved
-from tests.model.families.test_gemma3 import TINY as GEMMA3
-from tests.model.families.test_modernbert import TINY as MODERNBERT
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3
 
 BERT = ("attention.self.value", "attention.output.dense")
 MODELS: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str]]] = {

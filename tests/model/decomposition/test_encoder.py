@@ -50,11 +50,13 @@ from model.sources.towers import as_folders
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved
 from tests.model.families.picture_parity import SIZES as PICTURES
-from tests.model.families.test_deberta_v2 import VERSION_3
-from tests.model.families.test_distilbert import TINY as DISTILBERT
-from tests.model.families.test_gemma3 import TINY as GEMMA3
-from tests.model.families.test_modernbert import TINY as MODERNBERT
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import (
+    DISTILBERT,
+    GEMMA3,
+    MODERNBERT,
+    QWEN3,
+    VERSION_3,
+)
 from tests.model.tower_checkpoints import clip, save_towers, siglip
 from tests.tower_oracle import Side, attributions
 

@@ -27,7 +27,6 @@ from transformers import (
 )
 
 from model.artifact.manifest import FILES, TOKENIZER, Artifact, load_artifact
-from model.artifact.tokenizer import read_tokenizer
 from model.config.precision import Precision
 from model.export.exporter import export
 from model.export.verify import verify
@@ -35,12 +34,12 @@ from model.numerics.batch import pack
 from model.numerics.comparison import TOLERANCES
 from model.numerics.pooling import TextPooling
 from model.runtimes.registry import has_products, load_runtime, runtime_of, weight_bits
+from model.tokenization.vocabulary import read_tokenizer
 from tests.model.checkpoints import write_tokenizer
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 from tests.model.families.parity import SIZES
-from tests.model.families.test_deberta_v2 import VERSION_3
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import QWEN3, VERSION_3
 
 pytestmark = pytest.mark.slow
 

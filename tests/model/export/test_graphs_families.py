@@ -33,8 +33,8 @@ from transformers import (
 )
 
 from model.artifact.signature import GRID_INPUTS, hidden_state_name
-from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
+from model.attention.weights import NORMALIZERS
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.graphs import GridStates, export_attention, export_encoder, head_parameters
@@ -42,11 +42,7 @@ from model.numerics.batch import Batch, pack, padded, widen
 from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
-from tests.model.families.test_deberta_v2 import VERSION_3
-from tests.model.families.test_gemma3 import TINY as GEMMA3
-from tests.model.families.test_llama import TINY as LLAMA
-from tests.model.families.test_llama import YARN
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import GEMMA3, LLAMA, QWEN3, VERSION_3, YARN
 
 pytestmark = pytest.mark.slow
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -84,7 +80,7 @@ def _traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def again(*_: object) -> None:
         raise AssertionError("traced again")
 
-    monkeypatch.setattr("model.export.lowering._traced_again", again)
+    monkeypatch.setattr("model.export.torch_exporter._traced_again", again)
 
 
 def test_every_kind_is_one_of_them() -> None:

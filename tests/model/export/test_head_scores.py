@@ -30,15 +30,13 @@ from transformers import (
 from model.artifact.signature import head_parameter_name, head_scores_signature
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
+from model.export.decomposition import export_head_scores
 from model.export.graphs import head_parameters, one_head_shapes
-from model.export.head_scores import export_head_scores
 from model.export.verify import signature_mismatches
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.pytorch import PyTorchRuntime
 from tests.model.families.parity import SIZES, VOCABULARY, saved
-from tests.model.families.test_gemma3 import TINY as GEMMA3
-from tests.model.families.test_modernbert import TINY as MODERNBERT
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3
 
 IDS = torch.randint(3, VOCABULARY, (1, 12), generator=torch.Generator().manual_seed(3))
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {

@@ -26,13 +26,12 @@ from model.attention.values import value_products
 from model.attention.weights import some_heads
 from model.checkpoint import load_checkpoint
 from model.config.encoder import NormalizerName, ScoreName
-from model.export import lowering, torch_exporter
+from model.export import torch_exporter
 from model.export.graphs import export_value_norms, head_parameters, values_signature
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
 from model.export.verify import signature_mismatches
 from tests.model.families.parity import saved
-from tests.model.families.test_modernbert import TINY as MODERNBERT
-from tests.model.families.test_qwen3 import TINY as QWEN3
+from tests.model.families.test_encoder_parity import MODERNBERT, QWEN3
 
 
 class CausalCrossAttention(nn.Module):
@@ -170,7 +169,7 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
     def again(*_: object) -> None:
         raise AssertionError("traced again")
 
-    monkeypatch.setattr(lowering, "_traced_again", again)
+    monkeypatch.setattr(torch_exporter, "_traced_again", again)
 
 
 @pytest.mark.usefixtures("once")
@@ -201,8 +200,8 @@ def changed_in_place(x: Tensor) -> Tensor:
 def test_every_other_is_traced_again(
     function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again = mock.Mock(side_effect=lowering._traced_again)
-    monkeypatch.setattr(lowering, "_traced_again", again)
+    again = mock.Mock(side_effect=torch_exporter._traced_again)
+    monkeypatch.setattr(torch_exporter, "_traced_again", again)
     holds(exported(function), function)
     again.assert_called_once()
 
@@ -271,7 +270,9 @@ def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) ->
         _registration.onnxscript_apis, "get_torchlib_ops", lambda: made.append(1) or make()
     )
     monkeypatch.setattr(
-        torch_exporter, "_operators", functools.cache(torch_exporter._operators.__wrapped__)
+        torch_exporter,
+        "_operator_table",
+        functools.cache(torch_exporter._operator_table.__wrapped__),
     )
     graphs = [exported_graph().SerializeToString() for _ in range(2)]
     assert len(made) == 1

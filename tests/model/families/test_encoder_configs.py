@@ -1,0 +1,255 @@
+"""Configs and keys of the families of text encoders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    GteConfig,
+    GteForSequenceClassification,
+    GteModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    NomicBertConfig,
+    NomicBertModel,
+)
+
+from model.attention.self_attention import SelfAttention, attention_rule
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError, ConfigError
+from model.families import llama
+from model.families.bert import BERT
+from model.families.gte import GTE
+from model.families.registry import parse_config, read_config
+from model.sources.headers import check_weights
+from tests.model.checkpoints import edit_json
+from tests.model.families.jina_bert import JinaBert
+from tests.model.families.parity import SIZES, saved
+from tests.model.families.test_encoder_parity import GEMMA3, LLAMA, MODERNBERT, QWEN3, VERSION_3
+
+FIRST_NOMIC: dict[str, Any] = {
+    "model_type": "nomic_bert",
+    "vocab_size": 97,
+    "n_embd": 24,
+    "n_layer": 3,
+    "n_head": 3,
+    "n_inner": 40,
+    "n_positions": 48,
+    "activation_function": "swiglu",
+    "layer_norm_epsilon": 1e-12,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "type_vocab_size": 2,
+}
+GTE_FIELDS = SIZES | {"model_type": "new", "rope_theta": 20000}
+
+
+def test_groups_of_several_layers_are_refused() -> None:
+    fields = SIZES | {"model_type": "albert", "inner_group_num": 2}
+    with pytest.raises(ConfigError, match="inner_group_num"):
+        parse_config(fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("bert.embeddings.word_embeddings.weight", "embeddings.word.weight"),
+        ("embeddings.LayerNorm.gamma", "embeddings.layer_norm.weight"),
+        ("encoder.layer.11.attention.self.key.bias", "layers.11.attention.key.bias"),
+        ("encoder.layer.0.attention.output.dense.weight", "layers.0.attention.output.weight"),
+        ("encoder.layer.0.attention.output.LayerNorm.beta", "layers.0.attention_norm.bias"),
+        ("encoder.layer.0.output.dense.weight", "layers.0.feed_forward.contract.weight"),
+        (
+            "encoder.layer.2.attention.self.score.vector",
+            "layers.2.attention.score_parameters.vector",
+        ),
+        ("bert.pooler.dense.weight", None),
+        ("cls.predictions.transform.LayerNorm.gamma", None),
+        ("something.else", "something.else"),
+    ],
+)
+def test_keys_of_bert_are_renamed(key: str, expected: str | None) -> None:
+    assert BERT.encoder_key(key) == expected
+
+
+@pytest.mark.parametrize("norm", ["layer_norm_q", "layer_norm_k"])
+def test_a_jina_bert_with_norms_of_queries_and_keys_is_refused(tmp_path: Path, norm: str) -> None:
+    JinaBert(SIZES).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    key = f"encoder.layer.1.attention.self.{norm}.weight"
+    save_file(load_file(weights) | {key: torch.ones(SIZES["hidden_size"])}, weights)
+    message = f"holds {key}: it is a JinaBERT that normalises queries and keys"
+    config = read_config(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        check_weights(tmp_path, [weights], config)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(tmp_path, config)
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(1, 20), (16, 9), (2, 2), (96, -1)])
+def test_buckets_that_leave_out_distances_are_refused(buckets: int, farthest: int) -> None:
+    fields = VERSION_3 | {"position_buckets": buckets, "max_relative_positions": farthest}
+    with pytest.raises(ConfigError, match=f"position_buckets {buckets} with") as caught:
+        parse_config(SIZES | fields | {"model_type": "deberta-v2", "max_position_embeddings": 49})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"conv_kernel_size": 3}, {"attention_score": "additive"}, {"norm_rel_ebd": "other"}],
+    ids=str,
+)
+def test_another_build_is_refused_by_name(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        parse_config(SIZES | VERSION_3 | {"model_type": "deberta-v2"} | change)
+
+
+def test_other_buckets_of_mpnet_are_refused() -> None:
+    fields = SIZES | {"model_type": "mpnet", "relative_attention_num_buckets": 64}
+    with pytest.raises(ConfigError, match="relative_attention_num_buckets"):
+        parse_config(fields)
+
+
+@pytest.mark.parametrize("key", ["rope_theta", "rotary_emb_base"])
+def test_the_base_of_nomics_rotary_positions(key: str) -> None:
+    own = {name: value for name, value in FIRST_NOMIC.items() if name != "rotary_emb_base"}
+    assert parse_config(own | {key: 77.0}).attention.rotary_bases == (77.0,) * 3
+    assert NomicBertConfig(**SIZES, rope_theta=77.0).rope_parameters["rope_theta"] == 77.0
+
+
+def test_both_forms_of_keys_and_of_configs_are_read(tmp_path: Path) -> None:
+    """Transformers writes the first publication's keys, and a config of its own."""
+    model = NomicBertModel(NomicBertConfig(**SIZES))
+    expected = load_checkpoint(saved(model, tmp_path / "first"))
+    (tmp_path / "own").mkdir()
+    save_file(model.state_dict(), tmp_path / "own" / "model.safetensors")
+    (tmp_path / "own" / "config.json").write_text(json.dumps(FIRST_NOMIC | {"head_dim": 8}))
+    first = load_file(tmp_path / "first" / "model.safetensors")
+    assert "encoder.layers.0.attn.Wqkv.weight" in first
+    assert "layers.0.self_attn.q_proj.weight" in model.state_dict()
+    ours = load_checkpoint(tmp_path / "own")
+    assert ours.config == expected.config
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prenorm": True}, {"rotary_emb_fraction": 0.5}, {"rotary_scaling_factor": 2.0}],
+    ids=str,
+)
+def test_another_build_of_nomic_is_refused_by_name(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        parse_config(FIRST_NOMIC | change)
+
+
+def test_a_table_without_room_for_a_token_is_refused() -> None:
+    fields = SIZES | {"model_type": "roberta", "max_position_embeddings": 2}
+    with pytest.raises(ConfigError, match="max_position_embeddings: Input should be greater than"):
+        parse_config(fields)
+
+
+@pytest.mark.parametrize("prefix", ["new.", "gte."])
+def test_separate_maps_and_prefixes_make_the_same_encoder(tmp_path: Path, prefix: str) -> None:
+    expected = load_checkpoint(saved(GteModel(GteConfig(**SIZES)), tmp_path)).state_dict()
+    separate: dict[str, torch.Tensor] = {"classifier.weight": torch.ones(2)}
+    for key, tensor in load_file(tmp_path / "model.safetensors").items():
+        if "qkv_proj" in key:
+            for role, part in zip("qkv", tensor.chunk(3), strict=True):
+                separate[prefix + key.replace("qkv", role)] = part.contiguous()
+        else:
+            separate[prefix + key] = tensor
+    save_file(separate, tmp_path / "model.safetensors")
+    edit_json(tmp_path / "config.json", model_type="new", pack_qkv=False, rope_theta=160000)
+    found = load_checkpoint(tmp_path).state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_heads_of_gte_are_left_out() -> None:
+    keys = GteForSequenceClassification(GteConfig(**SIZES)).state_dict().keys()
+    left_out = keys - GTE.encoder_keys(keys).keys()
+    assert left_out == {
+        *("gte.pooler.dense.weight", "gte.pooler.dense.bias"),
+        *("classifier.weight", "classifier.bias"),
+    }
+
+
+def test_ntk_scaling_divides_the_last_frequency_by_the_factor() -> None:
+    """Compute the frequencies by the published rule: base times f, and divided by f^(2/p)."""
+    fields = GTE_FIELDS | {"rope_scaling": {"type": "ntk", "factor": 8.0}, "vocab_size": 97}
+    config = parse_config(fields)
+
+    layer = SelfAttention(config, 0, attention_rule(config))
+    size = config.head_size
+    expected = [(8.0 * 20000) ** (-2 * i / size) / 8.0 ** (2 / size) for i in range(size // 2)]
+    frequencies = layer.head_parameters({})["frequencies"][0]
+    torch.testing.assert_close(frequencies, torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"position_embedding_type": "absolute"}, "position_embedding_type"),
+        ({"layer_norm_type": "rms_norm"}, "layer_norm_type"),
+        ({"logn_attention_scale": True}, "logn_attention_scale"),
+        ({"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.75}}, "mixed_b"),
+    ],
+)
+def test_what_gte_does_not_support_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_config(GTE_FIELDS | change)
+
+
+def test_an_older_config_of_modernbert_is_read() -> None:
+    older = MODERNBERT | {
+        "model_type": "modernbert",
+        "global_attn_every_n_layers": 2,
+        "global_rope_theta": 500.0,
+        "local_rope_theta": 50.0,
+    }
+    attention = parse_config(older).attention
+    assert attention.windows == (None, 6, None, 6, None)
+    assert attention.rotary_bases == (500.0, 50.0, 500.0, 50.0, 500.0)
+    scaled = parse_config(older | {"rope_scaling": {"type": "yarn", "factor": 4.0}}).attention
+    assert {scaling and scaling.kind for scaling in scaled.rotary_scalings} == {"yarn"}
+
+
+def test_the_output_map_of_a_language_model_is_left_out() -> None:
+    keys = LlamaForCausalLM(LlamaConfig(**LLAMA)).state_dict().keys()
+    left_out = keys - llama.LLAMA.encoder_keys(keys).keys()
+    assert left_out == {"lm_head.weight"}
+
+
+def test_a_window_that_no_text_exceeds_is_left_out() -> None:
+    fields = LLAMA | {"model_type": "mistral", "sliding_window": 4096}
+    long = fields | {"max_position_embeddings": 32768}
+    assert parse_config(long).attention.windows == (4095,) * 3
+    short = fields | {"max_position_embeddings": 4096}
+    assert parse_config(short).attention.windows == ()
+
+
+def test_an_older_config_of_gemma_is_read() -> None:
+    older = GEMMA3 | {"model_type": "gemma3_text", "rope_theta": 9e5, "rope_local_base_freq": 9e3}
+    assert parse_config(older).attention.rotary_bases == (9e3, 9e5, 9e3)
+
+
+def test_capped_scores_are_refused() -> None:
+    with pytest.raises(ConfigError, match="attn_logit_softcapping"):
+        parse_config(GEMMA3 | {"model_type": "gemma3_text", "attn_logit_softcapping": 50.0})
+
+
+@pytest.mark.parametrize("positions", [3000, 100_000])
+def test_the_limit_is_the_models_up_to_8192(positions: int) -> None:
+    fields = QWEN3 | {"model_type": "qwen3", "max_position_embeddings": positions}
+    assert parse_config(fields).max_position_embeddings == min(positions, 8192)
+
+
+def test_heads_that_do_not_share_keys_evenly_are_refused() -> None:
+    with pytest.raises(ConfigError, match="not a multiple of num_key_value_heads 3"):
+        parse_config(QWEN3 | {"model_type": "qwen3", "num_key_value_heads": 3})
