@@ -1,14 +1,25 @@
-"""Models that a service serves, by the settings."""
+"""Models that a service serves, their tables, and values that clients meet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from model.sources.locate import DEFAULT_MODEL
+from service.cli.options import choices
 from service.settings import Settings
-from service.settings.served import artifact_of, checkpoint_of, each, served
+from service.settings.groups import (
+    aliases_to_meet,
+    hosts_to_meet,
+    keys_to_send,
+    origins_to_meet,
+)
+from service.settings.model_group import ModelTable
+from service.settings.served import OPTIONS, artifact_of, checkpoint_of, each, served
 
 
 def test_models_come_before_artifacts_in_the_order_given() -> None:
@@ -41,3 +52,74 @@ def test_one_model_at_a_time_is_exported(given: dict[str, object]) -> None:
     assert checkpoint_of(Settings(model="o/a")) == "o/a"
     with pytest.raises(ValueError, match="one model at a time"):
         checkpoint_of(Settings(**given))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_takes_what_the_setting_takes(name: str) -> None:
+    ours, theirs = ModelTable.model_fields[name], Settings.model_fields[name]
+    assert choices(ours) == choices(theirs)
+    if not choices(theirs):
+        assert int in get_args(ours.annotation) or int in get_args(get_args(ours.annotation)[0])
+    wrong: Any
+    for wrong in ("x", -1, True, 1.5):
+        with pytest.raises(ValidationError):
+            ModelTable(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"prompts": {"query": "x" * 2049}},
+        {"prompts": {str(number): "" for number in range(33)}},
+        {"version": "0"},
+        {"source": ""},
+        {"load": "ondemand"},
+        {"port": 1},
+    ],
+)
+def test_what_a_table_cannot_have(table: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ModelTable(**table)
+
+
+Check = Callable[[str | None], str | None]
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (keys_to_send, "s3cret, other!"),
+        (origins_to_meet, "*"),
+        (origins_to_meet, "https://example.org, http://localhost:3000"),
+        (hosts_to_meet, "example.org, [::1], *"),
+        *((check, None) for check in (keys_to_send, origins_to_meet, hosts_to_meet)),
+    ],
+)
+def test_what_clients_can_meet_stays_as_it_is(check: Check, value: str | None) -> None:
+    assert check(value) is value
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "says"),
+    [
+        (keys_to_send, "s3cret,,", "a key is empty"),
+        (keys_to_send, "", "a key is empty"),
+        (keys_to_send, "two words", "printable ASCII without spaces"),
+        (keys_to_send, "schlüssel", "printable ASCII"),
+        (origins_to_meet, "example.org", "an origin is"),
+        (origins_to_meet, "https://example.org/path", "a scheme and a host"),
+        (hosts_to_meet, "example.org:8000", "without a port"),
+        (hosts_to_meet, "a,", "a host is"),
+    ],
+)
+def test_others_are_refused(check: Check, value: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as refused:
+        check(value)
+    assert "schlüssel" not in str(refused.value)
+
+
+@pytest.mark.parametrize("alias", ["a", "=a", "a=", ""])
+def test_an_alias_without_a_name_on_either_side_is_refused(alias: str) -> None:
+    assert aliases_to_meet(("a=b", "c=d/e=f")) == ("a=b", "c=d/e=f")
+    with pytest.raises(ValueError, match="is not of the form ALIAS=NAME"):
+        aliases_to_meet(("a=b", alias))
