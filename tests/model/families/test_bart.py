@@ -1,3 +1,5 @@
+"""Encoder–decoders of BART's kind against transformers."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,13 +7,32 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BartConfig, BartForCausalLM, BartForConditionalGeneration, BartModel
+from safetensors.torch import load_file
+from transformers import (
+    BartConfig,
+    BartForCausalLM,
+    BartForConditionalGeneration,
+    BartModel,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PreTrainedConfig,
+)
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 
+from model.checkpoint import load_checkpoint
+from model.decoder.checkpoint import load_decoder
 from model.errors import ConfigError
 from model.families.bart import BartKeys
+from model.families.m2m_100 import M2M100Config as M2M100Keys
+from model.families.marian import MarianConfig as MarianKeys
 from model.families.registry import parse_config, parse_decoder_config, read_config
+from tests.model.checkpoints import edit_weights
 from tests.model.families.decoder_parity import SIZES, assert_pair_equal_to, decode, saved_pair
-from tests.model.families.parity import randomized
+from tests.model.families.parity import VOCABULARY, assert_equal_to, randomized
 
 
 @pytest.mark.parametrize(
@@ -23,7 +44,7 @@ from tests.model.families.parity import randomized
     ],
     ids=str,
 )
-def test_it_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_bart_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     model = BartForConditionalGeneration(BartConfig(**SIZES | changes))
     decoder = assert_pair_equal_to(model, tmp_path)
     assert decoder.config.tied_output
@@ -76,9 +97,79 @@ def test_what_is_not_supported_is_refused_by_name(model_type: str) -> None:
             parse_decoder_config(fields | {"decoder_start_token_id": 61})
 
 
-def test_defaults_are_transformers() -> None:
-    keys, theirs = BartKeys(model_type="bart", decoder_start_token_id=2), BartConfig().to_dict()
-    shared = keys.model_dump().keys() & theirs.keys()
-    assert len(shared) > 12
-    names = shared - {"architectures"}
-    assert {name: getattr(keys, name) for name in names} == {name: theirs[name] for name in names}
+@pytest.mark.parametrize(
+    "changes", [{}, {"scale_embedding": False, "pad_token_id": 7, "d_model": 18}], ids=str
+)
+def test_m2m_100_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = M2M100ForConditionalGeneration(M2M100Config(**SIZES | changes))
+    decoder = assert_pair_equal_to(model, tmp_path, ((9, 5), (1, 1), (17, 48), (48, 2)))
+    assert not decoder.config.output_bias
+
+
+def test_an_encoder_alone_has_no_decoder(tmp_path: Path) -> None:
+    config = M2M100Config(**SIZES | {"vocab_size": VOCABULARY})
+    encoder = assert_equal_to(M2M100Encoder(config), tmp_path)
+    assert load_decoder(tmp_path, encoder.config) is None
+
+
+def test_positions_that_no_table_is_computed_for_are_refused() -> None:
+    fields = SIZES | {"model_type": "m2m_100"}
+    with pytest.raises(ConfigError, match="max_position_embeddings"):
+        parse_config(fields | {"max_position_embeddings": 10**9})
+    with pytest.raises(ConfigError, match="not a supported decoder: pad_token_id"):
+        parse_decoder_config(fields | {"pad_token_id": None})
+
+
+OWN_WORDS = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 50}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pad_token_id": 50, "decoder_start_token_id": 60, "scale_embedding": True},
+        OWN_WORDS | {"decoder_start_token_id": 1, "activation_function": "swish"},
+    ],
+    ids=str,
+)
+def test_marian_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = MarianMTModel(MarianConfig(**SIZES | changes))
+    decoder = assert_pair_equal_to(model, tmp_path, ((9, 5), (1, 1), (17, 48), (48, 2)))
+    assert decoder.config.layers.vocab_size == changes.get("decoder_vocab_size", 61)
+
+
+def test_a_position_table_that_is_there_is_read(tmp_path: Path) -> None:
+    """Checkpoints of older versions contain it."""
+    MarianMTModel(MarianConfig(**SIZES, decoder_start_token_id=1)).save_pretrained(tmp_path)
+    computed = load_checkpoint(tmp_path).state_dict()["embeddings.position.weight"]
+    assert not any("positions" in key for key in load_file(tmp_path / "model.safetensors"))
+    edit_weights(tmp_path, **{"model.encoder.embed_positions.weight": computed.flip(0)})
+    found = load_checkpoint(tmp_path).state_dict()["embeddings.position.weight"]
+    assert torch.equal(found, computed.flip(0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}],
+    ids=str,
+)
+def test_mbart_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The decoder reads a target's last token first, even if generation starts with another."""
+    model = MBartForConditionalGeneration(MBartConfig(**SIZES | changes))
+    decoder = assert_pair_equal_to(model, tmp_path)
+    assert decoder.config.start_token_id is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "theirs"),
+    [
+        (BartKeys(model_type="bart", decoder_start_token_id=2), BartConfig()),
+        (M2M100Keys(model_type="m2m_100"), M2M100Config()),
+        (MarianKeys(model_type="marian"), MarianConfig()),
+    ],
+    ids=["bart", "m2m_100", "marian"],
+)
+def test_defaults_are_transformers(keys: BartKeys, theirs: PreTrainedConfig) -> None:
+    ours, expected = keys.model_dump(), theirs.to_dict()
+    names = ours.keys() & expected.keys() - {"architectures", "decoder_vocab_size"}
+    assert len(names) > 12
+    assert {name: ours[name] for name in names} == {name: expected[name] for name in names}

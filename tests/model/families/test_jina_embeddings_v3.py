@@ -14,6 +14,7 @@ from transformers import JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
+from model.families.jina_tasks import folder_name, task_folders, task_names
 from model.families.registry import parse_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
@@ -128,3 +129,37 @@ def test_a_config_of_peft_that_changes_the_computation_is_refused(tmp_path: Path
         with pytest.raises(ConfigError, match=f"text_matching/adapter_config.json: {key} is not"):
             load_checkpoint(folder)
         path.write_text(json.dumps(kept))
+
+
+XLM_ROBERTA = {"model_type": "xlm-roberta", "position_embedding_type": "rotary"}
+
+
+def test_tasks_are_named_by_the_config_or_by_folders(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"model_type": "jina_embeddings_v3"}
+    assert task_names(tmp_path, fields) == ()
+    for name in ("summary", "code"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text("{}")
+    assert task_names(tmp_path, fields) == ("code", "summary")
+    assert task_names(tmp_path, fields | {"lora_adaptations": ["b", "a"]}) == ("b", "a")
+    assert task_names(tmp_path, {"model_type": "bert", "lora_adaptations": ["a"]}) == ()
+
+
+@pytest.mark.parametrize("named", ["a", [1], [""], ["a", "a"], {"a": 1}])
+def test_tasks_are_a_list_of_different_names(tmp_path: Path, named: Any) -> None:
+    with pytest.raises(ConfigError, match="lora_adaptations is not a list of task names"):
+        task_names(tmp_path, XLM_ROBERTA | {"lora_adaptations": named})
+
+
+def test_folders_stay_inside_the_checkpoint(tmp_path: Path) -> None:
+    assert folder_name("text-matching") == "text_matching"
+    assert folder_name("/../secret") == "____secret"
+    assert task_folders(tmp_path, ("../a", "/b")) == []
+
+
+def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / "a" / name).write_text("{")
+    with pytest.raises(ConfigError, match=r"a/adapter_config\.json is not readable JSON"):
+        task_folders(tmp_path, ("a",))
