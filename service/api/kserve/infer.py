@@ -27,7 +27,7 @@ from service.api.kserve.outputs import (
     text_values,
     value_pieces,
 )
-from service.api.kserve.schema import InferParameters, InferRequest, inlined
+from service.api.kserve.schema import InferParameters, InferRequest
 from service.api.native.attention.maps import (
     FEWER_MAPS,
     stream_reply,
@@ -48,6 +48,7 @@ from service.api.wire.route import (
     model_of,
     service_of,
 )
+from service.api.wire.strict_json import inlined
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps, TextSummary

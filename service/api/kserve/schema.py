@@ -20,7 +20,6 @@ from service.errors import Unprocessable
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
-_REFERRING = ("$defs", "$ref")
 _NUMBERS = r"^ *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *$"
 
 
@@ -124,21 +123,3 @@ class InferRequest(StrictRequest):
         if len(asked) != len(self.outputs):
             raise Unprocessable("outputs: one is listed twice")
         return asked or {"pooled": default}
-
-
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
-    definitions = schema.get("$defs", {})
-
-    def walk(node: Any) -> Any:
-        if isinstance(node, list):
-            return [walk(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        kept = {name: walk(value) for name, value in node.items() if name not in _REFERRING}
-        if "$ref" in node:
-            return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
-        return kept
-
-    result: dict[str, Any] = walk(schema)
-    return result

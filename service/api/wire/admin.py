@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from service.api.wire.media import JSON
 from service.api.wire.reply_headers import Responses
 from service.api.wire.route import Schema, body_of, context_of, service_of, validated
-from service.api.wire.strict_json import check_media_type, read_json
+from service.api.wire.strict_json import check_media_type, inlined, read_json
 from service.errors import Forbidden, Unauthorized
 from service.http.admission import ADMIN
 
@@ -50,7 +50,7 @@ async def read_admin(request: Request, schema: type[Schema]) -> Schema:
 
 def documented_body(schema: type[BaseModel]) -> dict[str, object]:
     """Return the OpenAPI document of a JSON body that a route reads itself."""
-    return {"requestBody": {"content": {JSON: {"schema": schema.model_json_schema()}}}}
+    return {"requestBody": {"content": {JSON: {"schema": inlined(schema.model_json_schema())}}}}
 
 
 def admin_errors(responses: Responses, model: type[BaseModel] | None = None) -> Responses:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import orjson
@@ -153,3 +154,21 @@ def _escaped(block: np.ndarray, *, first: bool) -> np.ndarray:
     run = at - last_other  # backslashes up to and including each byte
     run[last_other == -1] += first  # an odd one before the block
     return np.concatenate([[first], run[:-1] % 2 == 1])
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
+    definitions = schema.get("$defs", {})
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        kept = {name: walk(value) for name, value in node.items() if name not in ("$defs", "$ref")}
+        if "$ref" in node:
+            return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
+        return kept
+
+    result: dict[str, Any] = walk(schema)
+    return result

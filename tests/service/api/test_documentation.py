@@ -1,7 +1,8 @@
-"""The OpenAPI document and its pages, which need no other host."""
+"""The OpenAPI document and its pages, errors of a request's head, security schemes, and /info."""
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import metadata
 from pathlib import Path
@@ -12,8 +13,14 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
+from service.api.operations import model_type
+from service.engines.contract import BatchCost
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.telemetry.requests import PROBE_PATHS
 from tests.service.api.tei.tasks import LABELS, SPARSE, serving_task
-from tests.service.harness import assert_problem, serving
+from tests.service.harness import Client, assert_problem, serving
+from tests.service.logged import Log
 from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
@@ -197,3 +204,143 @@ async def test_a_file_is_the_packages_own(
 )
 async def test_no_other_file_is_served(client: httpx.AsyncClient, file: str) -> None:
     assert_problem(await client.get(f"/docs/{file}"), 404)
+
+
+@pytest.fixture
+async def served_document(client: Client) -> dict[str, Any]:
+    return dict((await client.get("/openapi.json")).json())
+
+
+async def test_every_route_lists_the_errors_of_a_head(served_document: dict[str, Any]) -> None:
+    lacking = [
+        f"{method} {path}: {status}"
+        for path, operations in served_document["paths"].items()
+        for method, operation in operations.items()
+        for status in ("401", "421", "431")
+        if status not in operation["responses"] and (status != "401" or "/health" not in path)
+    ]
+    assert lacking == []
+
+
+async def test_no_route_lists_a_422_of_another_form(served_document: dict[str, Any]) -> None:
+    """FastAPI adds one to each route with parameters."""
+    assert "ValidationError" not in json.dumps(served_document)
+    assert "422" not in served_document["paths"]["/info"]["get"]["responses"]
+    assert "422" in served_document["paths"]["/encode"]["post"]["responses"]
+
+
+async def test_every_reference_of_the_document_resolves(served_document: dict[str, Any]) -> None:
+    references = re.findall(r'"\$ref": "#/([^"]*)"', json.dumps(served_document))
+    assert "components/schemas/EmbedRequest" in references
+    for reference in references:
+        node = served_document
+        for name in reference.split("/"):
+            assert name in node, reference
+            node = node[name]
+
+
+async def test_every_route_but_the_probes_asks_for_a_key(artifact: Artifact) -> None:
+    engine = FakeEngine(artifact.manifest.config)
+    async with serving(artifact, engine, api_keys="s3cret") as client:
+        for key in ("Bearer s3cret", "Basic OnMzY3JldA=="):
+            reply = await client.get("/openapi.json", headers={"authorization": key})
+            assert reply.status_code == 200
+    document = reply.json()
+    schemes = document["components"]["securitySchemes"]
+    assert [(one["type"], one["scheme"]) for one in schemes.values()] == [
+        ("http", "bearer"),
+        ("http", "basic"),
+    ]
+    assert document["security"] == [{name: []} for name in schemes]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation.get("security") == ([] if path in PROBE_PATHS else None), path
+
+
+async def test_a_service_without_keys_tells_of_none(artifact: Artifact) -> None:
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        document = (await client.get("/openapi.json")).json()
+    assert "security" not in document
+    assert "securitySchemes" not in document["components"]
+
+
+async def test_info(
+    client: httpx.AsyncClient,
+    artifact: Artifact,
+    onnx_engine: OnnxEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_engine, "cost", BatchCost())  # another test may have measured it
+    info = (await client.get("/info")).json()
+    said = {
+        "model_id": "small",
+        "max_input_length": 512,
+        "max_client_batch_size": 512,
+        "max_characters": 64 * 512,
+        "layers": 2,
+        "heads": 2,
+        "hidden_size": 128,
+        "engine": "onnx",
+        "provider": "CPUExecutionProvider",
+        "precision": "fp32",
+        "precision_note": None,
+        "weight_bits": None,
+        "batch_cost_ms": None,
+        "artifact_sha256": artifact.sha256,
+        "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
+        "prompts": [],
+        "default_prompt_name": None,
+        "embedding_dimension": 128,
+        "vector_ranges": True,
+        "truncate_dim": None,
+        "matryoshka_dims": [],
+        "similarity_fn_name": "cosine",
+    }
+    assert {name: info[name] for name in said} == said
+    assert info["verification"]["vectors"] == {"passed": True, "failed": None}
+    assert info["verification"]["heads"] == {"passed": True, "failed": None}
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+async def test_info_has_the_measured_cost_of_a_batch(artifact: Artifact) -> None:
+    engine = OnnxEngine(artifact)
+    engine.cost = BatchCost(0.001, 0.0001, 0.00002)
+    async with serving(artifact, engine) as client:
+        info = (await client.get("/info")).json()
+    assert info["batch_cost_ms"] == {"fixed": 1.0, "token": 0.1, "padding": 0.02}
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (
+            TaskConfig(
+                kind="sequence_classification", outputs=2, labels=("no", "yes"), pooling="cls"
+            ),
+            {"classifier": {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}},
+        ),
+        (
+            TaskConfig(kind="sequence_classification", outputs=1, labels=("x",), pooling="cls"),
+            {"reranker": {"id2label": {"0": "x"}, "label2id": {"x": 0}}},
+        ),
+        (TaskConfig(kind="sparse", outputs=9, pooling="max"), {"embedding": {"pooling": "splade"}}),
+        (
+            TaskConfig(kind="token_classification", outputs=2, pooling="none"),
+            {"embedding": {"pooling": "mean"}},
+        ),
+    ],
+)
+def test_the_kind_of_a_model_is_teis(
+    artifact: Artifact, task: TaskConfig, expected: object
+) -> None:
+    assert model_type(artifact.manifest.model_copy(update={"task": task})) == expected
+
+
+async def test_a_precision_that_the_processor_makes_slow_is_told_at_start_and_in_info(
+    artifact: Artifact, onnx_engine: OnnxEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.artifacts.precision.has_products", lambda _: False)
+    note = "no fast fp32 products on this processor: fp32 is likely faster"
+    async with serving(artifact, onnx_engine) as client:
+        assert (await client.get("/info")).json()["precision_note"] == note
+    assert [each["message"] for each in log.objects if each["level"] == "warning"] == [note]
