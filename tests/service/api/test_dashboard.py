@@ -1,9 +1,10 @@
-"""Files of the dashboard: their delivery, security headers, and no links to other hosts."""
+"""Files of the dashboard: their delivery, security headers, and imports that run downwards."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 from importlib import resources
 
@@ -11,14 +12,16 @@ import pytest
 
 from service.api import native
 from service.api.dashboard import MEDIA_TYPES, files
-from service.api.native import config, models
+from service.api.native import models
 from service.engines.fake import FakeEngine
 from tests.service.harness import serving
 from tests.service.pictures import pictures_of
 
+pytestmark = pytest.mark.anyio
+
+
 FILES = files()
 
-pytestmark = pytest.mark.anyio
 
 BUNDLES = ("bundle.js", "pictures.js")
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and name not in BUNDLES)
@@ -212,7 +215,62 @@ def test_nothing_is_inline():
 def test_the_live_view_counts_the_routes_that_compute():
     listed = re.search(r"const INFERENCE = \[(.*?)\];", text_of("ui/live-panel.js"), re.DOTALL)
     assert listed
-    administering = (models.router, config.router)
-    computing = [router for router in native.ROUTERS if router not in administering]
+    computing = [router for router in native.ROUTERS if router is not models.router]
     paths = {route.path for router in computing for route in router.routes}
     assert set(re.findall(r"'([^']+)'", listed[1])) == paths
+
+
+FLOORS = (
+    {"vendor"},
+    {"core"},
+    {"api", "draw"},
+    {"elements"},
+    {"ui"},
+    {"views"},
+    {"pictures"},
+    {"main.js"},
+)
+"""Folders of the dashboard, from the ground up; `theme.js` is a script of its own."""
+SOURCES = ("bundle.js", "pictures.js", "theme.js")
+MODULES = [n for n in FILES if n.endswith(".js") and n not in SOURCES]
+OUR_MODULES = [name for name in MODULES if not name.startswith("vendor/")]
+LOADED = re.compile(r"""(?:from|import) ?['"](\.[^'"]+)['"]""")
+TYPES = re.compile(r"""import\('(\.[^']+)'\)""")
+MAX_LINES = 300
+
+
+def imports(name: str, *patterns: re.Pattern[str]) -> set[str]:
+    """Return the modules that a module names in imports, by their paths in the folder."""
+    text = FILES[name].content.decode()
+    paths = {path for pattern in patterns for path in pattern.findall(text)}
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in paths}
+
+
+def folder_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def floor_of(name: str) -> int:
+    (floor,) = (i for i, folders in enumerate(FLOORS) if folder_of(name) in folders)
+    return floor
+
+
+def test_imports_run_down() -> None:
+    """Imports of types do too; a folder's own files may import each other, but for views."""
+    for name in MODULES:
+        for target in imports(name, LOADED, TYPES):
+            if folder_of(target) == folder_of(name) != "views":
+                continue
+            assert floor_of(target) < floor_of(name), f"{name} imports {target}"
+
+
+def test_lit_html_is_imported_in_one_place() -> None:
+    users = {
+        name for name in OUR_MODULES if any("vendor/" in path for path in imports(name, LOADED))
+    }
+    assert users == {"core/html.js"}
+
+
+def test_no_module_is_long() -> None:
+    for name in OUR_MODULES:
+        assert len(FILES[name].content.decode().splitlines()) <= MAX_LINES, name

@@ -224,7 +224,7 @@ async def test_every_reply_of_a_model_has_its_fingerprint(artifact: Artifact) ->
         assert "x-model-fingerprint" not in (await client.get("/health")).headers
 
 
-class NamedOf(FakeEngine):
+class NamedFake(FakeEngine):
     """A fake with the name of another engine."""
 
     def __init__(self, artifact: Artifact, name: str) -> None:
@@ -237,13 +237,13 @@ async def test_a_reply_has_the_fingerprint_of_the_engine_that_took_its_tasks(
 ) -> None:
     """Also where PyTorch takes over, or gives back, after the request has come."""
     int8 = variant(artifact, "int8", 12, precision="int8")
-    engine = NamedOf(int8, "onnx")
+    engine = NamedFake(int8, "onnx")
     own = fingerprint_of(int8, engine.provider)
     other = fingerprint_of(int8, engine.provider, stand_in=True)
     tokenize = Inference.prepare
     async with serving(int8, engine) as client:
         engines = state_of(client.app).models.default.inference.engines
-        monkeypatch.setitem(engines._factories, "torch", lambda: NamedOf(int8, "torch"))
+        monkeypatch.setitem(engines._factories, "torch", lambda: NamedFake(int8, "torch"))
 
         async def found(turns_to: str | None, *, before: bool, **asked: Any) -> str:
             """The reply's fingerprint where another engine serves around the tokenising."""

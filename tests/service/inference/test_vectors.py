@@ -106,12 +106,6 @@ def listed(vector: SparseVector) -> tuple[list[int], list[float]]:
     return vector.indices.tolist(), vector.values.tolist()
 
 
-def test_a_sparse_vector_keeps_what_is_not_zero() -> None:
-    weights = np.array([0, 1.5, 0, 2, 0], np.float32)
-    assert listed(sparse_vector(SPARSE, weights, IDS)) == ([1, 3], [1.5, 2.0])
-    assert listed(sparse_vector(SPARSE, 0 * weights, IDS)) == ([], [])
-
-
 def test_a_word_has_the_largest_weight_of_its_tokens() -> None:
     """Unused tokens and weights of 0 are left out."""
     assert listed(sparse_vector(HYBRID, SCORES, IDS)) == ([7, 9], [0.25, 0.75])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -10,14 +12,32 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
+from service.api.kserve.infer import MapsWriter, map_selection, vector_options
+from service.api.kserve.outputs import (
+    DATATYPES,
+    HEAD_VECTORS,
+    Output,
+    head,
+    opened,
+    tails,
+    text_values,
+)
+from service.api.kserve.schema import InferRequest
 from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
+from service.errors import Unprocessable
 from service.inference.attention import stream
+from service.inference.attention.maps import LayerMaps, TextSummary
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
+from service.models.state import state_of
 from tests.service.api.kserve.wire import MODEL, framed, in_bytes, in_json, tensors
-from tests.service.harness import serving
+from tests.service.harness import body_of, serving, tokenized
+from tests.service.several import fake_of
 
 pytestmark = pytest.mark.anyio
+
+
 TEXTS = ["The animal didn't cross the street.", "", "It was töö tired 🙂"]
 SAFETENSORS = {"accept": "application/vnd.safetensors"}
 
@@ -178,3 +198,118 @@ async def test_vectors_that_the_model_lacks_are_refused(client: httpx.AsyncClien
     reply = await client.post(f"{MODEL}/infer", json=body)
     assert reply.status_code == 400
     assert "has no multivector: its outputs are tokens, pooled" in reply.json()["error"]
+
+
+@pytest.fixture(scope="module")
+async def inference(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Inference]:
+    async with serving(artifact, fake_of(artifact)) as client:
+        yield state_of(client.app).models.default.inference
+
+
+def asked(*outputs: str, **parameters: Any) -> InferRequest:
+    names = [{"name": name} for name in outputs]
+    return InferRequest.model_validate(in_json(["a"], [1], outputs=names, parameters=parameters))
+
+
+def test_vectors(inference: Inference) -> None:
+    own = {"pooling": "max", "dimensions": 3, "normalize": True}
+    found = vector_options(asked("pooled", "tokens", layer=-2, **own), inference)
+    assert found == EncodeOptions(1, tokens=False, pooled=True, **own)
+    assert vector_options(asked("embeddings"), inference) == EncodeOptions(2, True, False)
+    assert vector_options(asked("tokens"), inference) is None
+
+
+def test_maps(inference: Inference) -> None:
+    found = map_selection(asked("attention", layers=[-1, 0], heads="1"), inference)
+    assert found is not None
+    assert (found.maps, found.only_weights) == ({"encoder": ((1, 0), (1,))}, True)
+    assert map_selection(asked("pooled"), inference) is None
+
+
+@pytest.mark.parametrize("parameters", [{"layers": [0]}, {"heads": 0}])
+def test_parameters_of_outputs_that_are_not_wanted(
+    inference: Inference, parameters: dict[str, Any]
+) -> None:
+    with pytest.raises(Unprocessable, match="not requested"):
+        map_selection(asked("pooled", **parameters), inference)
+    with pytest.raises(Unprocessable, match="not requested"):
+        vector_options(asked("attention", dimensions=1), inference)
+
+
+TOKENIZED = [tokenized(length) for length in (3, 1, 6)]
+NAMES: tuple[Any, ...] = ("tokens", "offsets", "truncated", "cu_seqlens", "token_ids")
+AWKWARD = np.array([[0.1, 1 / 3, -0.0], [1e-45, 3.4028235e38, -7.0000005e-5]], np.float32)
+
+
+def output(name: Any, values: Any, *, binary: bool) -> Output:
+    shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
+    return Output(name, shape, binary, values)
+
+
+@pytest.mark.parametrize("most", [1, 4, 2**16])
+def test_json(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.wire.json_pieces.PIECE", most)
+    monkeypatch.setattr("service.api.kserve.outputs.ITEMS", most)
+    values = {"pooled": AWKWARD} | {name: text_values(name, TOKENIZED) for name in NAMES}
+    given = [output(name, value, binary=False) for name, value in values.items()]
+    assert tails(given) == []
+    reply = json.loads(b"".join(head({"id": "x"}, given)))
+    assert reply["id"] == "x"
+    for one, found in zip(given, reply["outputs"], strict=True):
+        assert found.keys() == {"name", "datatype", "shape", "data"}
+        assert len(b"".join(one.entry())) <= one.size
+        own = np.array(values[one.name])
+        np.testing.assert_array_equal(np.array(found["data"], own.dtype), own.reshape(-1))
+        assert found["shape"] == list(own.shape)
+
+
+def test_bytes() -> None:
+    values = {"pooled": AWKWARD[:, ::-1]} | {name: text_values(name, TOKENIZED) for name in NAMES}
+    given = [output(name, value, binary=True) for name, value in values.items()]
+    reply = json.loads(b"".join(head({}, given)))
+    for one, found, tail in zip(given, reply["outputs"], tails(given), strict=True):
+        assert found["parameters"] == {"binary_data_size": len(tail)}
+        assert len(tail) == one.nbytes < one.size
+    floats, tokens, offsets, truncated, *_ = map(bytes, tails(given))
+    assert floats == np.ascontiguousarray(AWKWARD[:, ::-1]).tobytes()
+    assert tokens[:4] == len(TOKENIZED[0].tokens[0].encode()).to_bytes(4, "little")
+    assert tokens[4:].startswith(TOKENIZED[0].tokens[0].encode())
+    assert offsets == np.array(values["offsets"], "<i4").tobytes()
+    assert truncated == b"\0\1\0"
+
+
+def test_values_that_come_later_leave_the_json_open() -> None:
+    later = Output("attention", (4,), binary=False)
+    assert opened([later])
+    begun = b"".join(head({}, [output("pooled", AWKWARD, binary=False), later]))
+    assert json.loads(begun + b"1,2,3,4]}]}")["outputs"][1]["data"] == [1, 2, 3, 4]
+    assert not opened([Output("attention", (4,), binary=True)])
+
+
+POOLED = np.arange(6, dtype=np.float32).reshape(2, 3)
+LAYERS = [np.full((1, size, size), size, np.float32) / 7 for size in (2, 2, 3, 3)]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_maps_stand_last_and_end_to_end(binary: bool) -> None:
+    maps = Output("attention", (26,), binary)
+    writer = MapsWriter({}, [Output("pooled", (2, 3), binary)], maps, keeps_back=True)
+    writer.outputs = [Output("pooled", (2, 3), binary, POOLED)]
+    parts = [*writer.start()]
+    for number, layer in enumerate(LAYERS):
+        found = LayerMaps(number // 2, writer.dump(layer), None, None, None)
+        parts += writer.layer(found)
+        if number % 2:
+            parts += writer.text(TextSummary(number // 2, {}, None, None))
+    reply = body_of([*parts, *writer.end()])
+    expected = np.concatenate([layer.reshape(-1) for layer in LAYERS])
+    if binary:
+        assert writer.json_length is not None
+        assert writer.length == len(reply)
+        assert json.loads(reply[: writer.json_length])["outputs"][1]["shape"] == [26]
+        assert reply[writer.json_length :] == POOLED.tobytes() + expected.tobytes()
+    else:
+        assert (writer.json_length, writer.length) == (None, None)
+        pooled, attention = json.loads(reply)["outputs"]
+        assert pooled["data"] == POOLED.reshape(-1).tolist()
+        np.testing.assert_array_equal(np.array(attention["data"], np.float32), expected)

@@ -1,4 +1,4 @@
-"""Replies of /encode as bytes: a client reads exactly the engine's values."""
+"""Replies of /encode: exactly the engine's values, in each type and form."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load
+from safetensors.numpy import load, load_file
+from sentence_transformers.util import quantize_embeddings
 
-from service.api.native import encode_replies
+from model.artifact.manifest import VECTOR_MODULES, Artifact
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import CALIBRATION, TextVectors
+from service.api.native import encode
+from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.texts import Header
+from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
-from service.api.wire.safetensors import safetensors_parts
-from service.inference.encoding import TextEncoding
+from service.errors import Unprocessable
+from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.tokenization.tokenized import TokenizedText
-from tests.service.harness import tokenized
+from tests.service.harness import CONFIG, assert_problem, tokenized
+
+pytestmark = pytest.mark.anyio
+
 
 HIDDEN = 8
 RAGGED = [3, 1, 6]
@@ -51,13 +61,13 @@ class Result:
 
 def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
     texts, encodings = [result.text for result in results], encodings_of(results)
-    reply = encode_replies.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64)
+    reply = encode.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64)
     return bytes(reply) if isinstance(reply, bytes | memoryview) else b"".join(reply)
 
 
 def encode_safetensors(results: Sequence[Result]) -> bytes:
     texts, encodings = [result.text for result in results], encodings_of(results)
-    return b"".join(encode_replies.encode_safetensors(ENCODE_HEADER, texts, encodings))
+    return b"".join(encode.encode_safetensors(ENCODE_HEADER, texts, encodings))
 
 
 def encodings_of(results: Sequence[Result]) -> list[TextEncoding]:
@@ -201,3 +211,115 @@ def test_large_arrays_are_sent_as_they_are() -> None:
     matrix = floats(5, HIDDEN)
     _, part = safetensors_parts({"matrix": matrix}, {})
     assert np.shares_memory(np.frombuffer(part, np.uint8), matrix)
+
+
+TEXTS = ["The animal didn't cross the street", "a", "because it was too tired"]
+BINARY = {"accept": "application/vnd.safetensors"}
+
+
+async def pooled(client: httpx.AsyncClient, **body: Any) -> Any:
+    reply = await client.post("/encode", json={"inputs": TEXTS, "outputs": ["pooled"]} | body)
+    assert reply.status_code == 200, reply.text
+    return [result["pooled"] for result in reply.json()["results"]]
+
+
+def quantize(vectors: np.ndarray, name: Any, calibration: np.ndarray) -> np.ndarray:
+    if name == "float16":
+        return vectors.astype(np.float16)
+    found: np.ndarray = quantize_embeddings(vectors, name, calibration_embeddings=calibration)
+    return found
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("cut", [{}, {"dimensions": 20, "normalize": True}], ids=str)
+async def test_every_form_has_sentence_transformers_numbers(
+    client: httpx.AsyncClient, artifact: Artifact, name: str, cut: dict[str, Any]
+) -> None:
+    vectors = np.array(await pooled(client, **cut), np.float32)
+    calibration = load_file(artifact.path(VECTOR_MODULES))[CALIBRATION]
+    if cut:
+        calibration = calibration[:, :20]
+        calibration /= np.linalg.norm(calibration, axis=1, keepdims=True)
+    expected = quantize(vectors, name, calibration)
+    body = cut | {"vector_type": name}
+    np.testing.assert_array_equal(np.array(await pooled(client, **body), expected.dtype), expected)
+    packed = await pooled(client, encoding_format="base64", **body)
+    raw = [np.frombuffer(base64.b64decode(text), expected.dtype) for text in packed]
+    np.testing.assert_array_equal(raw, expected)
+    asked = {"inputs": TEXTS} | body
+    tensors = load((await client.post("/encode", json=asked, headers=BINARY)).content)
+    assert tensors["pooled"].dtype == expected.dtype
+    np.testing.assert_array_equal(tensors["pooled"], expected)
+    assert tensors["embeddings"].dtype == np.float32
+
+
+async def test_ranges_of_the_binary_form_turn_int8_back_into_floats(
+    client: httpx.AsyncClient, artifact: Artifact
+) -> None:
+    calibration = load_file(artifact.path(VECTOR_MODULES))[CALIBRATION]
+    vectors = np.array(await pooled(client), np.float32)
+    inside = np.clip(vectors, calibration.min(axis=0), calibration.max(axis=0))
+    for name, middle in (("int8", 128.5), ("uint8", 0.5)):
+        asked = {"inputs": TEXTS, "vector_type": name}
+        tensors = load((await client.post("/encode", json=asked, headers=BINARY)).content)
+        low, high = tensors["vector_ranges"]
+        np.testing.assert_array_equal(low, calibration.min(axis=0))
+        np.testing.assert_array_equal(high, calibration.max(axis=0))
+        floats = low + (tensors["pooled"] + middle) * (high - low) / 255
+        bound = (high - low) / 255 * 0.501
+        assert (np.abs(floats - inside) <= bound).all()
+
+
+async def test_given_ranges_apply_to_every_layer(
+    client: httpx.AsyncClient, artifact: Artifact
+) -> None:
+    layers = {"layers": [0, 2], "pooling": "max"}
+    vectors = np.array(await pooled(client, **layers), np.float32)
+    ranges = np.stack([vectors.min(axis=(0, 1)), vectors.max(axis=(0, 1))])
+    found = await pooled(client, vector_type="int8", vector_ranges=ranges.tolist(), **layers)
+    np.testing.assert_array_equal(found, quantize_embeddings(vectors, "int8", ranges))
+
+
+async def test_vectors_of_spans_have_the_type(client: httpx.AsyncClient) -> None:
+    asked = {"inputs": ["one two three"], "spans": [[[0, 3], [4, 13]]], "pooling": "mean"}
+    floats = (await client.post("/encode", json=asked)).json()["results"][0]["span_vectors"]
+    asked["vector_type"] = "binary"
+    found = (await client.post("/encode", json=asked)).json()["results"][0]["span_vectors"]
+    expected = quantize_embeddings(np.array(floats, np.float32), "binary")
+    np.testing.assert_array_equal(found, expected)
+    tensors = load((await client.post("/encode", json=asked, headers=BINARY)).content)
+    np.testing.assert_array_equal(tensors["span_vectors"], expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"vector_type": "int8", "layer": 0}, "give `vector_ranges` for another layer"),
+        ({"vector_type": "int8", "outputs": ["tokens"]}, "add `pooled` to `outputs`"),
+        ({"vector_type": "int4"}, "vector_type"),
+        ({"vector_type": "int8", "vector_ranges": [[0.0]]}, "vector_ranges"),
+    ],
+)
+async def test_what_does_not_fit_is_refused(
+    client: httpx.AsyncClient, body: dict[str, Any], problem: str
+) -> None:
+    reply = await client.post("/encode", json={"inputs": "a"} | body)
+    assert_problem(reply, 422)
+    assert problem in reply.json()["detail"]
+
+
+VECTORS = TextVectors(SentenceConfig(max_length=9), CONFIG.hidden_size, {})
+
+
+def options(**body: Any) -> EncodeOptions:
+    return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG, VECTORS)
+
+
+def test_layers_and_sizes_are_held_against_the_encoder() -> None:
+    assert [options(layer=layer).layer for layer in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    for layer in (3, -4):
+        with pytest.raises(Unprocessable, match=f"layer {layer} is not in -3 … 2"):
+            options(layer=layer)
+    assert [options(dimensions=size).dimensions for size in (None, 1, 8)] == [None, 1, 8]
+    with pytest.raises(Unprocessable, match="dimensions 9 is more than the model's 8"):
+        options(dimensions=9)

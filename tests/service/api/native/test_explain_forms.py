@@ -1,15 +1,23 @@
-"""Replies of /explain as bytes; the route's own tests check their numbers."""
+"""Replies of /explain as bytes, admission at once, and the OpenAPI document."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pytest
+from pydantic import BaseModel
 from safetensors.numpy import load
 
+from model.artifact.manifest import Artifact
 from service.api.native.explain_forms import (
+    ExplainReply,
+    ExplainResult,
     explain_json,
     explain_safetensors,
     matches_bytes,
@@ -17,12 +25,21 @@ from service.api.native.explain_forms import (
     reply_bytes,
 )
 from service.api.native.texts import Header
+from service.engines.contract import Task
 from service.inference.explanation.cost import Side
-from service.inference.explanation.options import ExplainOptions
-from service.inference.explanation.pairs import PairExplanation
-from service.inference.explanation.spans import Span, SpanKind
+from service.inference.explanation.spans import (
+    Block,
+    ExplainOptions,
+    PairExplanation,
+    Span,
+    SpanKind,
+)
 from service.inference.explanation.token_matches import PairMatches, TokenMatch
-from tests.service.harness import CONFIG, body_of, tokenized
+from service.models.state import state_of
+from tests.service.harness import CONFIG, AnsweringEngine, Client, body_of, serving, tokenized
+
+pytestmark = pytest.mark.anyio
+
 
 HEADER = Header("a/model", "onnx", {})
 WANTED = {"occlusion": 80, "decomposition": 1, "heads": 8}
@@ -107,3 +124,103 @@ def test_values_that_were_not_computed_are_null_and_nan() -> None:
     }
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["spans"]) == [read["spans"]]
+
+
+def test_a_reply_is_what_is_documented() -> None:
+    spans = [Span(0, 1, (0, 1))], [Span(0, 1, (0,))]
+    losses = np.array([0.25], np.float32), np.array([np.nan], np.float32)
+    shares = np.ones((2, 1), np.float32)
+    heads = np.array([[0.5, np.nan]], np.float32)
+    wanted = {"occlusion": 2, "decomposition": 1, "heads": 2}
+    texts = [tokenized(2), tokenized(1)]
+    for decomposition in (shares, shares * np.nan):
+        found = PairExplanation(0.5, shares, decomposition, losses, spans, "words", heads, wanted)
+        content = body_of(explain_json(Header("m", "onnx", {}), texts, [found]))
+        read = ExplainReply.model_validate_json(content, strict=True)
+        (result,) = read.results
+        assert fields_of(result) == set(ExplainResult.model_fields) - {"matches"}
+        assert result.spans is not None
+        assert result.spans[0][0].tokens == [0, 1]
+        assert result.occlusion == ([0.25], [None])
+        assert (result.decomposition is None) == bool(np.isnan(decomposition).any())
+
+
+def test_blocks_of_a_picture_are_what_is_documented() -> None:
+    spans = [Span(0, 0, (0,))], [Block((0, 1), (2, 4), (3, 4))]
+    losses = np.array([0.25], np.float32), np.array([0.5], np.float32)
+    found = PairExplanation(0.5, None, None, losses, spans, wanted={"occlusion": 2})
+    content = body_of(explain_json(Header("m", "onnx", {}), [tokenized(1)] * 2, [found]))
+    (result,) = ExplainReply.model_validate_json(content, strict=True).results
+    assert result.spans is not None
+    assert [span.model_dump() for spans in result.spans for span in spans] == [
+        {"start": 0, "end": 0, "tokens": [0]},
+        {"rows": (0, 1), "columns": (2, 4), "tokens": [3, 4]},
+    ]
+
+
+def fields_of(model: BaseModel) -> set[str]:
+    return set(model.model_fields_set)
+
+
+WORDS = " ".join(["cat"] * 18)
+BODY = {"inputs": [[WORDS, WORDS]], "include": ["occlusion"]}
+TOKENS = 2 * 20 + 2 * 20 * 20
+"""Tokens of an explanation: the vectors of two texts of 20 tokens, and a pass for each token."""
+
+
+class Held(AnsweringEngine):
+    """An engine whose rate was measured, and whose batches wait until it is let go."""
+
+    def __init__(self, artifact: Artifact, seconds: float, batches: int = 0) -> None:
+        """Take the seconds of a whole explanation alone, and how many batches do not wait."""
+        self.going, self.free = threading.Event(), batches
+        super().__init__(self.wait, artifact.manifest.config)
+        self.measured = [(1, seconds / TOKENS), (512, 512 * seconds / TOKENS)]
+
+    def wait(self, _: Sequence[Task]) -> None:
+        assert self.batches <= self.free or self.going.wait(60)
+
+
+async def at_once(client: Client, engine: Held, requests: int) -> list[httpx.Response]:
+    """Send requests, and let the engine go once all are admitted or refused."""
+    waiting = [asyncio.create_task(client.post("/explain", json=BODY)) for _ in range(requests)]
+    engines = state_of(client.app).models.default.inference.engines
+    lane = engines.default.lanes["attention"]
+    async with asyncio.timeout(60):
+        while len(lane.promises._open) + sum(task.done() for task in waiting) < requests:
+            await asyncio.sleep(0.001)
+    engine.going.set()
+    return [await task for task in waiting]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "admitted"),
+    [(2.0, 8), (16.0, 3), (25.0, 2), (80.0, 1)],
+    ids=["all fit", "three have half of it", "two do", "one is cut even alone"],
+)
+async def test_of_a_fresh_service_as_many_as_have_time_for_half_are_admitted(
+    artifact: Artifact, seconds: float, admitted: int
+) -> None:
+    engine = Held(artifact, seconds)
+    async with serving(artifact, engine, queue_target_seconds=60.0) as client:
+        replies = await at_once(client, engine, 8)
+    statuses = sorted(reply.status_code for reply in replies)
+    assert statuses == [200] * admitted + [429] * (8 - admitted)
+    reported = [int(reply.headers["retry-after"]) for reply in replies if reply.status_code == 429]
+    assert all(10 <= seconds <= 62 for seconds in reported), reported
+
+
+async def test_one_that_an_idle_service_cuts_is_admitted_and_answered_in_part(
+    artifact: Artifact,
+) -> None:
+    """A 429 that can never succeed helps nobody."""
+    engine = Held(artifact, 4.0, batches=3)
+    async with serving(artifact, engine, max_batch_tokens=64) as client:
+        headers = {"x-request-timeout-ms": "2000"}
+        reply = await client.post("/explain", json=BODY, headers=headers)
+        engine.going.set()
+    assert reply.status_code == 200, reply.text
+    (found,) = reply.json()["results"]
+    assert [len(text["tokens"]) for text in found["texts"]] == [20, 20]
+    assert found["partial"]
+    assert 0 < found["computed"]["occlusion"] < 40

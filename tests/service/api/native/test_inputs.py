@@ -1,18 +1,32 @@
-"""Inputs may be objects with a text or a picture."""
+"""Texts, pictures, pairs and targets as inputs of a request."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import httpx
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from service.api.native.inputs import Inputs
-from service.inference.tokenization.inputs import Picture
-from tests.service.harness import assert_problem
+from service.api.native.explain import Sides
+from service.api.native.texts import (
+    Header,
+    Inputs,
+    Targets,
+    metadata,
+    text_bytes,
+    text_fields,
+    text_tensors,
+    usage,
+)
+from service.inference.tokenization.inputs import Input, Picture
+from tests.service.harness import assert_problem, tokenized
 
 pytestmark = pytest.mark.anyio
+
+
 SCHEMA: TypeAdapter[Any] = TypeAdapter(Inputs)
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
@@ -52,3 +66,93 @@ async def test_a_model_of_texts_refuses_pictures(client: httpx.AsyncClient, rout
         "inputs[1].image is a picture, and the model reads only texts: choose a model of pictures"
     )
     assert_problem(refused, 422, says)
+
+
+ADAPTER: TypeAdapter[Any] = TypeAdapter(Targets)
+TEXTS = [tokenized(3), tokenized(1, 2)]
+HEADER = Header("m", "onnx", {"layers": [0]})
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [(None, None), ("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])]
+)
+def test_a_text_is_a_list_of_one(given: Any, found: Any) -> None:
+    assert ADAPTER.validate_python(given) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "a text, or a list of texts, is needed"),
+        (1, "a text, or a list"),
+        ({"0": "a"}, "a text, or a list"),
+        (["a", 1], r"targets\[1\] is no text"),
+        ([["a", "b"]], r"targets\[0\] is no text"),
+    ],
+)
+def test_what_is_no_target(given: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        ADAPTER.validate_python(given)
+
+
+def test_without_targets_nothing_is_added() -> None:
+    assert usage(TEXTS) == {"inputs": 2, "tokens": 4}
+    names = [*text_fields(TEXTS[1]), *text_tensors(TEXTS), *metadata(HEADER, TEXTS)]
+    assert not [name for name in names if name.startswith("target")]
+
+
+def test_targets_have_lists_of_their_own() -> None:
+    targets = [tokenized(1, 5), tokenized(4, 6)]
+    texts = [
+        dataclasses.replace(text, target=target)
+        for text, target in zip(TEXTS, targets, strict=True)
+    ]
+    assert usage(texts) == {"inputs": 2, "tokens": 9}
+    assert text_bytes(texts) == text_bytes(TEXTS) + text_bytes(targets)
+    fields = text_fields(texts[1])
+    assert fields["tokens"] == TEXTS[1].tokens
+    assert (fields["target_tokens"], fields["target_truncated"]) == (targets[1].tokens, False)
+    tensors = text_tensors(texts)
+    assert tensors["target_cu_seqlens"].tolist() == [0, 1, 5]
+    ids = [token for target in targets for token in target.input_ids.tolist()]
+    assert tensors["target_token_ids"].tolist() == ids
+    assert tensors["target_truncated"].tolist() == [1, 0]
+    lists = {
+        name: json.loads(value)
+        for name, value in metadata(HEADER, texts).items()
+        if name not in ("model", "backend")
+    }
+    assert lists["usage"]["tokens"] == 9
+    assert lists["target_tokens"] == [target.tokens for target in targets]
+    assert lists["target_offsets"][0] == [[0, 1]]
+
+
+PICTURE = {"image": "aGk="}
+SIDES: TypeAdapter[list[Input]] = TypeAdapter(Sides)
+
+
+def test_sides_of_pairs_are_texts_or_pictures() -> None:
+    first, second, *others = SIDES.validate_python([["a", PICTURE], [{"text": "b"}, PICTURE]])
+    assert (first, others[0]) == ("a", "b")
+    assert [getattr(side, "field", None) for side in (second, others[1])] == [
+        "inputs[0][1].image",
+        "inputs[1][1].image",
+    ]
+    assert SIDES.validate_python([["a", ""]]) == ["a", ""]
+    assert SIDES.json_schema()["items"]["minItems"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([], "at least one pair of texts or pictures"),
+        ([["a"]], r"inputs\[0\] is no pair of texts or pictures"),
+        ([["a", 1]], r"inputs\[0\] is no pair"),
+        ([["a", PICTURE], ["a", "b"]], r"inputs\[1\]\[1\] and inputs\[0\]\[1\] are a text and a"),
+        ([["a", {"audio": "x"}]], r"inputs\[0\]\[1\] is neither a text nor a picture"),
+    ],
+    ids=str,
+)
+def test_what_is_no_pair_of_sides(value: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        SIDES.validate_python(value)

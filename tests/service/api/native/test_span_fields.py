@@ -1,8 +1,9 @@
-"""`spans` of /encode over HTTP, against transformers' token vectors pooled by hand."""
+"""`overflow` and `spans` of /encode against transformers; indices of layers and heads."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,26 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
+from service.api.native.indices import (
+    EncoderHead,
+    Head,
+    Indices,
+    ablated_heads,
+    selected_index,
+    selected_indices,
+)
 from service.engines.onnx import OnnxEngine
-from tests.service.harness import assert_problem, reserved_replies, serving
+from service.errors import Unprocessable
+from tests.service.harness import CONFIG, assert_problem, reserved_replies, serving
 
 pytestmark = pytest.mark.anyio
+
 
 TEXTS = ["The animal didn't cross the street,  because it was too tired.", "so 😀 naïve", "a"]
 SPANS = [[[0, 10], [4, 19], [35, 62], [0, 62]], [[3, 4], [2, 10]], []]
@@ -165,3 +178,165 @@ async def test_the_reply_is_predicted(
         body = {"inputs": TEXTS, "spans": spans, "pooling": "mean"}
         reply = await client.post("/encode", json=body)
         assert len(reply.content) <= sizes[-1] <= 2 * len(reply.content)
+
+
+LIMIT = 18
+LONG = "The animal didn't cross the street because it was too tired, and the street was wide. " * 3
+LONG_TEXTS = [LONG, "a short text"]
+STARTS = [0, 11, 22, 33, 44]
+"""Start of each window of `LONG` among its 60 own tokens: 16 tokens each, at equal distances."""
+
+
+@pytest.fixture(scope="module")
+async def short_client(
+    artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(artifact, onnx_engine, max_length=LIMIT) as short_client:
+        yield short_client
+
+
+@pytest.fixture(scope="module")
+def states(small_checkpoint: Path) -> NDArray[np.float32]:
+    """Return the token vectors `[62, 128]` of `LONG` by the rule, each window by transformers."""
+    model: Any = AutoModel.from_pretrained(small_checkpoint).eval()
+    ids = AutoTokenizer.from_pretrained(small_checkpoint)(LONG)["input_ids"]
+    assert len(ids) == 62
+    windows = []
+    for start in STARTS:
+        window = [ids[0], *ids[1 + start : 17 + start], ids[-1]]
+        with torch.no_grad():
+            windows.append(model(input_ids=torch.tensor([window])).last_hidden_state[0].numpy())
+    rows = [windows[0][0]]
+    for token in range(60):
+        room = [
+            min(
+                token - start if start else np.inf,
+                start + 15 - token if start != STARTS[-1] else np.inf,
+            )
+            for start in STARTS
+        ]
+        best = int(np.argmax(room))
+        rows.append(windows[best][1 + token - STARTS[best]])
+    return np.stack([*rows, windows[-1][-1]])
+
+
+async def windows_of(short_client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
+    asked = {"inputs": LONG_TEXTS, "overflow": "windows", "pooling": "mean", "normalize": False}
+    reply = await short_client.post("/encode", json=asked | body)
+    assert reply.status_code == 200, reply.text
+    found: list[dict[str, Any]] = reply.json()["results"]
+    return found
+
+
+async def test_tokens_come_from_the_middle_of_windows(
+    short_client: httpx.AsyncClient, states: NDArray[np.float32]
+) -> None:
+    spans = [[[0, 60], [100, 258], [4, 257]], []]
+    long, short = await windows_of(short_client, outputs=["tokens", "pooled"], spans=spans)
+    assert (long["windows"], short["windows"]) == (5, 1)
+    assert len(long["tokens"]) == 62
+    assert not long["truncated"]
+    np.testing.assert_allclose(long["embeddings"], states, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(long["pooled"], states.mean(axis=0), rtol=0, atol=1e-5)
+    for (start, end), vector in zip(spans[0], long["span_vectors"], strict=True):
+        own = [n for n, (a, b) in enumerate(long["offsets"]) if a < b and a < end and b > start]
+        np.testing.assert_allclose(vector, states[own].mean(axis=0), rtol=0, atol=1e-5)
+    (plain,) = await windows_of(short_client, inputs=LONG_TEXTS[1], overflow="error")
+    assert plain["embeddings"] == short["embeddings"]
+
+
+async def test_company_layers_and_the_binary_form(short_client: httpx.AsyncClient) -> None:
+    together = await windows_of(short_client, outputs=["pooled"], layers=[1, -1])
+    (alone,) = await windows_of(short_client, outputs=["pooled"], layers=[1, -1], inputs=LONG)
+    assert alone["pooled"] == together[0]["pooled"]
+    (last,) = await windows_of(short_client, outputs=["pooled"], inputs=LONG)
+    assert last["pooled"] == alone["pooled"][1]
+    body = {"inputs": LONG_TEXTS, "overflow": "windows", "pooling": "mean", "normalize": False}
+    accept = {"accept": "application/vnd.safetensors"}
+    reply = await short_client.post("/encode", json=body, headers=accept)
+    tensors = load(reply.content)
+    assert tensors["windows"].tolist() == [5, 1]
+    assert tensors["cu_seqlens"].tolist()[:2] == [0, 62]
+    np.testing.assert_array_equal(tensors["pooled"][0], np.array(last["pooled"], np.float32))
+    assert reply.headers["x-compute-tokens"] == str(5 * 18 + 5)
+
+
+async def test_other_ways_of_overflow(short_client: httpx.AsyncClient) -> None:
+    cut = await windows_of(short_client, overflow="truncate")
+    old = await windows_of(short_client, overflow=None, truncate=True)
+    assert cut == old == await windows_of(short_client, overflow="truncate", truncate=True)
+    assert cut[0]["truncated"]
+    assert "windows" not in cut[0]
+    for overflow in ("error", None):
+        body = {"inputs": LONG, "overflow": overflow}
+        assert_problem(
+            await short_client.post("/encode", json=body),
+            422,
+            "62 tokens; at most 18 fit",
+            "Tokenizer",
+        )
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"truncate": True}, 'truncate true and overflow "windows" exclude each other'),
+        ({"truncate": True, "overflow": "error"}, 'truncate true and overflow "error"'),
+        ({"truncate": False, "overflow": "truncate"}, 'truncate false and overflow "truncate"'),
+        ({"pooling": "cls"}, "inputs[0] takes 5 windows: the pooling 'cls' takes a token"),
+        ({"pooling": "last"}, "the pooling 'last' takes a token"),
+        ({"inputs": "a " * 5_000_000}, "the request has 10000000 characters"),
+    ],
+)
+async def test_what_windows_cannot_give_is_refused(
+    short_client: httpx.AsyncClient, body: dict[str, Any], says: str
+) -> None:
+    asked = {"inputs": LONG, "overflow": "windows", "pooling": "mean"}
+    assert_problem(await short_client.post("/encode", json=asked | body), 422, says)
+
+
+async def test_a_pair_has_no_windows(short_client: httpx.AsyncClient) -> None:
+    body = {"inputs": [[LONG, "a"]], "overflow": "windows"}
+    says = "inputs[0] has 64 tokens; at most 18 fit"
+    assert_problem(await short_client.post("/encode", json=body), 422, says, "Tokenizer")
+
+
+async def test_memory_of_windows_is_reserved(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    """The token vectors of a text are in memory together, and count as the request's own."""
+    body = {"inputs": "a " * 45_000, "overflow": "windows", "pooling": "mean"}
+    async with serving(artifact, onnx_engine, max_bytes_in_flight=2**26) as short_client:
+        says = "more than 67108864 (--max-bytes-in-flight)"
+        reply = await short_client.post(
+            "/encode", json=body | {"outputs": ["pooled"], "layers": [0, 1, 2]}
+        )
+        assert_problem(reply, 413, says)
+
+
+LIST: TypeAdapter[list[int] | None] = TypeAdapter(Indices)
+
+
+@pytest.mark.parametrize("value", [[], "1", 1, [1.0], [True], ["1"], [1, 1], [[1]]])
+def test_a_list_has_different_integers(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        LIST.validate_python(value)
+    assert LIST.validate_python([2, -1]) == [2, -1]
+    assert LIST.validate_python(None) is None
+
+
+def test_negative_numbers_count_from_the_end() -> None:
+    assert [selected_index("layer", number, 3) for number in range(-3, 3)] == [0, 1, 2] * 2
+    assert selected_indices("layers", [2, -3], 3, "") == (2, 0)
+    assert selected_indices("layers", None, 3, "") == (0, 1, 2)
+    with pytest.raises(Unprocessable, match="layers: 3 is not in -3 … 2 of the decoder"):
+        selected_indices("layers", [3], 3, " of the decoder")
+    with pytest.raises(Unprocessable, match="layers: one is listed twice"):
+        selected_indices("layers", [1, -2], 3, "")
+
+
+def test_heads_are_of_their_kind() -> None:
+    heads = [Head(layer=-1, head=0), Head(layer=0, head=-1, map="cross")]
+    assert ablated_heads(heads, "encoder", CONFIG, "") == ((1, 0),)
+    assert ablated_heads(heads, "cross", CONFIG, "") == ((0, 1),)
+    assert ablated_heads(None, "encoder", CONFIG, "") == ()
+    with pytest.raises(ValidationError, match="encoder"):
+        EncoderHead.model_validate({"layer": 0, "head": 0, "map": "decoder"})

@@ -1,4 +1,4 @@
-"""`POST /embed` and `POST /embed_all` in TEI's forms."""
+"""Vectors, sparse vectors, similarities and vocabulary in TEI's forms."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from scipy.spatial.distance import cosine
+from starlette.requests import Request
+from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
-from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
-from tests.service.harness import serving
+from service.api.tei.rerank import cosines
+from service.api.tei.vocabulary import TOKEN_BYTES, VocabularyQuery, vocabulary
+from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.harness import request_context, reserved_replies, serving, state_of
 from tests.service.several import fake_of
 
 pytestmark = pytest.mark.anyio
+
+
 TEXTS = ["What is Deep Learning?", "naïve café 😀", "a b c"]
 COMPUTE = {"x-compute-type", "x-compute-time", "x-compute-characters", "x-compute-tokens"}
 TIMES = {"x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"}
@@ -148,3 +155,198 @@ async def test_ids_that_are_others_when_encoded_again_are_refused(
     answer = await client.post("/embed", json={"inputs": [continuing]})
     assert answer.status_code == 422
     assert "inputs[0]: the token ids, decoded and encoded again, are others" in answer.text
+
+
+@pytest.mark.parametrize("inputs", ["a text", ["a text", "another", "a"]])
+async def test_weights_ascend_without_zeros(artifact: Artifact, inputs: Any) -> None:
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    expected = scores_of(artifact, SPARSE, texts)
+    async with serving_task(artifact, SPARSE) as client:
+        response = await client.post("/embed_sparse", json={"inputs": inputs})
+    found = response.json()
+    assert len(found) == len(texts)
+    for values, weights in zip(found, expected, strict=True):
+        assert [one["index"] for one in values] == np.flatnonzero(weights).tolist()
+        assert 0 < len(values) < SPARSE.outputs
+        for one in values:
+            assert np.float32(one["value"]) == weights[one["index"]]
+
+
+@pytest.mark.parametrize("task", [None, RANKS])
+async def test_another_model_is_a_424(artifact: Artifact, task: Any) -> None:
+    async with serving_task(artifact, task) as client:
+        response = await client.post("/embed_sparse", json={"inputs": "a"})
+    assert response.status_code == 424
+    assert "serve a sparse encoder (SPLADE)" in response.json()["error"]
+
+
+async def test_no_texts_are_teis_400(artifact: Artifact) -> None:
+    async with serving_task(artifact, SPARSE) as client:
+        response = await client.post("/embed_sparse", json={"inputs": []})
+    assert response.status_code == 400
+    assert response.json()["error_type"] == "Empty"
+
+
+async def test_token_ids_are_texts(artifact: Artifact) -> None:
+    """A list of them is one text, with the special tokens that it has itself."""
+    async with serving_task(artifact, SPARSE) as client:
+        expected = (await client.post("/embed_sparse", json={"inputs": "cat"})).json()
+        (tokens,) = (await client.post("/tokenize", json={"inputs": "cat"})).json()
+        ids = [token["id"] for token in tokens]
+        assert (await client.post("/embed_sparse", json={"inputs": ids})).json() == expected
+        bare = (await client.post("/embed_sparse", json={"inputs": ids[1:-1]})).json()
+    assert bare != expected
+
+
+@pytest.mark.parametrize("inputs", [[1, "a"], [["a"]], None, 3])
+async def test_other_forms_are_refused(artifact: Artifact, inputs: Any) -> None:
+    async with serving_task(artifact, SPARSE) as client:
+        response = await client.post("/embed_sparse", json={"inputs": inputs})
+    assert response.status_code == 422
+    assert "a text, a list of token ids" in response.json()["error"]
+
+
+async def test_an_unknown_prompt_is_refused(artifact: Artifact) -> None:
+    async with serving_task(artifact, SPARSE) as client:
+        response = await client.post("/embed_sparse", json={"inputs": "a", "prompt_name": "q"})
+    assert (response.status_code, response.json()["error_type"]) == (422, "Validation")
+
+
+async def test_whole_vocabularies_are_bounded_and_given_back(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight texts of 30 words of 4 bytes fit into 1024 bytes, nine do not."""
+    async with serving_task(artifact, SPARSE, max_response_bytes=1024) as client:
+        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
+        refused = await client.post("/embed_sparse", json={"inputs": ["a"] * 9})
+        assert (replies.held, sizes) == (0, [])
+        await client.post("/embed_sparse", json={"inputs": ["a"] * 8})
+        assert (replies.held, sizes) == (0, [8 * 30 * 4])
+    assert refused.status_code == 413
+    assert "send fewer texts" in refused.json()["error"]
+
+
+async def test_bm42_is_weighed_before_it_is_computed(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 48 tokens and two special ones may be a word, of 40 bytes."""
+    monkeypatch.setattr("service.api.tei.embed_sparse.last_layer", None)  # computes
+    body = {"inputs": ["cat " * 24] * 2, "method": "bm42"}
+    async with serving_task(artifact, None, max_response_bytes=2000) as client:
+        response = await client.post("/embed_sparse", json=body)
+    assert response.status_code == 413
+    assert "about 2080 bytes" in response.json()["error"]
+
+
+INPUTS = {"source_sentence": "a cat", "sentences": ["a dog", "a cat", "naïve 😀"]}
+
+
+def test_cosines_are_scipys() -> None:
+    vectors = [np.random.default_rng(seed).standard_normal(8, np.float32) for seed in range(4)]
+    expected = [1 - cosine(vectors[0], other) for other in vectors[1:]]
+    np.testing.assert_allclose(cosines(vectors), expected, atol=1e-6)
+
+
+async def test_scores_are_in_the_order_given(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/similarity", json={"inputs": INPUTS, "parameters": None})
+    texts = [INPUTS["source_sentence"], *INPUTS["sentences"]]
+    source, *others = (await client.post("/embed", json={"inputs": texts})).json()
+    assert answer.json() == pytest.approx([np.dot(source, one) for one in others], abs=1e-5)
+    assert answer.headers["x-compute-characters"] == str(sum(map(len, texts)))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"inputs": INPUTS | {"sentences": []}}, 400, "inputs.sentences: empty"),
+        ({"inputs": INPUTS | {"sentences": ["a", ""]}}, 400, "inputs.sentences[1] is empty"),
+        ({"inputs": INPUTS | {"source_sentence": ""}}, 400, "source_sentence[0] is empty"),
+        ({"inputs": INPUTS | {"sentences": "a"}}, 422, "inputs.sentences"),
+        ({"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence"),
+        ({"inputs": INPUTS | {"sentences": ["a"] * 512}}, 422, "513 inputs"),
+        ({"inputs": INPUTS, "parameters": {"truncation_direction": "up"}}, 422, "direction"),
+        ({"inputs": INPUTS, "parameters": {"prompt_name": "q"}}, 422, "prompt_name"),
+    ],
+)
+async def test_refusals_of_similarities(
+    client: httpx.AsyncClient, body: dict[str, Any], status: int, says: str
+) -> None:
+    answer = await client.post("/similarity", json=body)
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
+
+
+async def test_parameters_cut_texts_and_vectors_are_bounded(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four vectors of 128 numbers count among the bytes of replies, and go back."""
+    inputs = INPUTS | {"sentences": ["a " * 600] * 3}
+    parameters = {"truncate": False}
+    async with serving(artifact, fake_of(artifact), max_response_bytes=4 * 4 * 128 + 96) as client:
+        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
+        assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 200
+        assert (replies.held, sizes) == (0, [4 * 4 * 128 + 96])
+        long = await client.post("/similarity", json={"inputs": inputs, "parameters": parameters})
+        assert "text 1 (0 is source_sentence" in long.json()["error"]
+        inputs["sentences"].append("b")
+        assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 413
+
+
+async def test_every_token_stands_at_its_id(
+    client: httpx.AsyncClient, artifact: Artifact, small_checkpoint: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(small_checkpoint)
+    response = await client.get("/vocabulary")
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == tokenizer.convert_ids_to_tokens(range(30522))
+    some = await client.get("/vocabulary?index=1012&index=2054&index=0&index=1012")
+    assert some.json() == [".", "what", "[PAD]", "."]
+    assert response.headers["etag"] == some.headers["etag"] == f'"{artifact.sha256[:32]}"'
+    again = {"if-none-match": response.headers["etag"]}
+    for path in ("/vocabulary", "/vocabulary?index=7"):
+        kept = await client.get(path, headers=again)
+        assert (kept.status_code, kept.content) == (304, b"")
+        assert kept.headers["etag"] == response.headers["etag"]
+        assert kept.headers["cache-control"] == "no-cache"
+
+
+async def test_the_bytes_are_held_until_the_last_is_sent(artifact: Artifact) -> None:
+    held = []
+
+    async def send(message: Any) -> None:
+        held.append((message["type"], replies.held))
+
+    async with serving_task(artifact, SPARSE) as client:
+        replies = state_of(client.app).replies
+        context = request_context()
+        scope: Any = {"type": "http", "app": client.app, "headers": [], "context": context}
+        response = await vocabulary(VocabularyQuery(index=[7, 8]), Request(scope))
+        await response(scope, client.get, send)
+        assert replies.held == 0
+    assert held == [(f"http.response.{part}", 2 * TOKEN_BYTES) for part in ("start", "body")]
+
+
+@pytest.mark.parametrize("query", ["index=30522", "index=-1", "index=a", "index=", "token=the"])
+async def test_what_is_no_index_is_teis_422(client: httpx.AsyncClient, query: str) -> None:
+    response = await client.get(f"/vocabulary?index=1&{query}")
+    assert response.status_code == 422
+    assert response.json().keys() == {"error", "error_type"}
+    if query in ("index=30522", "index=-1"):
+        assert response.json()["error"] == (
+            "index[1] is not in 0 … 30521; indices of method bm42 are hashes of stems, which have "
+            "no vocabulary"
+        )
+
+
+async def test_an_id_without_a_token_is_null_and_a_large_vocabulary_refused(
+    artifact: Artifact,
+) -> None:
+    config = artifact.manifest.config.model_copy(update={"vocab_size": 30600})
+    manifest = artifact.manifest.model_copy(update={"config": config})
+    wider = Artifact(artifact.folder, manifest, artifact.sha256)
+    async with serving_task(wider, SPARSE, max_response_bytes=1024) as client:
+        some = await client.get("/vocabulary?index=30521&index=30599")
+        whole = await client.get("/vocabulary")
+        assert state_of(client.app).replies.held == 0
+    assert some.json() == ["##～", None]
+    assert whole.status_code == 413
+    assert "name some by `index`" in whole.json()["error"]

@@ -1,23 +1,32 @@
-"""`POST /rerank` in TEI's form: sorted downwards, sigmoid or raw, and refusals."""
+"""`POST /rerank`, `/` and `/tokenize` in TEI's form, and errors wherever they arise."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from scipy.special import expit
 from sentence_transformers import MultiVectorEncoder
+from tokenizers import Tokenizer
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import TOKENIZER, Artifact
+from service.api.native.texts import MAX_FIELDS
+from service.api.tei.texts import error_response
+from service.errors import Overloaded
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.model.late_checkpoints import QUERY as LATE_QUERY
-from tests.service.api.tei.tasks import LABELS, RANKS, scores_of, serving_task
-from tests.service.harness import Client, serving
+from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.harness import Client, assert_problem, serving
+from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
+
+
 QUERY, TEXTS = "what is it", ["it is a cat", "", 'a "dog"\n', "nothing", "what is it"]
 LATE = LATE_QUERY, DOCUMENTS
 
@@ -126,3 +135,231 @@ async def test_a_late_interaction_model_has_no_labels(late: Client) -> None:
     response = await late.post("/predict", json={"inputs": "a"})
     assert response.status_code == 424
     assert "late has a task head for token vectors" in response.json()["error"]
+
+
+TEI = {"error", "error_type"}
+INFINITY = {"error", "detail"}
+
+
+async def test_both_rank_alike(ranking: Client) -> None:
+    """A body with both lists is in the form that was there first."""
+    texts = {"texts": ["a b", "the cat"]}
+    documents = {"documents": ["a b", "the cat"]}
+    tei = (await ranking.post("/rerank", json={"query": "the"} | texts)).json()
+    infinity = (await ranking.post("/rerank", json={"query": "the"} | documents)).json()
+    both = (await ranking.post("/rerank", json={"query": "the"} | texts | documents)).json()
+    assert tei == both
+    assert [(one["index"], one["score"]) for one in tei] == [
+        (one["index"], one["relevance_score"]) for one in infinity["results"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [
+        ({"query": "a", "documents": 1}, INFINITY),
+        ({"query": "a", "texts": 1}, TEI),
+        ({"query": "a"}, TEI),
+        ({"query": "a", "texts": 1, "documents": ["a"]}, TEI),
+        (["documents"], TEI),
+    ],
+)
+async def test_errors_have_the_form_of_the_body(
+    artifact: Artifact, body: Any, form: set[str]
+) -> None:
+    """Ambiguous bodies, and requests whose body is not read, get TEI's form."""
+    async with serving_task(artifact, RANKS, api_keys="k") as client:
+        key = {"authorization": "Bearer k"}
+        refused = await client.post("/rerank", json=body, headers=key)
+        assert (refused.status_code, refused.json().keys()) == (422, form)
+        broken = await client.post("/rerank", content=b'{"documents"', headers=key)
+        assert broken.json().keys() == TEI
+        assert (await client.post("/rerank", json=body)).content == b""
+
+
+async def test_what_is_refused_later_has_that_form_too(artifact: Artifact) -> None:
+    async with serving_task(artifact, RANKS, max_response_bytes=128) as client:
+        for name, nested in (("documents", True), ("texts", False)):
+            refused = await client.post("/rerank", json={"query": "a", name: ["b"] * 9})
+            assert refused.status_code == 413
+            assert isinstance(refused.json()["error"], dict) == nested
+
+
+async def test_the_document_has_all_forms(artifact: Artifact) -> None:
+    async with serving_task(artifact, RANKS) as client:
+        route = (await client.get("/openapi.json")).json()["paths"]["/rerank"]["post"]
+    schema = route["requestBody"]["content"]["application/json"]["schema"]
+    names = {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]}
+    assert names == {"RerankRequest", "InfinityRerankRequest", "VllmRerankRequest"}
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "body"),
+    [
+        (None, "/embed", {"inputs": "a cat", "dimensions": 3}),
+        (SPARSE, "/embed_sparse", {"inputs": "a cat"}),
+        (LABELS, "/predict", {"inputs": ["a cat", "a dog"], "raw_scores": True}),
+        (TOKENS, "/predict", {"inputs": "a cat", "aggregation": "none"}),
+        (RANKS, "/rerank", {"query": "a", "texts": ["b", "c"], "return_text": True}),
+    ],
+)
+async def test_it_is_the_route_of_the_kind(
+    artifact: Artifact, task: Any, path: str, body: dict[str, Any]
+) -> None:
+    async with serving_task(artifact, task) as client:
+        expected = await client.post(path, json=body)
+        found = await client.post("/", json=body)
+        assert (found.status_code, found.json()) == (200, expected.json())
+        wrong = await client.post("/", json={"inputs": {}})
+        assert wrong.json() == (await client.post(path, json={"inputs": {}})).json()
+        assert wrong.status_code == 422
+        assert (await client.get("/")).headers["content-type"].startswith("text/html")
+
+
+async def test_the_dashboard_has_its_own_errors(artifact: Artifact) -> None:
+    """A browser without a key gets the page; other requests get a message."""
+    async with serving_task(artifact, None, api_keys="k") as client:
+        assert (await client.get("/")).headers["content-type"].startswith("text/html")
+        assert_problem(await client.post("/", json={"inputs": "a"}), 401, "Bearer")
+        wrong = await client.post("/", json={}, auth=("", "k"))
+        assert wrong.json().keys() == {"error", "error_type"}
+
+
+TEXT = "naïve café 😀 ok"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(artifact: Artifact) -> Tokenizer:
+    """Return the checkpoint's tokenizer from the tokenizers library."""
+    return Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+
+
+async def test_offsets_are_bytes(client: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
+    """Each token's bytes are its text; special ones have none."""
+    answer = await client.post("/tokenize", json={"inputs": [TEXT, "a"]})
+    found, _ = answer.json()
+    encoding = tokenizer.encode(TEXT)
+    assert [token["id"] for token in found] == encoding.ids
+    first, *inner, last = found
+    assert first == {"id": 101, "text": "[CLS]", "special": True, "start": None, "stop": None}
+    assert last == {"id": 102, "text": "[SEP]", "special": True, "start": None, "stop": None}
+    for token, (start, end) in zip(inner, encoding.offsets[1:-1], strict=True):
+        shown = TEXT.encode()[token["start"] : token["stop"]].decode()
+        assert shown == token["text"] == TEXT[start:end]
+        assert token["special"] is False
+    assert inner[-1]["stop"] == len(TEXT.encode()) > len(TEXT)
+
+
+async def test_special_tokens_are_a_choice(client: httpx.AsyncClient) -> None:
+    body = {"inputs": "a [SEP] b", "add_special_tokens": False}
+    (found,) = (await client.post("/tokenize", json=body)).json()
+    assert [token["text"] for token in found] == ["a", "[SEP]", "b"]
+    body["inputs"] = [" ", " a"]
+    nothing, found = (await client.post("/tokenize", json=body)).json()
+    assert (nothing, [token["text"] for token in found]) == ([], ["a"])
+
+
+async def test_a_prompt_is_part_of_the_text(artifact: Artifact) -> None:
+    """Offsets then count in prompt and text together, as in TEI."""
+    sentence = artifact.manifest.sentence.model_copy(update={"prompts": {"q": "é: "}})
+    prompted = variant(artifact, "prompted", 128, sentence=sentence)
+    async with serving(prompted, fake_of(prompted)) as client:
+        body = {"inputs": "cat", "prompt_name": "q"}
+        (found,) = (await client.post("/tokenize", json=body)).json()
+    assert [(token["text"], token["start"], token["stop"]) for token in found[1:-1]] == [
+        ("é", 0, 2),
+        (":", 2, 3),
+        ("cat", 4, 7),
+    ]
+
+
+async def test_any_length_is_tokenised_and_decoded(
+    client: httpx.AsyncClient, tokenizer: Tokenizer
+) -> None:
+    """More tokens than the model takes, in a list that leaves the event loop."""
+    texts = ["the cat is here " * 500, "a dog"] * 20
+    answer = await client.post("/tokenize", json={"inputs": texts})
+    ids = [[token["id"] for token in tokens] for tokens in answer.json()]
+    assert ids == [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    assert len(ids[0]) > 2000
+    beyond = {"inputs": "the cat is here " * 20_000}  # a single text is bounded by the body alone
+    (tokens,) = (await client.post("/tokenize", json=beyond)).json()
+    assert [token["id"] for token in tokens] == tokenizer.encode(beyond["inputs"]).ids
+    decoded = await client.post("/decode", json={"ids": ids})
+    assert decoded.json() == tokenizer.decode_batch(ids)
+
+
+async def test_ids_become_text(client: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("a cat").ids
+    assert (await client.post("/decode", json={"ids": ids})).json() == ["a cat"]
+    special = await client.post("/decode", json={"ids": [ids, ids], "skip_special_tokens": False})
+    assert special.json() == ["[CLS] a cat [SEP]"] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/tokenize", {"inputs": []}, 400, "at least one"),
+        ("/tokenize", {"inputs": ["a", ""]}, 400, "inputs[1] is empty"),
+        ("/tokenize", {"inputs": [1]}, 422, "a list of texts"),
+        ("/tokenize", {"inputs": "a", "prompt_name": "q"}, 422, "prompt_name"),
+        ("/tokenize", {"inputs": ["a"] * 513}, 422, "at most 512"),
+        ("/decode", {"ids": []}, 400, "at least one"),
+        ("/decode", {"ids": [[1], []]}, 400, "ids[1] is empty"),
+        ("/decode", {"ids": "a"}, 422, "list of token ids"),
+        ("/decode", {"ids": ["a"]}, 422, "list of token ids"),
+        ("/decode", {"ids": [[1], [30522]]}, 422, "ids[1] has the token id 30522"),
+        ("/decode", {}, 422, "required"),
+    ],
+)
+async def test_refusals(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, says: str
+) -> None:
+    answer = await client.post(path, json=body)
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
+
+
+async def test_a_reply_has_its_limit(artifact: Artifact) -> None:
+    async with serving(artifact, fake_of(artifact), max_response_bytes=1000) as client:
+        assert (await client.post("/tokenize", json={"inputs": "a b"})).status_code == 200
+        assert (await client.post("/tokenize", json={"inputs": "a " * 20})).status_code == 413
+        assert (await client.post("/decode", json={"ids": [1997] * 400})).status_code == 413
+
+
+BODY = {"query": "a", "texts": ["b", "c"]}
+
+
+async def test_unknown_fields_are_ignored_up_to_a_number(artifact: Artifact) -> None:
+    async with serving_task(artifact, RANKS) as client:
+        known = await client.post("/rerank", json=BODY)
+        more = await client.post("/rerank", json=BODY | {"user": "somebody"})
+        many = {f"field {n}": n for n in range(MAX_FIELDS + 1)}
+        refused = await client.post("/rerank", json=BODY | many)
+    assert known.json() == more.json()
+    assert refused.status_code == 422
+    assert "too many fields" in refused.json()["error"]
+
+
+async def test_errors_before_and_in_a_route(artifact: Artifact) -> None:
+    key = {"authorization": "Bearer k"}
+    async with serving_task(artifact, RANKS, api_keys="k", max_body_bytes=1000) as client:
+        as_json = key | {"content-type": "application/json"}
+        refused = {
+            400: await client.post("/rerank", headers=as_json, content=b"{"),
+            405: await client.get("/rerank", headers=key),
+            413: await client.post("/rerank", headers=as_json, content=b"x" * 1001),
+            415: await client.post("/rerank", headers=key, content=b"{}"),
+        }
+        keyless = await client.post("/rerank", json={})
+    for status, response in refused.items():
+        assert response.status_code == status
+        assert response.json().keys() == {"error", "error_type"}
+    assert keyless.status_code == 401
+    assert keyless.content == b""
+    assert keyless.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_who_may_come_again_is_told_when() -> None:
+    response = error_response(Overloaded("full", retry_after_seconds=2), "id")
+    assert (response.status_code, response.headers["retry-after"]) == (429, "2")
+    assert json.loads(bytes(response.body)) == {"error": "full", "error_type": "Overloaded"}

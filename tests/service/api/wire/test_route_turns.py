@@ -1,22 +1,51 @@
-"""Every route that may write many numbers as JSON writes them in small pieces, in its turns."""
+"""Deadlines, turns, keys and held bytes of routes; problem details."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from starlette.types import Message
+from starlette.requests import Request
+from starlette.routing import compile_path
+from starlette.types import Message, Receive, Scope, Send
 
 from model.artifact.manifest import Artifact
+from service.api.tei.rerank import RANK_BYTES
 from service.api.wire import json_pieces, route
+from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
+from service.api.wire.reserved import reserve
 from service.api.wire.route import SEND_BYTES, _send
 from service.engines.fake import FakeEngine
+from service.errors import EngineFailed, EngineUnavailable, Unauthorized
 from service.http import turns
 from service.http.turns import part_of
-from tests.service.harness import serving
+from service.inference.timings import Timings
+from service.telemetry.http_metrics import FRAME_BYTES
+from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
+from tests.service.harness import (
+    Client,
+    GatedEngine,
+    assert_problem,
+    request_context,
+    reserved_replies,
+    serving,
+    state_of,
+    until,
+)
+from tests.service.repositories import ADMIN, add, serving_repository
+from tests.service.scheduler.clock import FakeClock
+from tests.service.scraped import samples
 
 pytestmark = pytest.mark.anyio
+
+
 MOST = 16
 TEXT = "the street was too wide " * 8
 PAIR = [TEXT, TEXT[4:]]
@@ -83,3 +112,263 @@ async def test_what_is_left_of_a_large_part_is_not_copied_with_each_send() -> No
     assert b"".join(sent) == part
     assert [len(body) for body in sent] == [SEND_BYTES] * 3 + [1]
     assert all(isinstance(body, memoryview) and body.obj is part for body in sent)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """Freeze the clock of all code that checks a request's deadline."""
+    clock = FakeClock(monkeypatch)
+    monkeypatch.setattr("service.inference.tokenization.request_tokenizer.time", clock)
+    clock.now = time.monotonic()
+    return clock
+
+
+@pytest.mark.parametrize("asked", ["", "-1", "1.5", "soon", "٣", "1" * 10])
+async def test_a_timeout_that_is_no_number_is_refused(artifact: Artifact, asked: str) -> None:
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        headers = [(b"x-request-timeout-ms", asked.encode())]
+        response = await client.post("/encode", json={"inputs": "a"}, headers=headers)
+        assert_problem(response, 422, says="whole number of milliseconds")
+
+
+@pytest.mark.parametrize("route", ["/encode", "/attention"])
+@pytest.mark.parametrize(
+    ("headers", "settings"),
+    [({"x-request-timeout-ms": "50"}, {}), ({}, {"request_timeout_seconds": 0.05})],
+    ids=["header", "setting"],
+)
+async def test_a_hanging_engine_is_a_504_at_the_deadline(
+    artifact: Artifact,
+    clock: FakeClock,
+    route: str,
+    headers: dict[str, str],
+    settings: dict[str, float],
+) -> None:
+    engine = GatedEngine()
+    async with serving(artifact, engine, **settings) as client:
+        asked = asyncio.create_task(client.post(route, json={"inputs": "a"}, headers=headers))
+        await until(lambda: engine.batches)
+        clock.now += 60
+        problem = assert_problem(await asked, 504, error_type="Backend")
+        assert problem["retryable"]
+        assert (await client.get("/health/live")).status_code == 200
+        engine.let_through()
+
+
+async def test_no_time_at_all_is_a_429_with_retry_after(artifact: Artifact) -> None:
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        headers = {"x-request-timeout-ms": "0"}
+        response = await client.post("/encode", json={"inputs": "a"}, headers=headers)
+        assert_problem(response, 429, error_type="Overloaded")
+        metrics = (await client.get("/metrics")).text
+        assert 'headscope_refused_total{reason="queue_deadline",route="/encode"} 1.0' in metrics
+
+
+async def test_only_other_paths_and_methods_reach_the_router(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routed: list[str] = []
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        router = client.app.router
+        answer = router.middleware_stack
+
+        async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+            routed.append(f"{scope['method']} {scope['path']}")
+            await answer(scope, receive, send)
+
+        monkeypatch.setattr(router, "middleware_stack", noting)
+        assert (await client.post("/encode", json={"inputs": "a text"})).status_code == 200
+        assert_problem(await client.post("/encode", json={"inputs": 1}), 422)
+        assert_problem(await client.post("/encode", json={"inputs": "a", "layer": 99}), 422)
+        assert routed == []
+        assert_problem(await client.get("/encode"), 405)
+        assert_problem(await client.post("/encode/", json={}), 404)
+        assert routed == ["GET /encode", "POST /encode/"]
+
+
+async def test_a_reply_has_its_limit_and_gives_its_bytes_back(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that would be too large is refused before anything is computed."""
+    async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
+        sizes = reserved_replies(client.app, monkeypatch)
+        engine = state_of(client.app).models.default.inference.engines.default.engine
+        body = {"query": "a", "texts": ["x" * 20] * 15}
+        fits = await client.post("/rerank", json=body)
+        refused = await client.post("/rerank", json=body | {"return_text": True})
+        assert isinstance(engine, ScoringEngine)
+        assert engine.scored == 15
+        assert len(sizes) == 1
+        assert state_of(client.app).replies.held == 0
+    assert (fits.status_code, refused.status_code) == (200, 413)
+    assert "send fewer texts" in refused.json()["error"]
+
+
+async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> None:
+    held_while_sent = []
+
+    async def send(_: Any) -> None:
+        held_while_sent.append(replies.held)
+
+    async with serving_task(artifact, RANKS) as client:
+        replies = state_of(client.app).replies
+        scope: Any = {"type": "http", "app": client.app, "context": request_context()}
+        with reserve(Request(scope), 1000) as reply:
+            assert replies.held == 1000
+            response = await reply.json(lambda: [1], Timings(0, 0.0, 0.0))
+        await response(scope, client.get, send)
+        assert replies.held == 0
+    assert held_while_sent == [1000, 1000]
+
+
+@pytest.mark.parametrize("fails", ["the engine", "the writer"])
+async def test_what_fails_gives_its_bytes_back(
+    artifact: Artifact, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    async with serving_task(artifact, LABELS) as client:
+        if fails == "the engine":
+            monkeypatch.setattr(ScoringEngine, "expected", fail)
+        else:
+            monkeypatch.setattr("service.api.tei.predict.predictions", fail)
+        response = await client.post("/predict", json={"inputs": "a"})
+        replies = state_of(client.app).replies
+        assert (replies.held, replies.returned > 0) == (0, True)
+    assert response.status_code == 500
+
+
+PAIRS = [["a b c", "a b c"]] * 20
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "predicted"),
+    [
+        ("/explain", {"inputs": PAIRS}, range(1, 2**20)),
+        ("/rerank", {"query": "a b", "texts": ["a b c"] * 20}, [20 * RANK_BYTES]),
+    ],
+)
+async def test_the_reply_of_a_late_interaction_model_is_predicted(
+    late_artifact: Artifact, path: str, body: dict[str, Any], predicted: Sequence[int]
+) -> None:
+    """The bytes of token vectors, which the computation needs, are not predicted of the reply."""
+    async with serving(late_artifact) as client:
+        reply = await client.post(path, json=body)
+        assert reply.status_code == 200, reply.text
+        found = await samples(client)
+    label = (("route", path),)
+    assert found["headscope_reply_prediction_ratio_count", label] == 1
+    ratio = found["headscope_reply_prediction_ratio_sum", label]
+    assert round(len(reply.content) / ratio) - FRAME_BYTES in predicted
+
+
+USER = {"authorization": "Bearer user"}
+OPERATIONS = (("PUT", "/models/org/a"), ("DELETE", "/models/org/a"))
+
+
+@pytest.fixture
+async def user_client(
+    tmp_path: Path, tiny_artifact: Artifact, anyio_backend: str
+) -> AsyncIterator[Client]:
+    add(tmp_path, "org/a", tiny_artifact)
+    async with serving_repository(tmp_path, api_keys="user") as user_client:
+        yield user_client
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+async def test_only_an_admin_key_may_change_models(
+    user_client: Client, method: str, path: str
+) -> None:
+    assert_problem(await user_client.request(method, path), 401)
+    assert_problem(
+        await user_client.request(method, path, headers=USER), 403, "key 0 may not change"
+    )
+    wrong = {"authorization": "Bearer other"}
+    assert_problem(await user_client.request(method, path, headers=wrong), 401)
+
+
+async def test_the_admin_key_is_a_key_for_all_other_routes(user_client: Client) -> None:
+    body = {"inputs": "a", "model": "org/a"}
+    assert (await user_client.post("/encode", json=body, headers=ADMIN)).status_code == 200
+    assert (await user_client.post("/encode", json=body, headers=USER)).status_code == 200
+    assert_problem(await user_client.post("/encode", json=body), 401)
+
+
+async def test_without_admin_keys_it_is_off(tmp_path: Path, tiny_artifact: Artifact) -> None:
+    add(tmp_path, "a", tiny_artifact)
+    async with serving_repository(tmp_path, admin_keys=None) as user_client:
+        assert_problem(await user_client.put("/models/a", headers=ADMIN), 403, "--admin-keys")
+        assert (await user_client.get("/models/a")).status_code == 200
+    async with serving_repository(tmp_path) as user_client:  # and other requests need none
+        assert (await user_client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+async def test_at_most_ten_errors_are_told(client: httpx.AsyncClient) -> None:
+    body = {"inputs": "a", **{f"unknown_field_{n}": 1 for n in range(50)}}
+    problem = assert_problem(await client.post("/encode", json=body), 422)
+    assert problem["detail"].count("Extra inputs") == 10
+
+
+def test_every_part_of_the_native_form() -> None:
+    response = problem_response(EngineUnavailable("down", retry_after_seconds=7), "mine")
+    assert response.status_code == 503
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["retry-after"] == "7"
+    assert json.loads(bytes(response.body)) == {
+        "type": "/problems/engine-unavailable",
+        "title": "Engine unavailable",
+        "status": 503,
+        "detail": "down",
+        "error": "down",
+        "error_type": "Unhealthy",
+        "retryable": True,
+        "request_id": "mine",
+    }
+    assert json.loads(bytes(response.body)).keys() == Problem.model_fields.keys()
+
+
+def test_a_form_of_its_own_keeps_the_headers_of_the_error() -> None:
+    plain = error_reply(EngineFailed("no"), b"no", "text/plain")
+    assert (plain.status_code, bytes(plain.body)) == (500, b"no")
+    assert {"retry-after", "www-authenticate"}.isdisjoint(plain.headers)
+    asked = error_reply(Unauthorized("no key"), b"", "text/plain")
+    challenges = asked.headers.getlist("www-authenticate")
+    assert [challenge.split()[0] for challenge in challenges] == ["Bearer", "Basic"]
+
+
+@pytest.mark.parametrize(
+    ("location", "reported"),
+    [
+        (("body", "inputs", 3), "inputs.3: no"),
+        (("body", "encoding_format"), "encoding_format: no"),
+        (("body", "a b"), "?: no"),
+        (("body", "inputs", "<b>", 1), "inputs.?.1: no"),
+        (("body", "n" * 40), "n" * 40 + ": no"),
+        (("body", "n" * 41), "?: no"),
+        (("body", "é"), "?: no"),
+        (("body",), "body: no"),
+    ],
+    ids=str,
+)
+def test_the_name_of_a_field_is_told_if_it_is_tame(
+    location: tuple[str | int, ...], reported: str
+) -> None:
+    assert describe_errors([{"loc": location, "msg": "no"}]) == reported
+
+
+def test_a_description_is_one_short_line() -> None:
+    errors = [{"loc": ("body", "inputs"), "msg": "m" * 300}] * 5
+    reported = describe_errors(errors)
+    assert reported.startswith(f"inputs: {'m' * 300}; inputs: ")
+    assert len(reported) == 1000
+
+
+@pytest.mark.parametrize("name", ["a", "org/a", "", "a\n", "\n", "a\nb/c", "a b", "\x85"])
+def test_any_text_is_a_name(name: str) -> None:
+    for ending in ("", "/ready"):
+        regex, template, convertors = compile_path(f"/models/{MODEL_PARAMETER}{ending}")
+        found = regex.match(f"/models/{name}{ending}")
+        assert found is not None
+        assert convertors["model"].convert(found["model"]) == name
+        assert template == f"/models/{{model}}{ending}"

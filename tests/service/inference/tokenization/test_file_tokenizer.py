@@ -21,7 +21,7 @@ from model.artifact.sentence import SentenceConfig
 from model.errors import ArtifactError
 from model.families.registry import parse_config, read_config
 from model.numerics.pair_template import PairTemplate
-from model.tokenization.piece_vocabulary import read_ids
+from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import cl100k

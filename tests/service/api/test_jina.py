@@ -1,18 +1,34 @@
-"""`POST /v1/rerank` as Jina and Cohere's first version have it."""
+"""Requests, replies and errors in the forms of Jina and of Cohere's first version."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.api.jina import error_response
+from service.errors import NoTaskHead, ServiceError, UnknownModel, Unprocessable
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
 from tests.service.api.tei.tasks import RANKS, serving_task
 from tests.service.harness import Client
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UnknownModel("there are: a"), 404), (NoTaskHead("no"), 400), (Unprocessable("no"), 422)],
+)
+def test_form(error: ServiceError, status: int) -> None:
+    response = error_response(error, "an-id")
+    assert response.status_code == status
+    body = {"detail": error.detail, "message": error.detail}
+    assert json.loads(bytes(response.body)) == body
+
+
 URL = "/v1/rerank"
 BODY: dict[str, Any] = {"model": "jina-reranker-v2", "query": QUERY, "documents": TEXTS}
 

@@ -1,0 +1,393 @@
+"""Requests, replies and errors in Cohere's form."""
+
+from __future__ import annotations
+
+import base64
+import json
+import string
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers.util import quantize_embeddings
+from transformers import AutoTokenizer
+
+from model.artifact.manifest import Artifact
+from service.api.cohere.quantization import FORMS, EmbeddingType
+from service.api.cohere.replies import embedded, error_response, new_id, searched
+from service.api.cohere.rerank import RANK_BYTES
+from service.engines.onnx import OnnxEngine
+from service.errors import NoTaskHead, Overloaded, ServiceError, UnknownModel, Unprocessable
+from service.inference.text_warnings import Warnings
+from service.inference.timings import Timings
+from tests.service.api.rankers import QUERY, TEXTS, Ranker
+from tests.service.api.tei import tasks
+from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
+from tests.service.harness import Client, serving
+from tests.service.several import variant
+
+pytestmark = pytest.mark.anyio
+
+
+EMBED = "/v2/embed"
+EMBEDDED = ["What is Deep Learning?", "naïve café 😀", "a b c d e f g h"]
+EMBED_BODY: dict[str, Any] = {
+    "model": "embed-v4.0",
+    "input_type": "search_document",
+    "texts": EMBEDDED,
+}
+
+
+async def floats(client: Client, **fields: Any) -> np.ndarray:
+    """Return the vectors of a reply as `float`, `[B, D]`."""
+    answer = await client.post(EMBED, json=EMBED_BODY | fields)
+    assert answer.status_code == 200, answer.text
+    return np.array(answer.json()["embeddings"]["float"], np.float32)
+
+
+async def own(client: Client, inputs: Any, **fields: Any) -> np.ndarray:
+    """Return the vectors of `/encode`, which other tests compare with oracles."""
+    body = {"inputs": inputs, "outputs": ["pooled"], "normalize": True, **fields}
+    results = (await client.post("/encode", json=body)).json()["results"]
+    return np.array([one["pooled"] for one in results], np.float32)
+
+
+async def test_a_reply_has_every_type(client: Client) -> None:
+    types = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
+    answer = await client.post(EMBED, json=EMBED_BODY | {"embedding_types": [*types, "float"]})
+    reply = answer.json()
+    assert reply.keys() == {"id", "response_type", "embeddings", "texts", "meta"}
+    assert (reply["response_type"], reply["texts"]) == ("embeddings_by_type", EMBEDDED)
+    tokens = int(answer.headers["x-compute-tokens"])
+    units = {"input_tokens": tokens}
+    assert reply["meta"].items() >= {"api_version": {"version": "2"}, "billed_units": units}.items()
+    assert list(reply["embeddings"]) == types
+    found = {name: reply["embeddings"][name] for name in types}
+    expected = await own(client, EMBEDDED)
+    np.testing.assert_allclose(found["float"], expected, atol=1e-6)
+    np.testing.assert_allclose(np.array(found["int8"]) / 127, expected, atol=0.5 / 127 + 1e-6)
+    np.testing.assert_array_equal(np.array(found["uint8"]), np.array(found["int8"]) + 128)
+    for name in ("binary", "ubinary"):
+        packed = quantize_embeddings(np.array(found["float"], np.float32), name)
+        np.testing.assert_array_equal(found[name], packed)
+    decoded = [np.frombuffer(base64.b64decode(one), "<f4") for one in found["base64"]]
+    np.testing.assert_array_equal(decoded, np.array(found["float"], np.float32))
+
+
+async def test_the_first_version_gives_bare_vectors_where_no_type_is_named(client: Client) -> None:
+    """As Cohere's `EmbedFloatsResponse`; null types are none."""
+    for fields in ({}, {"embedding_types": None}):
+        reply = (await client.post("/v1/embed", json=EMBED_BODY | fields)).json()
+        assert reply.keys() == {"id", "response_type", "embeddings", "texts", "meta"}
+        assert (reply["response_type"], reply["texts"]) == ("embeddings_floats", EMBEDDED)
+        assert reply["meta"]["api_version"] == {"version": "1"}
+        np.testing.assert_array_equal(
+            np.array(reply["embeddings"], np.float32), await floats(client)
+        )
+
+
+async def test_the_first_version_gives_types_that_are_named(client: Client) -> None:
+    body = EMBED_BODY | {"embedding_types": ["float", "int8"]}
+    first, second = [(await client.post(url, json=body)).json() for url in ("/v1/embed", EMBED)]
+    assert first["response_type"] == second["response_type"] == "embeddings_by_type"
+    assert first["embeddings"] == second["embeddings"]
+    assert first["meta"]["api_version"] == {"version": "1"}
+
+
+async def test_dimensions_are_cut_and_then_normalised(client: Client) -> None:
+    found, whole = await floats(client, output_dimension=8), await own(client, EMBEDDED)
+    first = whole[:, :8]
+    expected = first / np.linalg.norm(first, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+async def test_texts_are_cut_on_the_side_asked_for(client: Client, small_checkpoint: Any) -> None:
+    """To `max_tokens` or what fits; the end by default, none with NONE."""
+    text = " ".join(string.ascii_lowercase[n * n % 26] for n in range(600))
+    for truncate, side in (("END", "right"), ("START", "left"), (None, "right")):
+        reference = AutoTokenizer.from_pretrained(small_checkpoint, truncation_side=side)
+        asked = {} if truncate is None else {"truncate": truncate}
+        for most in (7, None):
+            ids = reference(text, truncation=True, max_length=most or 512)["input_ids"]
+            kept = reference.decode(ids, skip_special_tokens=True)
+            found = await floats(client, texts=[text], max_tokens=most, **asked)
+            np.testing.assert_allclose(found, await own(client, kept), atol=2e-5)
+    for fields in ({"max_tokens": 7}, {}):
+        refused = await client.post(
+            EMBED, json=EMBED_BODY | {"texts": [text], "truncate": "NONE", **fields}
+        )
+        assert refused.status_code == 400
+        assert "tokens" in refused.json()["message"]
+
+
+async def test_input_types_choose_the_checkpoints_prompts(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    """The prompts are sentence-transformers' own; without named prompts there is none."""
+    prompts = {"query": "query: ", "passage": "passage: ", "clustering": "cluster: "}
+    sentence = artifact.manifest.sentence.model_copy(update={"prompts": prompts})
+    changed = variant(artifact, "prompted", 128, sentence=sentence)
+    expected = {
+        "search_query": "query: ",
+        "search_document": "passage: ",
+        "clustering": "cluster: ",
+        "classification": "",
+    }
+    async with serving(changed, onnx_engine) as client:
+        for kind, prefix in expected.items():
+            found = await floats(client, input_type=kind)
+            same = await own(client, [prefix + text for text in EMBEDDED])
+            np.testing.assert_allclose(found, same, atol=1e-6)
+        texts = [{"content": [{"type": "text", "text": text}]} for text in EMBEDDED]
+        found = await floats(client, input_type="search_query", texts=None, inputs=texts)
+        np.testing.assert_allclose(found, await floats(client, input_type="search_query"))
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"texts": ["a"] * 97}, "97 inputs in one request; 1 to 96 are taken"),
+        ({"texts": []}, "0 inputs in one request"),
+        ({"texts": None}, "one of `texts`, `images` and `inputs` is needed"),
+        ({"inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "and no other beside it"),
+        ({"texts": None, "images": ["data:"]}, "images[0] is a picture, and the model reads only"),
+        ({"texts": None, "images": ["QQ=="]}, "images[0]: a data URL"),
+        ({"texts": None, "inputs": [{"content": [IMAGE]}]}, "the model reads only texts"),
+        ({"texts": None, "inputs": [{"content": [IMAGE, IMAGE]}]}, "is not a single text or pict"),
+        ({"input_type": "image"}, "input_type image is for pictures"),
+        ({"input_type": "images"}, "input_type: Input should be"),
+        ({"embedding_types": ["int4"]}, "embedding_types.0: Input should be"),
+        ({"embedding_types": []}, "embedding_types"),
+        ({"truncate": "end"}, "truncate: Input should be"),
+        ({"output_dimension": 129}, "output_dimension 129 is not in 1 … 128"),
+        ({"output_dimension": 0}, "output_dimension 0 is not in"),
+        ({"output_dimension": 12, "embedding_types": ["binary"]}, "a multiple of 8 features"),
+        ({"max_tokens": 2}, "2 tokens leave no room"),
+    ],
+)
+async def test_refusals(client: Client, fields: dict[str, Any], says: str) -> None:
+    refused = await client.post(EMBED, json=EMBED_BODY | fields)
+    assert (refused.status_code, refused.json().keys()) == (400, {"message"})
+    assert says in refused.json()["message"]
+
+
+async def test_a_classifier_embeds_nothing(artifact: Artifact) -> None:
+    async with serving_task(artifact, LABELS) as client:
+        refused = await client.post(EMBED, json=EMBED_BODY)
+        assert (refused.status_code, refused.json().keys()) == (400, {"message"})
+
+
+async def test_a_reply_is_bounded_before_anything_is_computed(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    """A vector of 128 numbers in 15 bytes each, and a text that is repeated."""
+    body = EMBED_BODY | {"texts": ["a"]}
+    for limit, status in ((15 * 128 + 6, 200), (15 * 128 + 5, 413)):
+        async with serving(artifact, onnx_engine, max_response_bytes=limit) as client:
+            assert (await client.post(EMBED, json=body)).status_code == status
+
+
+RERANK = "/v2/rerank"
+RERANK_BODY = {"model": "rerank-v3.5", "query": QUERY, "documents": TEXTS}
+
+
+class Saturated(ScoringEngine):
+    """Engine whose logits are all so large that their sigmoid is 1.0 in float32."""
+
+    def expected(self, task: Any) -> Any:
+        output = super().expected(task)
+        if output.scores is not None:
+            output.scores = output.scores + np.float32(30)
+        return output
+
+
+async def test_documents_are_ranked_as_sentence_transformers_scores_them(
+    ranking: Client, ranker: Ranker
+) -> None:
+    """Also one that is far too long, which is cut."""
+    scores = ranker.scores(QUERY, TEXTS)
+    order = np.argsort(-scores, kind="stable")
+    for most in (None, 2, 99):
+        reply = (await ranking.post(RERANK, json=RERANK_BODY | {"top_n": most})).json()
+        assert reply.keys() == {"id", "results", "meta"}
+        assert uuid.UUID(reply["id"])
+        units = {"search_units": 1}
+        assert (
+            reply["meta"].items()
+            >= {"api_version": {"version": "2"}, "billed_units": units}.items()
+        )
+        assert [one["index"] for one in reply["results"]] == order[:most].tolist()
+        for one in reply["results"]:
+            assert one.keys() == {"index", "relevance_score"}
+            assert one["relevance_score"] == pytest.approx(float(scores[one["index"]]), abs=1e-4)
+
+
+async def test_raw_scores_are_logits(ranking: Client, ranker: Ranker) -> None:
+    logits = ranker.logits([(QUERY, text) for text in TEXTS])
+    for url in (RERANK, "/v1/rerank"):
+        results = (await ranking.post(url, json=RERANK_BODY | {"raw_scores": True})).json()[
+            "results"
+        ]
+        found = {one["index"]: one["relevance_score"] for one in results}
+        assert [found[index] for index in range(len(TEXTS))] == pytest.approx(logits, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "raw"),
+    [
+        (RERANK, RERANK_BODY, {"raw_scores": True}),
+        ("/v1/rerank", RERANK_BODY, {"raw_scores": True}),
+        ("/rerank", RERANK_BODY, {"raw_scores": True}),
+        ("/rerank", {"query": QUERY, "texts": TEXTS}, {"raw_scores": True}),
+        (RERANK, RERANK_BODY | {"truncation_side": "right"}, {"use_activation": False}),
+    ],
+    ids=["Cohere", "Jina", "Infinity", "text-embeddings-inference", "vLLM"],
+)
+async def test_saturated_scores_keep_the_order_of_their_logits(
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    body: dict[str, Any],
+    raw: dict[str, Any],
+) -> None:
+    """Every score is 1.0 in float32; the largest logit is still first, also of the first few."""
+    monkeypatch.setattr(tasks, "ScoringEngine", Saturated)
+    async with serving_task(artifact, RANKS) as client:
+
+        async def ranked(**fields: Any) -> list[tuple[int, float]]:
+            found = (await client.post(url, json=body | fields)).json()
+            results = found if isinstance(found, list) else found["results"]
+            score = "score" if isinstance(found, list) else "relevance_score"
+            return [(one["index"], one[score]) for one in results]
+
+        by_logit = await ranked(**raw)
+        logits = [logit for _, logit in by_logit]
+        assert logits == sorted(logits, reverse=True)
+        assert min(logits) > 20
+        assert len({*logits}) > 3
+        assert await ranked() == [(index, 1.0) for index, _ in by_logit]
+
+
+async def test_only_the_first_tokens_of_a_document_are_ranked(
+    ranking: Client, ranker: Ranker
+) -> None:
+    documents = ["the cat . x y z", "a b", "c b a the cat"]
+    cut = ["the cat .", "a b", "c b a"]
+    scores = ranker.scores(QUERY, cut)
+    body = {"query": QUERY, "documents": [{"text": one} for one in documents]}
+    reply = (await ranking.post(RERANK, json=body | {"max_tokens_per_doc": 3})).json()
+    found = {one["index"]: one["relevance_score"] for one in reply["results"]}
+    assert [found[index] for index in range(3)] == pytest.approx(scores.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"documents": []}, {"documents": [1]}, {"top_n": 0}, {"max_tokens_per_doc": 0}]
+)
+async def test_refusals_of_rankings(ranking: Client, fields: dict[str, Any]) -> None:
+    refused = await ranking.post(RERANK, json=RERANK_BODY | fields)
+    assert (refused.status_code, refused.json().keys()) == (400, {"message"})
+    (name,) = fields
+    assert name in refused.json()["message"]
+
+
+async def test_a_model_that_ranks_nothing_and_a_reply_that_is_too_large(artifact: Artifact) -> None:
+    async with serving_task(artifact, LABELS) as client:
+        assert (await client.post(RERANK, json=RERANK_BODY)).status_code == 400
+    limit = RANK_BYTES * len(TEXTS)
+    for bytes_, status in ((limit, 200), (limit - 1, 413)):
+        async with serving_task(artifact, RANKS, max_response_bytes=bytes_) as client:
+            answer = await client.post(RERANK, json=RERANK_BODY)
+            assert answer.status_code == status
+            assert status != 200 or len(answer.content) <= bytes_ + 200
+
+
+RANGE = np.array([[-128.5], [126.5]]) / 127
+"""Range of sentence-transformers' buckets with which its floor becomes rounding."""
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    """Return unit vectors, one of them along an axis."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((50, 384), np.float32)
+    rows[0] = 0
+    rows[0, 3] = -1
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def read(name: EmbeddingType, vectors: np.ndarray) -> np.ndarray:
+    return np.array([json.loads(b"".join(FORMS[name].pieces(vector))) for vector in vectors])
+
+
+def test_8_bits_are_sentence_transformers(vectors: np.ndarray) -> None:
+    ranges = np.repeat(RANGE, vectors.shape[1], axis=1)
+    for name in ("int8", "uint8"):
+        found, expected = read(name, vectors), quantize_embeddings(vectors, name, ranges)
+        assert np.mean(found != expected) < 1e-3  # products halfway between two integers
+        assert np.abs(found - expected.astype(int)).max() <= 1
+
+
+def test_8_bits_keep_the_cosine(vectors: np.ndarray) -> None:
+    found = read("int8", vectors).astype(np.float32)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    assert np.abs(found @ found.T - vectors @ vectors.T).max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["binary", "ubinary"])
+def test_bits_are_sentence_transformers(vectors: np.ndarray, name: EmbeddingType) -> None:
+    found = read(name, vectors)
+    assert found.shape == (50, 384 / 8)
+    np.testing.assert_array_equal(found, quantize_embeddings(vectors, name))
+
+
+def test_floats_are_exact(vectors: np.ndarray) -> None:
+    np.testing.assert_array_equal(read("float", vectors).astype(np.float32), vectors)
+    for vector, text in zip(vectors, read("base64", vectors), strict=True):
+        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(text), "<f4"), vector)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_predicted_bytes_are_enough(vectors: np.ndarray, name: EmbeddingType) -> None:
+    form = FORMS[name]
+    assert all(
+        len(b"".join(form.pieces(vector))) <= form.feature_bytes * 384 + 4 for vector in vectors
+    )
+
+
+@pytest.mark.parametrize(("documents", "units"), [(1, 1), (100, 1), (101, 2)])
+def test_a_unit_of_search_has_up_to_a_hundred_documents(documents: int, units: int) -> None:
+    """https://docs.cohere.com/docs/how-does-cohere-pricing-work"""
+    meta = searched("2", documents, Timings(7, 0.0, 0.0))
+    assert meta == {"api_version": {"version": "2"}, "billed_units": {"search_units": units}}
+
+
+def test_ids_are_uuids() -> None:
+    assert uuid.UUID(new_id()) != uuid.UUID(new_id())
+    assert embedded("2", Timings(7, 0.0, 0.0))["billed_units"] == {"input_tokens": 7}
+
+
+def test_warnings_are_sentences() -> None:
+    timings = Timings(7, 0.0, 0.0, warnings=Warnings(truncated=1))
+    warnings = ["1 text was cut to the most tokens"]
+    assert embedded("2", timings)["warnings"] == searched("2", 1, timings)["warnings"] == warnings
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownModel("there are: a"), 404),
+        (NoTaskHead("no"), 400),
+        (Unprocessable("query: no"), 400),
+        (Overloaded("full", retry_after_seconds=2), 429),
+    ],
+)
+def test_form(error: ServiceError, status: int) -> None:
+    """https://docs.cohere.com/reference/errors"""
+    response = error_response(error, "an-id")
+    assert response.status_code == status
+    assert json.loads(bytes(response.body)) == {"message": error.detail}
+    assert response.headers.get("retry-after") == ("2" if status == 429 else None)

@@ -1,0 +1,446 @@
+"""Requests, replies and errors in Infinity's form, and its own OpenAPI document."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from sentence_transformers import SentenceTransformer
+
+from model.artifact.manifest import Artifact
+from model.numerics.task_head import TaskConfig
+from service.api.infinity.fields import (
+    MAX_CHARACTERS,
+    InfinityRequest,
+    Text,
+    envelope,
+    error_response,
+)
+from service.api.infinity.models import capabilities
+from service.api.infinity.rerank import RANK_BYTES
+from service.api.tei.predict import PREDICTION_BYTES
+from service.app import create_app
+from service.errors import (
+    EngineFailed,
+    NoTaskHead,
+    Overloaded,
+    ServiceError,
+    UnknownModel,
+    Unprocessable,
+)
+from service.inference.timings import Timings
+from service.settings import Settings
+from tests.conftest import SHARED
+from tests.service.api.rankers import QUERY, TEXTS, Ranker
+from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
+from tests.service.harness import Client, serving
+from tests.service.several import fake_of, variant
+
+pytestmark = pytest.mark.anyio
+
+
+EMBEDDED = ["What is Deep Learning?", "naïve café 😀", "word " * 600, ""]
+
+
+@pytest.fixture(scope="module")
+def expected(small_checkpoint: Path) -> np.ndarray:
+    """Return unit vectors by sentence-transformers, as Infinity does; long texts are truncated."""
+    model = SentenceTransformer(str(small_checkpoint), device="cpu")
+    vectors: np.ndarray = model.encode(EMBEDDED, normalize_embeddings=True)
+    return vectors
+
+
+async def vectors(client: Client, **fields: Any) -> np.ndarray:
+    """Check the form of a reply, and return its vectors."""
+    answer = await client.post("/embeddings", json={"input": EMBEDDED, **fields})
+    assert answer.status_code == 200, answer.text
+    reply = answer.json()
+    assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage", "id", "created"}
+    assert reply["object"] == "list"
+    tokens = int(answer.headers["x-compute-tokens"])
+    assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    assert [one["index"] for one in reply["data"]] == list(range(len(reply["data"])))
+    assert all(one.keys() == {"object", "embedding", "index"} for one in reply["data"])
+    found = [one["embedding"] for one in reply["data"]]
+    if isinstance(found[0], str):
+        found = [np.frombuffer(base64.b64decode(one), "<f4") for one in found]
+    return np.array(found, np.float32)
+
+
+async def test_vectors_are_sentence_transformers(client: Client, expected: np.ndarray) -> None:
+    """`dimensions` slices unit vectors and does not normalise again; 0 is all of them."""
+    found = await vectors(client, modality="text", user="u", model="default/not-specified")
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    for size in (0, 5, 128):
+        fields = {"dimensions": size, "encoding_format": "base64"}
+        np.testing.assert_array_equal(await vectors(client, **fields), found[:, : size or None])
+    assert np.linalg.norm(found[:, :5], axis=1).max() < 0.9
+    np.testing.assert_allclose(
+        await vectors(client, input=f" {EMBEDDED[0]}\n"), found[:1], atol=1e-6
+    )
+
+
+async def test_prompts_are_not_infinitys(artifact: Artifact) -> None:
+    """Texts get no prompt, even if the checkpoint has a default prompt."""
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    sentence = artifact.manifest.sentence.model_copy(update=prompts)
+    changed = variant(artifact, "prompted", 8, sentence=sentence)
+    async with serving(changed, fake_of(changed)) as client:
+        answer = await client.post("/embeddings", json={"input": "a b"})
+    assert answer.json()["usage"]["total_tokens"] == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "says"),
+    [
+        ({"dimensions": 129}, 400, "dimensions 129 is not in 1 … 128; 0 is all"),
+        ({"dimensions": -1}, 400, "not in 1 … 128"),
+        ({"modality": "image", "input": "https://a/b.png"}, 400, "does not embed image"),
+        ({"input": []}, 422, "input"),
+        ({"input": ["a"] * 2049}, 422, "input"),
+        ({"input": [[1, 2]]}, 422, "input"),
+        ({"encoding_format": "ubinary"}, 422, "encoding_format"),
+    ],
+)
+async def test_refusals(client: Client, fields: dict[str, Any], status: int, says: str) -> None:
+    refused = await client.post("/embeddings", json={"input": "a"} | fields)
+    assert refused.status_code == status
+    assert says in refused.json()["error"]["message"]
+
+
+async def test_the_name_chooses_a_model(artifact: Artifact) -> None:
+    artifacts = [variant(artifact, "a", 8), variant(artifact, "b", 16)]
+    async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
+        for name, size in (("b", 16), ("a", 8), ("default/not-specified", 8)):
+            answer = await client.post("/embeddings", json={"input": "a", "model": name})
+            assert len(answer.json()["data"][0]["embedding"]) == size
+            assert answer.headers["x-model"] == answer.json()["model"]
+        unknown = await client.post("/embeddings", json={"input": "a", "model": "c"})
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, 400)
+
+
+async def test_a_classifier_embeds_nothing(artifact: Artifact) -> None:
+    async with serving_task(artifact, LABELS) as client:
+        assert (await client.post("/embeddings", json={"input": "a"})).status_code == 400
+
+
+CLASSIFIED = ["what is it", "", "nothing"]
+
+
+async def test_labels_are_sorted_as_transformers_pipeline_does(artifact: Artifact) -> None:
+    """Softmax of several labels, whatever `raw_scores` says; a text that is too long is cut."""
+    logits = torch.from_numpy(np.stack(scores_of(artifact, LABELS, CLASSIFIED)))
+    scores = torch.softmax(logits, dim=1).numpy()
+    async with serving_task(artifact, LABELS) as client:
+        body = {"input": [*CLASSIFIED, "a " * 2000], "model": "default/not-specified"}
+        answer = await client.post("/classify", json=body)
+        raw = await client.post("/classify", json=body | {"raw_scores": True})
+    reply = answer.json()
+    assert reply.keys() - {"warnings"} == {"object", "data", "model", "usage", "id", "created"}
+    assert (reply["object"], reply["model"], len(reply["data"])) == ("classify", "small", 4)
+    assert reply["usage"]["total_tokens"] == int(answer.headers["x-compute-tokens"])
+    assert raw.json()["data"] == reply["data"]
+    for found, expected in zip(reply["data"], scores, strict=False):
+        order = np.argsort(-expected)
+        assert [one["label"] for one in found] == [LABELS.labels[index] for index in order]
+        np.testing.assert_allclose([one["score"] for one in found], expected[order], atol=1e-6)
+
+
+async def test_one_label_is_a_sigmoid(artifact: Artifact) -> None:
+    (logits,) = scores_of(artifact, RANKS, ["a"])
+    async with serving_task(artifact, RANKS) as client:
+        (((one,),)) = (await client.post("/classify", json={"input": ["a"]})).json()["data"]
+    assert one["score"] == pytest.approx(torch.sigmoid(torch.tensor(float(logits[0]))).item())
+
+
+async def test_refusals_of_classes(artifact: Artifact) -> None:
+    async with serving_task(artifact, None) as client:
+        nothing = await client.post("/classify", json={"input": ["a"]})
+        assert (nothing.status_code, nothing.json().keys()) == (400, {"error"})
+        for given in ("a", [], [1]):
+            assert (await client.post("/classify", json={"input": given})).status_code == 422
+    labels = sum(PREDICTION_BYTES + 2 * len(label) for label in LABELS.labels)
+    for limit, status in ((2 * labels, 200), (2 * labels - 1, 413)):
+        async with serving_task(artifact, LABELS, max_response_bytes=limit) as client:
+            answer = await client.post("/classify", json={"input": ["a", "b"]})
+            assert answer.status_code == status
+
+
+BODY = {"query": QUERY, "documents": TEXTS}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+async def test_documents_are_ranked_as_sentence_transformers_scores_them(
+    ranking: Client, ranker: Ranker, raw: bool, named: bool
+) -> None:
+    """Also one that is far too long, which is cut; a document is a plain string, or null."""
+    scores = (
+        ranker.logits([(QUERY, text) for text in TEXTS]) if raw else ranker.scores(QUERY, TEXTS)
+    )
+    body = BODY | {"raw_scores": raw, "return_documents": named, "top_n": 4, "model": "other"}
+    response = await ranking.post("/rerank", json=body)
+    reply = response.json()
+    assert reply.keys() - {"warnings"} == {"object", "results", "model", "usage", "id", "created"}
+    assert (reply["object"], reply["model"]) == ("rerank", "cross")
+    assert response.headers["x-model"] == "cross"
+    tokens = int(response.headers["x-compute-tokens"])
+    assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    order = np.argsort(-scores, kind="stable")[:4]
+    assert [one["index"] for one in reply["results"]] == order.tolist()
+    for one, index in zip(reply["results"], order, strict=True):
+        assert one.keys() == {"index", "relevance_score", "document"}
+        assert one["relevance_score"] == pytest.approx(float(scores[index]), abs=1e-4)
+        assert one["document"] == (TEXTS[index] if named else None)
+
+
+async def test_white_space_around_texts_is_left_out(ranking: Client) -> None:
+    spaced = {"query": f" {QUERY}\n", "documents": [f"\t{text} " for text in TEXTS]}
+    plain, other = [(await ranking.post("/rerank", json=one)).json() for one in (BODY, spaced)]
+    assert plain["results"] == other["results"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"documents": []}, 422),
+        ({"documents": ["a"] * 2049}, 422),
+        ({"documents": ["a", 1]}, 422),
+        ({"top_n": 0}, 422),
+        ({"query": "a" * 122_881}, 422),
+        ({"query": None}, 422),
+    ],
+)
+async def test_refusals_have_infinitys_form(
+    ranking: Client, fields: dict[str, Any], status: int
+) -> None:
+    response = await ranking.post("/rerank", json=BODY | fields)
+    assert response.status_code == status
+    assert response.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert response.json()["error"]["code"] == status
+
+
+async def test_a_model_that_ranks_nothing_is_a_400(artifact: Artifact) -> None:
+    async with serving_task(artifact, LABELS) as client:
+        response = await client.post("/rerank", json=BODY)
+        assert (response.status_code, response.json().keys()) == (400, {"error"})
+        assert "3 labels and is not a reranker" in response.json()["error"]["message"]
+
+
+async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
+    body = {"query": "a", "documents": ["b"] * 3}
+    for limit, status in ((3 * RANK_BYTES, 200), (3 * RANK_BYTES - 1, 413)):
+        async with serving_task(artifact, RANKS, max_response_bytes=limit) as client:
+            response = await client.post("/rerank", json=body)
+            assert (response.status_code, len(response.content) <= 3 * RANK_BYTES + 200) == (
+                status,
+                True,
+            )
+
+
+async def test_the_list_has_infinitys_form(artifact: Artifact) -> None:
+    artifacts = [variant(artifact, "a", 8), variant(artifact, "b", 8)]
+    async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
+        reply = (await client.get("/models")).json()
+    assert reply.keys() == {"data", "object"}
+    assert [one["id"] for one in reply["data"]] == ["a", "b"]
+    for one in reply["data"]:
+        assert one.keys() == {
+            "id",
+            "stats",
+            "object",
+            "owned_by",
+            "created",
+            "backend",
+            "capabilities",
+        }
+        assert (one["object"], one["owned_by"], one["backend"]) == ("model", "infinity", "fake")
+        assert one["stats"] == {"queue_fraction": 0, "queue_absolute": 0}
+        assert 0 < time.time() - one["created"] < 10 * 365 * 24 * 3600
+        assert one["capabilities"] == ["embed"]
+
+
+@pytest.mark.parametrize(
+    ("task", "able"),
+    [
+        (None, ["embed"]),
+        (RANKS, ["rerank", "classify"]),
+        (LABELS, ["classify"]),
+        (TOKENS, []),
+        (SPARSE, []),
+        (TaskConfig(kind="late_interaction", outputs=6, pooling="none"), ["rerank"]),
+    ],
+)
+def test_capabilities_are_the_routes_that_answer(task: TaskConfig | None, able: list[str]) -> None:
+    assert capabilities(task) == able
+
+
+def test_infinitys_name_of_no_model_is_none() -> None:
+    """Infinity's clients always send a model name."""
+    assert InfinityRequest(model="default/not-specified").model is None
+    assert InfinityRequest(model="a").model == "a"
+    assert InfinityRequest().model is None
+
+
+def test_replies_have_ids_of_their_own() -> None:
+    first, second = (envelope("list", "m", Timings(3, 0.0, 0.0)) for _ in range(2))
+    assert first["id"].startswith("infinity-")
+    assert first["id"] != second["id"]
+    assert abs(first["created"] - time.time()) < 60
+    assert first["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+
+
+def test_the_limit_of_a_text_counts_the_spaces_around_it() -> None:
+    """As in the document, which cannot tell that spaces are stripped."""
+    text: TypeAdapter[str] = TypeAdapter(Text)
+    for given in (f" a{' ' * (MAX_CHARACTERS - 2)}", "a" * MAX_CHARACTERS):
+        assert text.validate_python(given) == given.strip()
+        assert jsonschema_rs.is_valid(text.json_schema(), given)
+        with pytest.raises(ValidationError, match=f"at most {MAX_CHARACTERS} characters"):
+            text.validate_python(f"{given} ")
+        assert not jsonschema_rs.is_valid(text.json_schema(), f"{given} ")
+
+
+DOCUMENT = SHARED / "data" / "infinity-openapi.json"
+WITHOUT_ROUTES = {
+    "/embeddings_image": "no images; there too replaced by `modality`",
+    "/embeddings_audio": "no audio; there too replaced by `modality`",
+}
+OWN_FORM = {
+    "/health": "ready or 503, where Infinity gives the time",
+    "/": "the dashboard, where Infinity redirects to its documentation",
+    "/metrics": "Prometheus' own form, which neither document describes",
+}
+ROUTES = ("/embeddings", "/rerank", "/classify", "/models")
+DIFFERENT = {
+    "model": "optional, without a default that is no model's name",
+    "modality": "audio is understood, and refused by name",
+    "InfinityEmbeddingsRequest.input": "of pictures as well, in the same schema",
+    "data": "no vectors of audio or images, no matrices; `stats` are numbers; compared below",
+}
+"""Fields whose types differ on purpose."""
+OURS = {
+    "_OpenAIEmbeddingInput_Text": "InfinityEmbeddingsRequest",
+    "RerankInput": "InfinityRerankRequest",
+    "ClassifyInput": "ClassifyRequest",
+    "OpenAIEmbeddingResult": "EmbeddingsReply",
+    "ReRankResult": "RerankReply",
+    "ClassifyResult": "ClassifyReply",
+    "OpenAIModelInfo": "InfinityModels",
+}
+
+
+def shape(document: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """Return the types, bounds and fields of a schema, apart from null, names and defaults."""
+    if "$ref" in schema:
+        return shape(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema:
+        ways = [shape(document, one) for one in schema["anyOf"] if one != {"type": "null"}]
+        return sorted(ways, key=repr) if len(ways) > 1 else ways[0]
+    if "properties" in schema:
+        return {name: shape(document, one) for name, one in schema["properties"].items()}
+    kept = ("type", "minItems", "maxItems", "maxLength", "exclusiveMinimum", "uniqueItems")
+    found = {name: schema[name] for name in kept if name in schema}
+    if "items" in schema:
+        found["items"] = shape(document, schema["items"])
+    values = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    return found | {"values": sorted(values)}
+
+
+def named(names: Iterable[str], name: str) -> str:
+    """Return Infinity's schema of a name; FastAPI separates schemas of one name by module."""
+    parted = re.compile(rf"(service__api__infinity__\w+__)?{name}")
+    (found,) = (one for one in names if parted.fullmatch(one))
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, Any]:
+    if not DOCUMENT.exists():
+        pytest.skip(f"{DOCUMENT} is not there")
+    document: dict[str, Any] = json.loads(DOCUMENT.read_text(encoding="utf-8"))
+    return document
+
+
+@pytest.fixture(scope="module")
+def ours(artifact: Artifact) -> dict[str, Any]:
+    return create_app(Settings(), [artifact], [fake_of(artifact)]).openapi()
+
+
+def test_every_route_is_there_or_listed(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    known = {*ROUTES, *WITHOUT_ROUTES, *OWN_FORM}
+    assert theirs["paths"].keys() == known
+    for path in ROUTES:
+        assert theirs["paths"][path].keys() <= ours["paths"][path].keys()
+        for method, route in theirs["paths"][path].items():
+            assert route["responses"].keys() <= ours["paths"][path][method]["responses"].keys()
+
+
+@pytest.mark.parametrize(("their_name", "our_name"), OURS.items())
+def test_every_field_is_taken_and_given(
+    theirs: dict[str, Any], ours: dict[str, Any], their_name: str, our_name: str
+) -> None:
+    schemas, names = theirs["components"]["schemas"], ours["components"]["schemas"]
+    found = named(names, our_name)
+    expected, given = shape(theirs, schemas[their_name]), shape(ours, names[found])
+    assert given.keys() - {"warnings"} == expected.keys()
+    for name in expected.keys() - DIFFERENT.keys():
+        if f"{our_name}.{name}" in DIFFERENT:
+            continue
+        assert given[name] == expected[name], name
+    required = set(schemas[their_name].get("required", ()))
+    assert required <= set(names[found].get("required", ())) | {"data"}
+    for name, field in schemas[their_name]["properties"].items():
+        if "default" in field and name not in ("model", "object"):
+            assert names[found]["properties"][name].get("default") == field["default"], name
+
+
+def test_items_of_replies(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """The items of `data` have the same fields."""
+    for their_name, our_name in (
+        ("OpenAIEmbeddingResult", "EmbeddingsReply"),
+        ("ClassifyResult", "ClassifyReply"),
+        ("OpenAIModelInfo", "InfinityModels"),
+    ):
+        names = ours["components"]["schemas"]
+        found = named(names, our_name)
+        expected = shape(theirs, theirs["components"]["schemas"][their_name])["data"]["items"]
+        given = shape(ours, names[found])["data"]["items"]
+        if "items" in expected:
+            expected, given = expected["items"], given["items"]
+        assert given.keys() == expected.keys()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownModel("there are: a"), 400),
+        (NoTaskHead("no"), 400),
+        (Unprocessable("query: no"), 422),
+        (Overloaded("full", retry_after_seconds=2), 429),
+        (EngineFailed("broken"), 500),
+    ],
+)
+def test_form(error: ServiceError, status: int) -> None:
+    """`infinity_emb/fastapi_schemas/errors.py`; FastAPI's `detail` where a schema is not met."""
+    response = error_response(error, "an-id")
+    body = json.loads(bytes(response.body))
+    assert response.status_code == status
+    nested = {"message": error.detail, "type": None, "param": None, "code": status}
+    assert body["error"] == nested
+    if status == 422:
+        (detail,) = body["detail"]
+        assert (detail.keys(), detail["msg"]) == ({"loc", "msg", "type"}, error.detail)
+    else:
+        assert body.keys() == {"error"}
+    assert response.headers.get("retry-after") == ("2" if status == 429 else None)
