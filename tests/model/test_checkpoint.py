@@ -53,9 +53,6 @@ def assert_loads_as_transformers_does(folder: Path) -> None:
     )
 
 
-# ── what is read ───────────────────────────────────────────────────────────────────────────
-
-
 def test_no_parameter_is_random_before_it_is_read(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,9 +166,6 @@ def test_weights_of_an_artifact_make_the_same_encoder(
     save_file(encoder.state_dict(), tmp_path / "weights.safetensors")
     again = load_weights(tmp_path / "weights.safetensors", encoder.config)
     assert torch.equal(last_hidden_state(again), last_hidden_state(encoder))
-
-
-# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 def refusal(folder: Path) -> str:

@@ -78,9 +78,6 @@ def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, artifact_copy: Pa
     assert (moved.manifest, moved.sha256) == (tiny_artifact.manifest, tiny_artifact.sha256)
 
 
-# ── files ──────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_file_is_refused(artifact_copy: Path, name: str) -> None:
     (artifact_copy / name).unlink()
@@ -121,9 +118,6 @@ def test_a_folder_in_a_files_place_is_refused(artifact_copy: Path, name: str) ->
     (artifact_copy / name).unlink()
     (artifact_copy / name).mkdir()
     assert f"{name} is missing" in refusal(artifact_copy)
-
-
-# ── the manifest ───────────────────────────────────────────────────────────────────────────
 
 
 def test_a_folder_without_a_manifest_is_refused(artifact_copy: Path, tmp_path: Path) -> None:
@@ -178,9 +172,6 @@ def test_a_file_that_should_not_be_listed_is_refused(artifact_copy: Path, name: 
     record = {"sha256": "0" * 64, "bytes": 1}
     edit_manifest(artifact_copy, lambda m: m["files"].update({name: record}))
     assert "manifest.json does not list exactly" in refusal(artifact_copy)
-
-
-# ── writing ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_file_is_recorded_by_size_and_content(tmp_path: Path) -> None:

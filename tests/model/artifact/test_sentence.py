@@ -110,9 +110,6 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     return folder
 
 
-# ── pooling ────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("pooling", [*ALL_MODES, ("mean", "cls"), tuple(reversed(ALL_MODES))])
 @pytest.mark.parametrize("include_prompt", [True, False], ids=["with-prompt", "without-prompt"])
 def test_every_pooling_that_the_library_saves(
@@ -144,8 +141,6 @@ def test_pooling_mode_goes_before_the_boolean_keys(folder: Path, mode: Any) -> N
     assert read(folder).pooling == "max"
     assert_equals_sentence_transformers(folder)
 
-
-# ── the modules after it ───────────────────────────────────────────────────────────────────
 
 CHAINS: dict[str, Callable[[], list[Any]]] = {
     "normalize": lambda: [Normalize()],
@@ -201,9 +196,6 @@ def test_vectors_are_cut_after_the_last_module(
     np.testing.assert_allclose(embed(folder, normalize=True), unit, atol=2e-6)
 
 
-# ── prompts ────────────────────────────────────────────────────────────────────────────────
-
-
 def test_prompts_are_read(folder: Path) -> None:
     prompts = {"query": "query: ", "passage": "passage: ", "empty": "", "document": None}
     edit_json(folder / "config_sentence_transformers.json", prompts=prompts)
@@ -239,8 +231,6 @@ def test_a_text_may_be_lower_cased_first(folder: Path, lowercase: bool) -> None:
     assert read(folder).lowercase is lowercase
     assert_equals_sentence_transformers(folder)
 
-
-# ── the limit on tokens ────────────────────────────────────────────────────────────────────
 
 NO_LIMIT = 1000000000000000019884624838656
 
@@ -286,9 +276,6 @@ def test_the_limit_of_old_tokenizers_has_another_name(folder: Path) -> None:
 def test_the_limit_never_exceeds_the_position_table(folder: Path) -> None:
     edit_json(folder / "sentence_bert_config.json", max_seq_length=POSITIONS + 1)
     assert read(folder).max_length == POSITIONS
-
-
-# ── whole folders ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("model_max_length", [15, NO_LIMIT, None])
@@ -347,9 +334,6 @@ def test_dimensions_to_cut_to_are_read(folder: Path, where: str) -> None:
     edit_json(folder / "config_sentence_transformers.json", similarity_fn_name="dot")
     sentence = read(folder)
     assert (sentence.matryoshka_dims, sentence.similarity_fn_name) == ((8, 4), "dot")
-
-
-# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

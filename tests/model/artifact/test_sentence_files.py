@@ -40,9 +40,6 @@ def module(folder: Path, kind: str, **content: Any) -> ModuleEntry:
     return ModuleEntry(kind, folder)
 
 
-# ── config_sentence_transformers.json ──────────────────────────────────────────────────────
-
-
 def test_without_the_file_there_are_the_defaults(tmp_path: Path) -> None:
     assert read_model(tmp_path / SETTINGS) == {
         "prompts": {},
@@ -78,9 +75,6 @@ def test_two_prompts_are_always_there(tmp_path: Path, name: str) -> None:
 def test_other_settings_are_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
     write(tmp_path, SETTINGS, **content)
     assert reason in refusal(read_model, tmp_path / SETTINGS)
-
-
-# ── sentence_bert_config.json ──────────────────────────────────────────────────────────────
 
 
 def test_the_transformers_file_may_have_an_older_name(tmp_path: Path) -> None:
@@ -128,9 +122,6 @@ def test_another_transformer_is_refused(
     tmp_path: Path, content: dict[str, Any], reason: str
 ) -> None:
     assert reason in refusal(read_transformer, write(tmp_path, TRANSFORMER, **content))
-
-
-# ── the modules' own files ─────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

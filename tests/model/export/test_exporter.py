@@ -43,9 +43,6 @@ def test_a_kind_that_is_not_served_is_named_before_its_weights_are_read(
     assert not (tmp_path / "artifact").exists()
 
 
-# ── the artifact ───────────────────────────────────────────────────────────────────────────
-
-
 def test_an_artifact_says_what_it_is(tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
     manifest = load_artifact(tiny_artifact.folder).manifest
     assert (manifest.model, manifest.runtime, manifest.precision) == ("tiny", "onnx", "fp32")
@@ -88,9 +85,6 @@ def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) 
     with pytest.raises(ConfigError):
         export(tmp_path / "absent", tmp_path / "artifact", "a name", progress=reported.append)
     assert reported == ["reading a name"]
-
-
-# ── the same checkpoint gives the same bytes, as test_outgoing.py shows of another process ──
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -139,9 +133,6 @@ def test_a_short_name_is_found_where_names_stand_and_not_in_numbers(
     header = b'{"__metadata__": {"host": "build_vm"}}'
     file = len(header).to_bytes(8, "little") + header + b"\x00\xff"
     assert says(text_of("heads.safetensors", file), "vm")
-
-
-# ── what is refused, and what is left behind ───────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("taken", ["folder", "file"])

@@ -178,9 +178,6 @@ def test_every_precision_has_a_runtime_and_tolerances() -> None:
     assert all(set(of_kind) == {*KINDS, "task", "token_vectors"} for of_kind in TOLERANCES.values())
 
 
-# ── what is wrong still fails ──────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def copy(artifact: Artifact, tmp_path: Path) -> Path:
     return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
@@ -214,9 +211,6 @@ def test_wrong_weights_fail(copy: Path) -> None:
 
     edit_graph(copy / "encoder.onnx", take_the_next_words_embedding)
     assert not verified(copy).passed
-
-
-# ── the same checkpoint gives the same bytes ───────────────────────────────────────────────
 
 
 def without_figures(artifact: Artifact) -> Any:

@@ -102,9 +102,6 @@ def smoothing_of(module: Int8Linear) -> np.ndarray:
     return np.ones(1) if module.divisor is None else 1 / module.divisor.double().numpy()
 
 
-# ── calibration ────────────────────────────────────────────────────────────────────────────
-
-
 def test_ranges_are_those_that_transformers_sees(encoder: Encoder, tiny_checkpoint: Path) -> None:
     ranges = observe(encoder, CALIBRATION)
     expected = inputs_of_every_map(tiny_checkpoint, CALIBRATION)
@@ -124,9 +121,6 @@ def test_a_range_takes_in_the_extremes_of_each_feature() -> None:
         found.widen(torch.tensor(part)[None])
     assert found.low.tolist() == x.min(axis=(0, 1)).tolist()
     assert found.high.tolist() == x.max(axis=(0, 1)).tolist()
-
-
-# ── what becomes of the maps ───────────────────────────────────────────────────────────────
 
 
 def test_every_map_of_the_layers_is_replaced_in_a_copy(

@@ -149,9 +149,6 @@ def test_a_padded_grid_has_the_names_of_transformers_inputs() -> None:
     assert "pixels" not in padded(pack([([7], [0])]), 4)
 
 
-# ── coarser numbers ────────────────────────────────────────────────────────────────────────
-
-
 @given(st.integers(1, 10**6))
 def test_a_coarser_number_is_at_most_an_eighth_more(n: int) -> None:
     found = coarser(n)

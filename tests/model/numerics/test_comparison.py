@@ -46,9 +46,6 @@ def compared(reference: dict, candidate: dict) -> Comparison:
     return comparison
 
 
-# ── names, then axes, then shapes, then values ─────────────────────────────────────────────
-
-
 def test_equal_tensors_pass() -> None:
     comparison = compared({A: array([1, 2])}, {A: array([1, 2])})
     assert comparison.passed
@@ -102,9 +99,6 @@ def test_a_mismatch_is_not_mended_by_what_is_equal(candidate: dict) -> None:
 def test_nothing_compared_is_not_a_pass() -> None:
     assert not Comparison().passed
     assert not compared({}, {}).passed
-
-
-# ── values ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -179,9 +173,6 @@ def test_differences_are_taken_in_double_precision() -> None:
     assert found.passed
 
 
-# ── over many inputs ───────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_worst_of_each_tensor_is_kept(order: int) -> None:
     comparison = Comparison()
@@ -223,9 +214,6 @@ def test_a_pass_does_not_mend_an_earlier_failure() -> None:
     comparison.add({A: array([1])}, {A: array([1])}, STRICT)
     assert not comparison.passed
     assert comparison.worst("hidden") == math.inf
-
-
-# ── keys and tolerances ────────────────────────────────────────────────────────────────────
 
 
 def test_keys_read_well() -> None:

@@ -67,9 +67,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return become
 
 
-# ── what is chosen ─────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_a_machine_without_a_gpu_serves_on_its_cpu(tiny_artifact: Artifact, device: Any) -> None:
     if device == "auto" and cuda_works():
@@ -104,9 +101,6 @@ def test_auto_takes_cuda_where_the_driver_sees_a_device(
     machine(driver)
     assert choose("auto") == expected
     assert choose("cpu") == "cpu"
-
-
-# ── errors name what is missing ────────────────────────────────────────────────────────────────
 
 
 def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact, tiny_fp16: Artifact) -> None:
@@ -207,9 +201,6 @@ def test_a_device_that_is_not_there_is_refused_before_an_export(
     check_device("onnx", "auto")
 
 
-# ── options of ONNX Runtime ──────────────────────────────────────────────────────────────
-
-
 def test_memory_grows_by_what_is_needed_up_to_a_limit_on_the_device_asked_for() -> None:
     assert provider_options(Place("cuda", 3), 2**30) == {
         "device_id": "3",
@@ -274,8 +265,6 @@ def test_no_session_falls_back_to_the_cpu(
     load_runtime(tiny_artifact, threads=2)
     assert [one._enable_fallback for one in made] == [False] * 3
 
-
-# ── errors that are for good ───────────────────────────────────────────────────────────────
 
 LOST = [
     "Non-zero status code returned while running Gemm node. CUDA failure 700: an illegal memory "

@@ -62,9 +62,6 @@ def transformers_says(checkpoint: Path, batch: Batch) -> list[tuple[list[Any], l
     return texts
 
 
-# ── numbers ────────────────────────────────────────────────────────────────────────────────
-
-
 def test_hidden_states_equal_transformers(onnx: OnnxRuntime, tiny_checkpoint: Path) -> None:
     batch = batch_of(LENGTHS)
     found = onnx.hidden_states(batch, range(3))
@@ -166,9 +163,6 @@ def test_every_thread_gives_the_same_vectors(
         wide.hidden_states(batch, [0, 1, 2]), onnx.hidden_states(batch, [0, 1, 2]), strict=True
     ):
         assert np.array_equal(ours, theirs)
-
-
-# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "attention.onnx"])

@@ -122,9 +122,6 @@ def runtime(artifact: Artifact) -> BoundRuntime:
     return Device(artifact).runtime
 
 
-# ── numbers ────────────────────────────────────────────────────────────────────────────────
-
-
 def test_every_tensor_is_within_tolerance_of_transformers(
     artifact: Artifact, runtime: BoundRuntime, tiny_checkpoint: Path
 ) -> None:
@@ -255,9 +252,6 @@ def test_threads_may_share_a_device(runtime: BoundRuntime) -> None:
     assert equal == dict.fromkeys(range(6), True)
 
 
-# ── what is bound, and what is copied ──────────────────────────────────────────────────────
-
-
 def test_every_heads_parameters_are_brought_to_the_device_once(
     device: Device, artifact: Artifact
 ) -> None:
@@ -377,8 +371,6 @@ def test_a_warm_up_on_a_cpu_is_one_short_batch(
     assert (batch.padded_index != PADDING).sum() == 1
 
 
-# ── a device that is lost ──────────────────────────────────────────────────────────────────
-
 STICKY = RuntimeError("CUDA failure 700: an illegal memory access was encountered ; GPU=1")
 MEMORY = RuntimeError("CUDA failure 2: out of memory ; GPU=1")
 
@@ -421,9 +413,6 @@ def test_memory_that_ran_out_is_not_for_ever(device: Device, name: str) -> None:
     assert device.runtime.alive
     device.sessions[name].error = None  # type: ignore[index]
     ask(device.runtime, name)
-
-
-# ── a real one ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.gpu

@@ -86,9 +86,6 @@ def test_any_text_of_any_class(name: str, text: str, other: str) -> None:
         assert [found.type_ids] == expected["token_type_ids"]
 
 
-# ── hostile files ──────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder of a BERT tokenizer with a vocab.txt, and a file outside it."""

@@ -161,9 +161,6 @@ def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name:
     assert found.encode("the cat").ids == whole.encode("the cat").ids
 
 
-# ── what is refused ────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("prompts", "texts", "ids"),
     [
