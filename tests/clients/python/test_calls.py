@@ -307,16 +307,6 @@ async def test_one_of_several_models(artifact):
                 await call
 
 
-async def test_a_key(artifact):
-    engine = FakeEngine(artifact.manifest.config)
-    async with serving(artifact, engine, api_keys="secret") as plain:
-        transport = httpx.ASGITransport(plain.app)
-        async with AsyncClient(
-            "http://localhost/", api_key="secret", transport=transport
-        ) as client:
-            assert (await client.embed(TEXTS)).shape == (5, 128)
-
-
 async def test_attention_of_texts_with_targets(artifact):
     """With two texts per request, each keeps its own target."""
     served = with_decoder(artifact)
