@@ -18,8 +18,8 @@ from benchmarks.harness.encoding import Encoding, Segments
 from benchmarks.harness.figures import Figure
 from model.artifact.vectors import TextVectors
 from model.config.precision import Precision
+from model.export.tensors import runtime_tensors
 from model.export.verify import grid
-from model.export.verify_encoder import runtime_tensors
 from model.numerics.batch import pack
 from model.numerics.comparison import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
 

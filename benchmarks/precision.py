@@ -44,7 +44,7 @@ from model.numerics.batch import Batch
 from model.numerics.pooling import pool
 from model.numerics.similarity import similarity
 from model.packing import PackedBatch
-from model.tokenization.segments import reading_segments
+from model.tokenization.templates import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 from service.files.bench import ranking, read_pairs
 

@@ -85,7 +85,7 @@ def installed_file(distribution: str, name: str) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _vocabularies_parsed_once() -> Iterator[None]:
     """Parse each `tokenizer.json` once; its vocabulary is most of a start's work."""
-    from model.artifact.tokenizer import read_tokenizer
+    from model.tokenization.vocabulary import read_tokenizer
     from service.inference.tokenization import file_tokenizer
 
     tokenizers = dict[bytes, Tokenizer]()

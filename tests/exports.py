@@ -16,11 +16,10 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decomposition, graphs, head_scores, values
-from model.export.decomposition import DecomposedLayer, DecomposedValues
-from model.export.head_scores import HeadScores
+from model.export import decomposition, graphs
+from model.export.decomposition import DecomposedLayer, DecomposedValues, HeadScores
+from model.export.graphs import ValueProducts
 from model.export.to_onnx import to_onnx
-from model.export.values import ValueProducts
 
 OfHeads = graphs.HeadWeights | DecomposedLayer | HeadScores | ValueProducts
 OfLayer = DecomposedLayer | DecomposedValues
@@ -52,7 +51,7 @@ def share_work(folder: Path) -> None:
                 path.write_bytes(to_onnx(module, example, signature).SerializeToString())
         return onnx.load(path)
 
-    for exporting in (graphs, decomposition, head_scores, values):
+    for exporting in (graphs, decomposition):
         exporting.to_onnx = once  # type: ignore[attr-defined]
 
 

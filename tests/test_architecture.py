@@ -301,7 +301,7 @@ def test_each_runtime_is_imported_in_one_place() -> None:
     """The importing file is loaded by the registry, when an artifact needs it."""
     for package, module in {
         "onnxruntime": "model.runtimes.onnx",
-        "openvino": "model.runtimes.processor",
+        "openvino": "model.runtimes.openvino",
     }.items():
         assert importers({package}) == {module}
     for module in ("model.runtimes.onnx", "model.runtimes.openvino"):

@@ -19,10 +19,8 @@ from torch.nn import functional
 
 from model.attention.self_attention import Relative, attention_rule
 from model.config.decoder import DecoderConfig
-from model.decoder.cross_attention import cross_rule
-from model.decoder.layers import DECODER_LAYERS, DecoderLayer
-from model.encoder.embeddings import Embeddings
-from model.encoder.relative_positions import RelativePositions
+from model.decoder.layers import DECODER_LAYERS, DecoderLayer, cross_rule
+from model.encoder.embeddings import Embeddings, RelativePositions
 from model.norms import norm_of
 from model.packing import PackedBatch
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from model.attention.self_attention import Relative, attention_rule
 from model.config.encoder import EncoderConfig
-from model.encoder.embeddings import Embeddings
+from model.encoder.embeddings import Embeddings, RelativePositions
 from model.encoder.layers import LAYERS, Layer
-from model.encoder.relative_positions import RelativePositions
 from model.low_rank import with_chosen
 from model.norms import norm_of
 from model.packing import PackedBatch

@@ -32,9 +32,13 @@ from model.artifact.signature import (
 from model.attention.self_attention import Relative
 from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
-from model.export.graphs import constant_parameters, export_head_weights, named_heads
+from model.export.graphs import (
+    constant_parameters,
+    export_head_values,
+    export_head_weights,
+    named_heads,
+)
 from model.export.to_onnx import example_of, to_onnx
-from model.export.values import export_head_values
 from model.packing import PackedBatch
 
 

@@ -9,21 +9,34 @@ the tolerances of a checkpoint with large rounding errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from model.artifact.access import writing
 from model.artifact.cache import exporter_version
-from model.artifact.golden import save_golden
+from model.artifact.golden import GoldenText, save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
+    DECODER_DATA,
+    DECODER_GRAPH,
+    DECODER_HEADS,
+    DECODER_WEIGHTS,
     ENCODER_DATA,
     ENCODER_GRAPH,
     FORMAT,
     GOLDEN,
     GRAPHS,
     HEADS,
+    LOGPROBS_GRAPH,
+    TARGET_TOKENIZER,
     TASK_GRAPH,
     TASK_WEIGHTS,
+    TOKENIZER,
     VALUE_NORMS_GRAPH,
     VECTOR_MODULES,
     WEIGHTS,
@@ -38,39 +51,126 @@ from model.artifact.weight_files import report_pickles
 from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, WeightBits
+from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.errors import ConfigError
-from model.export.decoder_files import save_decoder
-from model.export.decoder_graphs import decoder_signatures_of
-from model.export.decomposition import save_decomposition
-from model.export.golden_texts import golden_texts
+from model.export.decoder_graphs import (
+    decoder_head_parameters,
+    decoder_signatures_of,
+    export_decoder,
+    export_decoder_heads,
+    export_logprobs,
+)
+from model.export.decomposition import export_head_scores, save_decomposition
 from model.export.graphs import (
     export_attention,
     export_encoder,
     export_task,
+    export_value_norms,
     head_parameters,
     save_device_graphs,
     signatures,
 )
-from model.export.head_scores import export_head_scores
 from model.export.loading import Modules, load_modules, read_source
 from model.export.module_tensors import module_tensors, pooling_tensors
 from model.export.placement import Exported, Progress, place
-from model.export.pooled import calibration_vectors
 from model.export.quantization import quantize
-from model.export.samples import Samples
+from model.export.samples import Sample, Samples, pack_samples
 from model.export.serving import records_of
 from model.export.shared_tensors import save_tensors
+from model.export.tensors import calibration_vectors, torch_targets
 from model.export.to_onnx import save_graph
-from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.towers import add_vision, read_dual
-from model.export.values import export_value_norms
 from model.export.verify import verify
 from model.families.registry import FAMILIES, read_decoder_config
+from model.numerics.targets import random_labels
+from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.towers import as_folders
-from model.tasks.head import TaskModule
+from model.tasks.head import TaskModule, scores_of_text
+from model.tokenization.tokenizer import load_target_tokenizer
+
+LABELS = 7
+"""Number of tokens of the last text's target."""
+
+
+def golden_texts(modules: Modules, samples: Iterable[Sample]) -> list[GoldenText]:
+    """Return golden texts; the last one has a target if there is a decoder."""
+    *others, last = samples
+    tokens = LABELS if modules.decoder else 0
+    golden = [golden_text(modules, sample) for sample in others]
+    return [*golden, golden_text(modules, last, target_tokens=tokens)]
+
+
+def golden_text(modules: Modules, sample: Sample, target_tokens: int = 0) -> GoldenText:
+    """Return one text with its hidden states, maps, and outputs of task head and decoder.
+
+    Args:
+        modules: the modules in float32.
+        sample: the text, or picture.
+        target_tokens: number of tokens of a random target; no target with 0.
+
+    """
+    source = pack_samples([sample])
+    with torch.inference_mode():
+        output = modules.encoder(PackedBatch.of(source), output_attentions=True)
+    hidden = torch.stack(list(output.hidden_states)).numpy()
+    maps = torch.cat(list(output.attentions)).numpy()
+    head, decoder = modules.head, modules.decoder
+    scores = scores_of_text(head, output.hidden_states[-1]) if head else None
+    ids, segments = (np.array(own, np.int64) for own in sample[:2])
+    golden = GoldenText(ids, segments, hidden, maps, sample.pixels, scores)
+    if decoder is None or not target_tokens:
+        return golden
+    labels = random_labels(decoder.config, target_tokens, seed=0)
+    (target,) = torch_targets(decoder, source, [hidden[-1]], [labels])
+    return replace(golden, labels=labels, target=target)
+
+
+def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) -> Tokenizer | None:
+    """Return the tokenizer of the decoder's texts; None if it is the encoder's or there is none.
+
+    Args:
+        folder: folder of the checkpoint's tokenizer.
+        decoder: decoder of the checkpoint.
+        lowercase: whether texts are lower-cased first.
+
+    Raises:
+        CheckpointError: as for `load_target_tokenizer`.
+
+    """
+    if decoder is None:
+        return None
+    return load_target_tokenizer(folder, decoder.config.layers.vocab_size, lowercase=lowercase)
+
+
+def save_tokenizers(source: Tokenizer | None, target: Tokenizer | None, folder: Path) -> None:
+    """Write `tokenizer.json` for texts, and `target_tokenizer.json` if targets have another one."""
+    for name, tokenizer in ((TOKENIZER, source), (TARGET_TOKENIZER, target)):
+        if tokenizer is not None:
+            with writing(path := folder / name):
+                tokenizer.save(str(path), pretty=False)
+
+
+def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progress) -> None:
+    """Write all files of a decoder.
+
+    Tensors that its graphs share with the encoder's, usually the word embedding, are not repeated.
+    """
+    progress(f"exporting {DECODER_GRAPH}")
+    beside = [folder / WEIGHTS]
+    save_tensors(dict(sorted(decoder.state_dict().items())), folder / DECODER_WEIGHTS, beside)
+    beside.append(folder / DECODER_WEIGHTS)
+    save_tensors(decoder_head_parameters(decoder), folder / DECODER_HEADS, beside)
+    beside.append(folder / ENCODER_GRAPH)
+    save_graph(export_decoder(decoder, dtype), folder / DECODER_GRAPH, DECODER_DATA, beside)
+    beside.append(folder / DECODER_GRAPH)
+    save_graph(export_logprobs(decoder, dtype), folder / LOGPROBS_GRAPH, DECODER_DATA, beside)
+    progress("exporting the graphs of the decoder's heads")
+    for name, graph in export_decoder_heads(decoder.config).items():
+        save_graph(graph, folder / GRAPHS[name])
+
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Precision → type of the weights and of tensors on a device; float32 for all others."""

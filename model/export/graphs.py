@@ -29,17 +29,56 @@ from model.artifact.signature import (
     head_parameter_name,
     head_scores_signature,
     task_signature,
+    value_norms_signature,
 )
 from model.attention.self_attention import Relative, attention_rule
+from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder, EncoderOutput
 from model.export.to_onnx import example_of, save_graph, to_onnx
-from model.export.values import values_signature
 from model.low_rank import LowRank
 from model.numerics.task_head import TaskConfig
 from model.packing import GridBatch, PackedBatch
 from model.tasks.head import TaskModule
+
+
+class ValueProducts(nn.Module):
+    """Graph from a layer's input and n heads' parameters to inner products of their added vectors.
+
+    It holds no weights of its own, so one graph serves every head of every layer.
+    """
+
+    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
+        super().__init__()
+        self.rule = rule
+        self.parameter_names = [spec.name for spec in signature.inputs[1:]]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return products `[S, n, n]` of key states `[S, H]` and parameters `[n, …]`."""
+        states, *parameters = inputs
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        return value_products(named, self.rule, states)
+
+
+def values_signature(config: EncoderConfig) -> GraphSignature:
+    """Return the signature of the graph."""
+    with torch.device("meta"):
+        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
+        (parameters,) = encoder.value_parameters()
+    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
+    return value_norms_signature(config, shapes)
+
+
+def export_value_norms(config: EncoderConfig) -> onnx.ModelProto:
+    """Return the graph, with dynamic axes of keys and heads."""
+    return export_head_values(attention_rule(config), values_signature(config))
+
+
+def export_head_values(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
+    """Return the graph of heads with this rule, with dynamic axes of keys and heads."""
+    graph = ValueProducts(rule, signature)
+    return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 class HiddenStates(nn.Module):

@@ -2,34 +2,170 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from model.artifact.late_files import read_late_files
-from model.artifact.logit_score import read_logit_score
+from model.artifact.logit_score import LogitScore, MessageFormat, read_logit_score
 from model.artifact.modules import listed_modules, transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.task import task_kind
+from model.artifact.weight_files import HYBRID_HEADS
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
-from model.export.hybrid import load_hybrid
+from model.errors import CheckpointError, ConfigError
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
-from model.export.pair_templates import pair_templates
-from model.export.samples import PictureSamples, Samples, TextSamples
-from model.export.text_tokens import with_text_tokens
+from model.export.samples import PictureSamples, Samples, TextSamples, with_text_tokens
 from model.families.registry import read_config
 from model.images.processing import ImageProcessing, read_processing
-from model.tasks.checkpoint import load_task_head
+from model.numerics.late_interaction import LateInteraction
+from model.numerics.pair_template import PairTemplate
+from model.numerics.task_head import TaskConfig
+from model.numerics.vector_modules import Dense, Normalize
+from model.pickles import pickled_tensors
+from model.tasks.checkpoint import build_task_head, load_task_head
 from model.tasks.head import TaskModule
-from model.tokenization.segments import reading_segments
-from model.tokenization.templates import check_template
-from model.tokenization.tokenizer import add_markers, load_tokenizer
+from model.tokenization.chat_template import rendered
+from model.tokenization.templates import check_template, reading_segments
+from model.tokenization.tokenizer import add_markers, load_tokenizer, special_token, special_tokens
+
+_UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
+"""Special tokens without a weight in sparse vectors."""
+
+
+def load_hybrid(checkpoint: Path, tokenizer: Tokenizer, encoder: EncoderConfig) -> TaskModule:
+    """Load the maps of token vectors and token weights, in float32, evaluation mode.
+
+    Format: FlagEmbedding's `colbert_linear.pt` and `sparse_linear.pt`, pickled state dicts.
+    The first token, `<s>`, has no token vector; its state is the dense vector.
+    """
+    colbert, sparse = (_linear(checkpoint / name) for name in HYBRID_HEADS)
+    features = len(colbert["weight"])
+    dense = Dense(
+        in_features=encoder.hidden_size, out_features=features, bias=True, activation="Identity"
+    )
+    config = TaskConfig(
+        kind="hybrid",
+        outputs=features + 1,
+        pooling="none",
+        late=LateInteraction(modules=(dense, Normalize()), first_token=1),
+        unused_ids=_unused_ids(transformer_folder(checkpoint), tokenizer),
+    )
+    tensors = {f"steps.0.linear.{name}": tensor for name, tensor in colbert.items()}
+    tensors |= {f"weight.{name}": tensor for name, tensor in sparse.items()}
+    return build_task_head(config, encoder.hidden_size, tensors, str(checkpoint))
+
+
+def _linear(path: Path) -> dict[str, Tensor]:
+    """Return `weight` and `bias` of a Linear."""
+    if not path.is_file():
+        other = next(name for name in HYBRID_HEADS if name != path.name)
+        raise CheckpointError(
+            f"{path} is missing, beside {other}: fetch it as well, or move {other} away to serve "
+            "the dense vectors alone"
+        )
+    tensors = pickled_tensors(path)
+    if tensors.keys() != {"weight", "bias"} or tensors["weight"].ndim != 2:
+        raise CheckpointError(f"{path} does not hold weight and bias of one linear map")
+    return tensors
+
+
+def _unused_ids(folder: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
+    words = [special_token(folder, name) for name in _UNUSED]
+    ids = {tokenizer.token_to_id(word) for word in words if word is not None}
+    return tuple(sorted(index for index in ids if index is not None))
+
+
+MOST_CHARACTERS = 2**16
+"""Maximum number of characters of a chat template."""
+MOST_RENDERED = 2**12
+"""Maximum number of characters around a pair, since short pairs are tokenised on the event loop."""
+_PROBES = (("⟦query⟧", "⟦document⟧"), (" ⟦q⟧\n&<'\\n ", "\t⟦d⟧ {{ d }}\n\n"))
+"""Pairs that show where a template puts both texts, and whether it changes them."""
+
+
+def pair_templates(
+    folder: Path, score: LogitScore, prompts: Mapping[str, str]
+) -> dict[str, PairTemplate]:
+    """Return the text around a pair for each prompt by its name, and for no prompt by "".
+
+    The chat template is rendered at export. The service then only joins strings.
+
+    As in sentence-transformers, a prompt is the message of the system, and both texts are the
+    messages of the roles `query` and `document`.
+
+    Args:
+        folder: folder of the tokenizer, whose special tokens a template may name.
+        score: files of the reranker.
+        prompts: prompts of the checkpoint by name.
+
+    Raises:
+        ConfigError: the template cannot be rendered, or changes, repeats or leaves out a text.
+
+    """
+    if score.chat_template is None:
+        return {}
+    named = {**prompts, "": ""}
+    try:
+        _check_source(score.chat_template)
+        chats = [
+            _chat(score.message_format, prompt, *pair)
+            for prompt in named.values()
+            for pair in _PROBES
+        ]
+        texts = iter(rendered(score.chat_template, chats, special_tokens(folder)))
+        return {name: _template([next(texts) for _ in _PROBES]) for name in named}
+    except ConfigError as error:
+        raise ConfigError(f"{folder}: {error}") from None
+
+
+def _check_source(template: str) -> None:
+    if "strftime_now" in template:
+        raise ConfigError("a chat template with the current time is not supported")
+    if len(template) > MOST_CHARACTERS:
+        raise ConfigError(
+            f"the chat template has {len(template)} characters; at most {MOST_CHARACTERS} are "
+            "supported"
+        )
+
+
+def _chat(form: MessageFormat, prompt: str, query: str, document: str) -> list[dict[str, Any]]:
+    """Return the messages of a pair after a prompt, which is empty for none."""
+    roles = {"system": prompt, "query": query, "document": document}
+    return [
+        {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]}
+        for role, text in roles.items()
+        if text
+    ]
+
+
+def _template(texts: Sequence[str]) -> PairTemplate:
+    """Return the text around a pair, by the texts of both probes."""
+    found = []
+    for text, (query, document) in zip(texts, _PROBES, strict=True):
+        parts = text.split(query)
+        ends = parts[-1].split(document)
+        if len(parts) != 2 or len(ends) != 2 or not ends[0] or document in parts[0]:
+            raise ConfigError(
+                "the chat template does not contain the query and then the document once and "
+                "unchanged, as messages of the roles query and document"
+            )
+        found.append(PairTemplate(before=parts[0], between=ends[0], after=ends[1]))
+    around = len(found[0].filled("", ""))
+    if found[0] != found[1] or around > MOST_RENDERED:
+        raise ConfigError(
+            f"the chat template puts {around} characters around a pair, which depend on it or are "
+            f"more than {MOST_RENDERED}"
+        )
+    return found[0]
 
 
 @dataclass(frozen=True)

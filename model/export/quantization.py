@@ -3,7 +3,7 @@
 A scale that depends on the batch would make a text's vector depend on the other texts. These scales
 come from calibration texts and never change. Activations have one scale and zero point per tensor,
 weights one scale per output feature, and 7 bits where products of 8 bits saturate
-(`model.runtimes.processor`). Behind a layer norm a few features are far larger than the others and
+(`model.runtimes.openvino`). Behind a layer norm a few features are far larger than the others and
 would use up the 255 steps; their size is moved into the weights first (SmoothQuant, Xiao et al.
 2023, https://arxiv.org/abs/2211.10438, eq. 4).
 
@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
-from model.encoder.feed_forward import GatedFeedForward
-from model.encoder.layers import Layer
+from model.encoder.layers import GatedFeedForward, Layer
 from model.numerics.batch import Batch
 from model.packing import PackedBatch
 

@@ -18,8 +18,7 @@ import numpy as np
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.export.loading import Modules
-from model.export.verify_decoder import labels_for, torch_targets
-from model.export.verify_encoder import torch_tensors
+from model.export.tensors import labels_for, torch_targets, torch_tensors
 from model.numerics.batch import Batch
 from model.numerics.comparison import Floats, Key, Kind, Tolerance
 from model.runtimes.pytorch import load_decoder, load_encoder, load_head

@@ -1,8 +1,14 @@
-"""Inputs of an encoder for its export: golden ones, calibration, similarity, and verification."""
+"""Inputs of an encoder for its export: golden ones, calibration, similarity, and verification.
+
+A scene of a picture is a pile of discs that hide one another, each of one colour with a gradient,
+and radii r with a density of r⁻³: its edges and its spectrum resemble those of photographs (the
+dead leaves model: Lee, Mumford and Huang 2001, https://doi.org/10.1023/A:1011109015675).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,14 +16,133 @@ from tokenizers import Tokenizer
 
 from model.artifact.golden import golden_inputs
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
-from model.config.encoder import EncoderConfig, patches_of
+from model.artifact.tower_files import tower_vectors
+from model.config.encoder import EncoderConfig, PatchLayout, patches_of
+from model.errors import ConfigError
 from model.export.calibration import calibration_batches, calibration_lines, similarity_batches
-from model.export.picture_samples import PictureScenes
-from model.export.text_tokens import fill_up
+from model.images.patches import patch_rows
 from model.images.processing import ImageProcessing
 from model.numerics.batch import Batch, Floats, pack
-from model.tokenization.vocabulary import model_ids
+from model.tokenization.tokenizer import right_padding
+from model.tokenization.vocabulary import model_ids, vocabulary_size
+
+
+def with_text_tokens(
+    folder: Path, sentence: SentenceConfig, tokenizer: Tokenizer
+) -> SentenceConfig:
+    """Return the config with the ids of a text tower's end and padding tokens.
+
+    transformers pools the first token whose id is `eos_token_id`, or the token of the highest id
+    where `eos_token_id` is 2, as in the configs of CLIP's first release. In an artifact both are
+    the id that the tokenizer ends a text with, which therefore must be that token.
+    """
+    tower = tower_vectors(folder, read_object(folder / "config.json"))
+    if tower is None:
+        return sentence
+    ids: dict[str, int | None] = {}
+    if (end := tower.end_token_id) is not None:
+        last = tokenizer.encode("a").ids[-1:]
+        wanted = vocabulary_size(tokenizer) - 1 if end == "highest" else end
+        if last != [wanted]:
+            raise ConfigError(
+                f"{folder / 'config.json'}: eos_token_id pools the token {wanted}, and the "
+                f"tokenizer ends a text with {last[0] if last else 'no token'}: set eos_token_id "
+                "to the id of the tokenizer's end token"
+            )
+        ids["end_token_id"] = wanted
+    if tower.padded:
+        ids["pad_token_id"] = tokenizer.token_to_id(right_padding(folder))
+    return sentence.model_copy(update=ids)
+
+
+def fill_up(tokenizer: Tokenizer, sentence: SentenceConfig) -> None:
+    """Make a tokenizer fill up texts as `pad_token_id` of the config says."""
+    if sentence.pad_token_id is not None:
+        token = tokenizer.id_to_token(sentence.pad_token_id)
+        tokenizer.enable_padding(
+            length=sentence.max_length, pad_id=sentence.pad_token_id, pad_token=token
+        )
+
+
+CALIBRATION, SIMILARITY = 32, 16
+"""Number of scenes for calibration, and of groups of three pictures for similarity."""
+_DISCS = 300
+_COLOURFULNESS = 0.12
+"""Standard deviation of a disc's colour around its grey."""
+
+
+class PictureScenes:
+    """Seeded pictures of an encoder, as pixels `[S, F]` of its tokens."""
+
+    def __init__(self, patches: PatchLayout, processing: ImageProcessing) -> None:
+        self._patches, self._processing = patches, processing
+        self._shape = patches.rows * patches.size, patches.columns * patches.size, patches.channels
+        self.input_ids = patches.token_ids
+
+    def calibration(self, count: int = CALIBRATION) -> Iterator[Floats]:
+        """Yield scenes."""
+        for seed in range(count):
+            yield self._tokens(scene(self._shape, seed))
+
+    def similarity(self) -> Iterator[Floats]:
+        """Yield each scene, its mirror image in less light, and a blend with another scene."""
+        for seed in range(CALIBRATION, CALIBRATION + SIMILARITY):
+            own, other = scene(self._shape, seed), scene(self._shape, seed + SIMILARITY)
+            for picture in (own, 0.7 * own[:, ::-1], 0.6 * own + 0.4 * other):
+                yield self._tokens(picture)
+
+    def unusual(self) -> Iterator[Floats]:
+        """Yield black, white, a bright pixel, a chessboard of pixels, and an upturned scene."""
+        black = np.zeros(self._shape, np.float32)
+        bright, board = black.copy(), black.copy()
+        bright[self._shape[0] // 2, self._shape[1] // 2] = 1
+        board[::2, ::2] = board[1::2, 1::2] = 1
+        for picture in (black, black + 1, bright, board, scene(self._shape, 0)[::-1]):
+            yield self._tokens(picture)
+
+    def noise(self, generator: np.random.Generator) -> Floats:
+        """Return normally distributed pixel values."""
+        values = generator.standard_normal(self._shape, np.float32)
+        return self._rows(values.transpose(2, 0, 1))
+
+    def _tokens(self, picture: Floats) -> Floats:
+        """Return the pixels of a picture `[h, w, C]` with values 0 … 1."""
+        processing = self._processing
+        values = picture * (255 * (processing.rescale_factor or 1))
+        if processing.mean is not None and processing.std is not None:
+            values = (values - np.array(processing.mean)) / np.array(processing.std)
+        return self._rows(values.transpose(2, 0, 1).astype(np.float32))
+
+    def _rows(self, values: Floats) -> Floats:
+        special = np.zeros((len(self._patches.special_tokens), self._patches.features), np.float32)
+        return np.concatenate((special, patch_rows(values, self._patches.size)))
+
+
+def scene(shape: tuple[int, int, int], seed: int) -> Floats:
+    """Return a scene `[h, w, C]` with values 0 … 1."""
+    generator = np.random.default_rng(seed)
+    height, width, channels = shape
+    largest = max(height, width) / 2
+    smallest = max(largest / 15, 0.5)
+    picture = np.full(shape, generator.uniform(0.2, 0.8), np.float32)
+    shares = generator.uniform(0, 1, _DISCS)
+    radii = smallest / np.sqrt(1 - shares * (1 - (smallest / largest) ** 2))
+    for radius in radii:
+        y, x = generator.uniform(0, height), generator.uniform(0, width)
+        grey = generator.uniform(0, 1)
+        colour = grey + _COLOURFULNESS * generator.standard_normal(channels)
+        slope = generator.normal(0, 0.1, 2) / radius
+        top, bottom = max(int(y - radius), 0), min(int(y + radius) + 1, height)
+        left, right = max(int(x - radius), 0), min(int(x + radius) + 1, width)
+        down, across = np.arange(top, bottom)[:, None] - y, np.arange(left, right)[None] - x
+        inside = down**2 + across**2 <= radius**2
+        shade = (slope[0] * down + slope[1] * across)[..., None] + colour
+        picture[top:bottom, left:right][inside] = shade[inside]
+    picture += generator.normal(0, 0.02, shape)
+    return picture.clip(0, 1)
+
 
 TEXTS: tuple[str | tuple[str, str], ...] = (
     "",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import onnx
+import torch
 
 from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.signature import GraphSignature
@@ -16,15 +18,13 @@ from model.artifact.verification import Verdict, VerificationRecord, failures, n
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.config.precision import USES, Precision, Use
-from model.export.damage import add_checks
+from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
-from model.export.filled_up import compare_filled_up
 from model.export.loading import Modules
 from model.export.rounding import load_references, with_rounding
 from model.export.samples import Sample, pack_samples, samples_of
-from model.export.verify_decoder import add_targets
-from model.export.verify_encoder import runtime_tensors, torch_tensors
-from model.export.verify_similarity import measure_similarity
+from model.export.tensors import add_targets, pooled_vectors, runtime_tensors, torch_tensors
+from model.numerics.batch import pack
 from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.numerics.comparison import (
     Comparison,
@@ -32,11 +32,111 @@ from model.numerics.comparison import (
     Key,
     Kind,
     Tolerance,
+    task_key,
     tolerances_of,
 )
-from model.numerics.similarity import Similarity
-from model.runtimes.contract import Device, Runtime
+from model.numerics.pooling import TextPooling
+from model.numerics.similarity import Similarity, similarity
+from model.numerics.task_head import text_scores
+from model.packing import PackedBatch
+from model.runtimes.capabilities import TaskHead, capability
+from model.runtimes.contract import Device, Floats, Runtime
 from model.runtimes.registry import load_runtime
+from model.tasks.head import TaskModule, scores_of_text
+
+
+def add_checks(
+    references: Sequence[dict[Key, Floats]],
+    candidates: Sequence[dict[Key, Floats]],
+    alone: Sequence[Mapping[Key, Floats]],
+    *,
+    of_texts: bool = True,
+) -> None:
+    """Add the tensors of both checks to the tensors of a batch of texts.
+
+    Args:
+        references: PyTorch's tensors of each text.
+        candidates: the artifact's tensors of each text in the batch.
+        alone: the artifact's tensors of each text in a batch of its own.
+        of_texts: whether the batch is of real texts, whose vectors have a bound of their own.
+
+    """
+    for reference, candidate, own in zip(references, candidates, alone, strict=True):
+        checks = {
+            replace(key, check="alone"): (tensor, candidate[key])
+            for key, tensor in own.items()
+            if key.kind in ("hidden", "pooled")
+        }
+        pooled = Key("pooled")
+        if of_texts:
+            checks[replace(pooled, check="text")] = reference[pooled], candidate[pooled]
+        for key, (expected, actual) in checks.items():
+            reference[key], candidate[key] = expected, actual
+
+
+QUERY_LENGTHS = (3, 11, 1, 20)
+"""Numbers of tokens of queries before expansion; at most the expanded length."""
+
+
+def compare_filled_up(
+    encoder: Encoder,
+    head: TaskModule,
+    runtime: Runtime,
+    comparison: Comparison,
+    tolerances: Mapping[Kind, Tolerance],
+) -> None:
+    """Add the token vectors of a batch of random expanded queries to a comparison.
+
+    Args:
+        encoder: encoder of the artifact.
+        head: head of a late-interaction model; nothing is compared if it has no query expansion.
+        runtime: runtime of the artifact.
+        comparison: comparison to extend.
+        tolerances: tolerances of the artifact's precision.
+
+    """
+    late = head.config.late
+    if late is None or late.expansion is None:
+        return
+    generator = np.random.default_rng(2)
+    lengths = [min(length, late.expansion.length) for length in QUERY_LENGTHS]
+    queries = [generator.integers(0, encoder.config.vocab_size, length) for length in lengths]
+    filled = [late.filled_up(ids) for ids in queries]
+    unseen = [late.unseen_of(length) for length in lengths]
+    batch = pack([(ids, np.zeros_like(ids)) for ids in filled], unseen)
+    last = encoder.config.num_hidden_layers
+    with torch.inference_mode():
+        hidden = encoder(PackedBatch.of(batch)).hidden_states[last]
+    states, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
+    token_vectors = text_scores(head.config, states, capability(runtime, TaskHead).score)
+    key = task_key(head.config)
+    for (start, end), vectors in zip(
+        itertools.pairwise(batch.cu_seqlens), token_vectors, strict=True
+    ):
+        expected = scores_of_text(head, hidden[start:end])
+        comparison.add({key: expected}, {key: vectors}, tolerances)
+
+
+def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -> Similarity:
+    """Compare the vectors of the samples for similarity, without a prompt, all tokens pooled.
+
+    Args:
+        artifact: artifact with pooling, modules, and tokenizer or processing of pictures.
+        encoder: its float32 encoder in PyTorch.
+        runtime: runtime of its graphs.
+
+    """
+    vectors = TextVectors.of(artifact)
+    last = artifact.manifest.config.num_hidden_layers
+    exact: list[Floats] = []
+    approximate: list[Floats] = []
+    for batch in samples_of(artifact).similarity():
+        texts = range(len(batch.padded_index))
+        exact += vectors.units(pooled_vectors(encoder, batch, vectors))
+        poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
+        approximate += vectors.units(runtime.encode(batch, [], poolings)[1])
+    return similarity(np.stack(exact), np.stack(approximate))
+
 
 LENGTHS = (2, 3, 7, 16, 33, 64, 128)
 BATCH_SIZES = (1, 2, 5, 8)

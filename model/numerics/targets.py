@@ -15,6 +15,18 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.numerics.comparison import Floats, Key, keyed_maps
 
+
+def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
+    """Return labels `[T]` shifted right, `[T]`: the start token, then all labels but the last.
+
+    Without a start token the last label comes first, as in mBART.
+    """
+    shifted = np.roll(labels, 1)
+    if start_token_id is not None:
+        shifted[:1] = start_token_id
+    return shifted
+
+
 Ids = NDArray[np.int64]
 
 

@@ -9,9 +9,8 @@ from model.numerics.task_head import TaskConfig
 from model.runtimes.capabilities import HeadScoring, TaskHead
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.decomposition import GraphDecomposition
-from model.runtimes.heads import HostGraph
+from model.runtimes.heads import GraphValues, HostGraph
 from model.runtimes.sessions import LoadGraph, Session
-from model.runtimes.values import GraphValues
 
 
 class GraphHeadScores(HeadScoring):

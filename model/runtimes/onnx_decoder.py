@@ -20,11 +20,10 @@ from model.config.encoder import EncoderConfig
 from model.numerics.batch import Batch, Ids, coarser, pack, widen
 from model.runtimes.capabilities import Decoder
 from model.runtimes.contract import LOGITS, Decoding, Floats, every_head
-from model.runtimes.heads import HeadParameters
+from model.runtimes.heads import GraphValues, HeadParameters
 from model.runtimes.host import Calls, cut
 from model.runtimes.registry import host_session
 from model.runtimes.sessions import Array, Session
-from model.runtimes.values import GraphValues
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
     "decoder",

@@ -16,8 +16,8 @@ from model.numerics.batch import Ids
 from model.packing import PackedBatch
 from model.runtimes import capabilities
 from model.runtimes.contract import LOGITS, Decoding, Floats
+from model.runtimes.heads import in_parts
 from model.runtimes.host import cut
-from model.runtimes.values import in_parts
 
 
 class TorchDecoder(capabilities.Decoder):

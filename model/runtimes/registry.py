@@ -69,7 +69,7 @@ docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
 0008-half-precision-on-a-gpu.md."""
 
 
-_PROCESSOR = "model.runtimes.processor"
+_PROCESSOR = "model.runtimes.openvino"
 
 
 def runtime_of(precision: Precision) -> RuntimeName:

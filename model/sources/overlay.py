@@ -1,4 +1,10 @@
-"""Folders that combine the files of a checkpoint with others, in the format of a checkpoint."""
+"""Folders that combine the files of a checkpoint with others, in the format of a checkpoint.
+
+They give a checkpoint another pooling, by a `modules.json` that all readers of checkpoints know, or
+another size of its pictures. The pooling `yes-no` is the format of Qwen3-Reranker's model card
+(Zhang et al. 2025, section 2, https://arxiv.org/abs/2506.05176): a score compares the logits of
+`yes` and `no`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,167 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
+from model.artifact.logit_score import CHAT_TEMPLATE, LOGIT_SCORE
+from model.artifact.modules import (
+    MODULES,
+    listed_modules,
+    read_json,
+    read_object,
+    transformer_folder,
+)
+from model.errors import ConfigError
+from model.families.towers import towers
+from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
 from model.sources.home import EXPORTS, make_cache
+
+
+def with_image_size(checkpoint: Path, size: tuple[int, int], folders: Path) -> Path:
+    """Return a folder that combines a checkpoint with another size of its pictures.
+
+    Pictures are resized to the size, whatever their proportions, and not cropped.
+
+    Args:
+        checkpoint: a Hugging Face folder.
+        size: height and width in pixels.
+        folders: parent of the new folder, which is reused if it exists.
+
+    Raises:
+        ConfigError: the checkpoint has no image processor, or one that is not supported.
+
+    """
+    inside = transformer_folder(checkpoint)
+    whole = read_object(inside / PROCESSOR)
+    nested = whole.get("image_processor")
+    own = nested if isinstance(nested, dict) else read_object(inside / PREPROCESSOR)
+    if not own:
+        raise ConfigError(f"{checkpoint} has no image processor: leave out --image-size")
+    read_processing(inside)
+    resized = own | {
+        "do_resize": True,
+        "size": {"height": size[0], "width": size[1]},
+        "do_center_crop": False,
+    }
+    name, content = PREPROCESSOR, resized
+    if own is nested:
+        name, content = PROCESSOR, whole | {"image_processor": resized}
+    place = (inside / name).relative_to(checkpoint).as_posix()
+    return overlaid(checkpoint, {place: json.dumps(content)}, folders)
+
+
+PoolingSetting = Literal["cls", "mean", "last-token", "splade", "yes-no"]
+_MODES = {"cls": "cls", "mean": "mean", "last-token": "lasttoken"}
+_FOLDER = "headscope-pooling"
+_CLASSES = "sentence_transformers.models."
+_SPARSE = "sentence_transformers.sparse_encoder.models."
+_LOGIT_SCORE = f"sentence_transformers.cross_encoder.modules.{LOGIT_SCORE}"
+_RERANKER = "Qwen3ForCausalLM"
+YES_NO = (
+    "<|im_start|>system\n"
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n"
+    '<Instruct>: {{ messages | selectattr("role", "eq", "system") | map(attribute="content") '
+    '| first | default("Given a web search query, retrieve relevant passages that answer the '
+    'query") }}\n'
+    '<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first '
+    "}}\n"
+    '<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") '
+    "| first }}<|im_end|>\n"
+    '<|im_start|>assistant\n{{ "<think>\\n\\n</think>\\n\\n" }}'
+)
+"""Chat template of Qwen3-Reranker."""
+
+
+def is_masked_language_model(checkpoint: Path) -> bool:
+    """Return whether a checkpoint folder's `config.json` names a masked language model."""
+    names = read_object(checkpoint / "config.json").get("architectures") or []
+    return any(str(name).endswith("ForMaskedLM") for name in names)
+
+
+def may_be_reranker(checkpoint: Path) -> bool:
+    """Return whether a checkpoint's files leave open whether it embeds texts or scores pairs."""
+    names = read_object(checkpoint / "config.json").get("architectures") or []
+    return listed_modules(checkpoint) is None and _RERANKER in names
+
+
+def may_be_dense_or_sparse(checkpoint: Path) -> bool:
+    """Return whether a checkpoint's files leave open whether its vectors are dense or sparse."""
+    return listed_modules(checkpoint) is None and is_masked_language_model(checkpoint)
+
+
+def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Path:
+    """Return a folder that combines the checkpoint with this pooling.
+
+    Args:
+        checkpoint: a Hugging Face folder.
+        pooling: name of the pooling, as in text-embeddings-inference.
+        folders: parent of the new folder, which is reused if it exists.
+
+    Raises:
+        ConfigError: the checkpoint has no word logits for `splade` or `yes-no`, no pooling to
+            replace, or two towers.
+
+    """
+    if towers(read_object(transformer_folder(checkpoint) / "config.json")):
+        raise ConfigError(f"{checkpoint}: --pooling is not for CLIP and SigLIP: leave it out")
+    modules, config = _modules(checkpoint, pooling)
+    written = {MODULES: json.dumps(modules)}
+    if pooling == "yes-no":
+        written[CHAT_TEMPLATE] = YES_NO
+    written[f"{_FOLDER}/config.json"] = json.dumps(config)
+    return overlaid(checkpoint, written, folders)
+
+
+def _modules(
+    checkpoint: Path, pooling: PoolingSetting
+) -> tuple[list[dict[str, object]], dict[str, object]]:
+    """Return the contents of `modules.json` and of the pooling's `config.json`."""
+    entries = listed_modules(checkpoint)
+    listed: list[Any] = [] if entries is None else read_json(checkpoint / MODULES)
+    encoder = listed[0].get("path", "") if listed else ""
+    if pooling == "splade":
+        if not is_masked_language_model(checkpoint / encoder):
+            raise ConfigError(
+                f"{checkpoint}: --pooling splade needs the logits of words, and its architecture "
+                "is not a masked language model (…ForMaskedLM): leave it out"
+            )
+        kinds = [(encoder, _SPARSE + "MLMTransformer"), (_FOLDER, _SPARSE + "SpladePooling")]
+        return _numbered(kinds), {"pooling_strategy": "max", "activation_function": "relu"}
+    if pooling == "yes-no":
+        if not may_be_reranker(checkpoint):
+            raise ConfigError(
+                f"{checkpoint}: --pooling yes-no reads checkpoints of Qwen3-Reranker, without "
+                f"modules.json and of the architecture {_RERANKER}: leave it out"
+            )
+        words = {"true_token_id": "yes", "false_token_id": "no"}
+        kinds = [("", _CLASSES + "Transformer"), (_FOLDER, _LOGIT_SCORE)]
+        return _numbered(kinds), {key: _token_id(checkpoint, word) for key, word in words.items()}
+    if entries is not None and [entry.kind for entry in entries[:2]] != ["Transformer", "Pooling"]:
+        raise ConfigError(f"{checkpoint / MODULES}: --pooling {pooling} has no Pooling to replace")
+    kinds = [(encoder, _CLASSES + "Transformer"), (_FOLDER, _CLASSES + "Pooling")]
+    kinds += [(str(entry.get("path", "")), str(entry["type"])) for entry in listed[2:]]
+    return _numbered(kinds), {"pooling_mode": _MODES[pooling]}
+
+
+def _token_id(checkpoint: Path, word: str) -> int:
+    """Return the id of a word that is one token."""
+    stored = read_object(checkpoint / "tokenizer.json").get("model")
+    vocabulary = stored.get("vocab") if isinstance(stored, dict) else None
+    if vocabulary is None:
+        vocabulary = read_object(checkpoint / "vocab.json")
+    index = vocabulary.get(word) if isinstance(vocabulary, dict) else None
+    if not isinstance(index, int):
+        raise ConfigError(f"{checkpoint}: --pooling yes-no needs {word!r} in the vocabulary")
+    return index
+
+
+def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:
+    return [
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (path, kind) in enumerate(kinds)
+    ]
 
 
 def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Path:

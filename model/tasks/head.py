@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.encoder.feed_forward import ACTIVATIONS
+from model.encoder.layers import ACTIVATIONS
 from model.numerics.late_interaction import TokenModule
 from model.numerics.task_head import Floats, TaskConfig, Transform
 from model.numerics.vector_modules import Dense

@@ -9,9 +9,12 @@ from tokenizers import Tokenizer
 
 from model.errors import CheckpointError
 from model.tokenization.files import Side, TokenizerFiles
-from model.tokenization.piece_model import read_piece_model
-from model.tokenization.piece_tokenizer import piece_tokenizer
-from model.tokenization.piece_vocabulary import DeclaredTokens, vocabulary_of
+from model.tokenization.piece_tokenizer import (
+    DeclaredTokens,
+    piece_tokenizer,
+    read_piece_model,
+    vocabulary_of,
+)
 from model.tokenization.templates import Numbered, around, numbered
 
 _LANGUAGES = {

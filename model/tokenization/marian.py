@@ -12,12 +12,12 @@ from tokenizers import Tokenizer
 
 from model.errors import CheckpointError
 from model.tokenization.files import Side, TokenizerFiles
-from model.tokenization.piece_model import read_piece_model
-from model.tokenization.piece_tokenizer import piece_tokenizer
-from model.tokenization.piece_vocabulary import (
+from model.tokenization.piece_tokenizer import (
     DeclaredTokens,
     Vocabulary,
+    piece_tokenizer,
     read_ids,
+    read_piece_model,
     vocabulary_of,
 )
 from model.tokenization.templates import around, numbered

@@ -17,9 +17,12 @@ from transformers import PreTrainedTokenizerBase
 
 from model.errors import CheckpointError
 from model.tokenization.files import TokenizerFiles
-from model.tokenization.piece_model import piece_ids, read_piece_model
-from model.tokenization.piece_tokenizer import piece_tokenizer
-from model.tokenization.piece_vocabulary import Vocabulary
+from model.tokenization.piece_tokenizer import (
+    Vocabulary,
+    piece_ids,
+    piece_tokenizer,
+    read_piece_model,
+)
 from model.tokenization.templates import numbered
 
 MODEL = "spiece.model"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model.errors import CheckpointError
-from model.sources.weight_counts import weight_count
+from model.sources.headers import weight_count
 from service.system import machine
 
 GIBIBYTE = 2**30

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from model.artifact.cache import cache_key
-from model.artifact.files import share_files
+from model.artifact.cache import cache_key, share_files
 from model.artifact.manifest import VISION, Artifact, load_artifact
 from model.artifact.modules import is_static
 from model.artifact.recorded import passed_uses
@@ -21,7 +20,7 @@ from model.sources.checkpoint_files import may_be_hybrid
 from model.sources.home import EXPORTS, expanded, make_cache
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, locate
-from model.sources.pooling import (
+from model.sources.overlay import (
     PoolingSetting,
     may_be_dense_or_sparse,
     may_be_reranker,

@@ -11,7 +11,7 @@ import click
 
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
-from model.sources.image_size import with_image_size
+from model.sources.overlay import with_image_size
 from service.artifacts.opening import (
     export_to,
     find_checkpoint,

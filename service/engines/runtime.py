@@ -16,7 +16,7 @@ from model.config.encoder import EncoderConfig
 from model.errors import DeviceLostError
 from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
-from model.numerics.shift import shift_right
+from model.numerics.targets import shift_right
 from model.numerics.task_head import rows_of, text_scores
 from model.runtimes.capabilities import (
     Decoder,

@@ -20,7 +20,7 @@ from model.config.precision import Precision
 from model.runtimes.contract import Device
 from model.sources.home import EXPORTS, check_home, expanded
 from model.sources.locate import DEFAULT_MODEL
-from model.sources.pooling import PoolingSetting
+from model.sources.overlay import PoolingSetting
 from service.settings import groups
 from service.settings.groups import Group, ModelBytes, Shown, aliases_to_meet
 from service.settings.sources import PRECISION_OF_ARTIFACT, listed

@@ -14,7 +14,7 @@ from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 from transformers import AutoTokenizer, Qwen2Tokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from model.sources.pooling import YES_NO
+from model.sources.overlay import YES_NO
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24,

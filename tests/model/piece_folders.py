@@ -11,7 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from model.tokenization.piece_model import read_piece_model
+from model.tokenization.piece_tokenizer import read_piece_model
 from tests.model.texts import MORE_TEXTS
 from tests.model.tokenizer_folders import LINES
 

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from model.artifact.tokenizer import read_tokenizer
 from model.families.registry import parse_config
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
-from model.tokenization.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids, read_tokenizer
 from tests.model.checkpoints import TINY
 from tests.model.texts import MORE_TEXTS, PAIRS, TEXTS
 

@@ -12,9 +12,8 @@ from tokenizers import Encoding, Tokenizer
 
 from model.artifact.access import reading
 from model.artifact.integrity import sha256_of
-from model.artifact.tokenizer import read_tokenizer
 from model.numerics.pair_template import PairTemplate
-from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
+from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.engines.contract import Ids
 from service.errors import Unprocessable
 from service.inference.tokenization.prompts import Prompt, without_prompt

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from model.artifact import files
-from model.artifact.files import share_files
+from model.artifact import cache
+from model.artifact.cache import share_files
 from model.artifact.manifest import record_file
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LEAST_BYTES", 100)
+    monkeypatch.setattr(cache, "LEAST_BYTES", 100)
 
 
 def artifact_at(folder: Path, **contents: bytes) -> Any:

@@ -24,11 +24,11 @@ from model.artifact.decomposition import (
 )
 from model.artifact.golden import GoldenText, golden_inputs, read_golden, save_golden
 from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
-from model.artifact.tokenizer import read_tokenizer
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.numerics.targets import TargetTensors
+from model.tokenization.vocabulary import read_tokenizer
 from tests.model.decomposition.test_encoder import MODELS
 from tests.model.families.parity import saved
 from tests.model.tokenizer_folders import CLASSES, LINES, write_tokenizer_folder

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from sentence_transformers import CrossEncoder, SparseEncoder
 
-from model.artifact.sentence import SentenceConfig
-from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
+from model.artifact.sentence import (
+    SentenceConfig,
+    check_architecture,
+    check_model_type,
+    check_modules,
+)
 from model.artifact.task import task_kind
 from model.errors import ConfigError
 from tests.model.checkpoints import edit_json

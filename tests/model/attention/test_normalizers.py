@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.attention.normalizers import NORMALIZERS, softmax, sparsemax
+from model.attention.weights import NORMALIZERS, softmax, sparsemax
 from model.config.encoder import NormalizerName
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
-from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
 from model.attention.self_attention import SelfAttention, attention_rule
+from model.attention.weights import NORMALIZERS
 from model.config.encoder import EncoderConfig, NormalizerName, ScoreName
 from model.numerics.batch import pack
 from model.packing import PackedBatch

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
-from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
-from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
+from model.attention.weights import NORMALIZERS, AttentionRule, Heads, attention_weights, some_heads
 from tests.model.attention.test_self_attention import self_attention, twin_of
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

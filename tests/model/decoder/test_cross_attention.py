@@ -7,7 +7,7 @@ import torch
 
 from model.attention import long_texts
 from model.config.decoder import DecoderConfig
-from model.decoder.cross_attention import CrossAttention, cross_rule
+from model.decoder.layers import CrossAttention, cross_rule
 from model.families.registry import parse_decoder_config
 from tests.model.families.decoder_parity import SIZES, packed
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.config.encoder import NormName
-from model.decomposition.parts import normalized, projected, shifted, slope
-from model.encoder.feed_forward import ACTIVATIONS
+from model.decomposition.layers import normalized, projected, shifted, slope
+from model.encoder.layers import ACTIVATIONS
 from model.norms import normalize
 
 D = 6

@@ -6,7 +6,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 
 from model.config.encoder import ActivationName
-from model.encoder.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
+from model.encoder.layers import ACTIVATIONS, FeedForward, GatedFeedForward
 from tests.model.attention.test_self_attention import config_of
 
 

@@ -4,7 +4,7 @@ import torch
 from transformers import MPNetConfig
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from model.encoder.relative_positions import RelativePositions
+from model.encoder.embeddings import RelativePositions
 from tests.model.attention.test_self_attention import config_of
 
 

@@ -5,7 +5,7 @@ import torch
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from model.encoder.sinusoids import sinusoid_table
+from model.checkpoint import sinusoid_table
 from model.families.registry import parse_config
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model.config.precision import Precision
-from model.export.damage import add_checks
 from model.export.failure import first_failure
+from model.export.verify import add_checks
 from model.numerics.comparison import Comparison, Floats, Key, keyed, tolerances_of
 from model.numerics.pooling import l2_normalize
 

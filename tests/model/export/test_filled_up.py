@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
-from model.export.filled_up import compare_filled_up
-from model.export.verify import verify
+from model.export.verify import compare_filled_up, verify
 from model.numerics.comparison import TOLERANCES, Comparison, Key
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_encoder, load_head

@@ -97,7 +97,7 @@ def test_attention_biases_activations_and_norms_of_a_grid_are_fused(
     encoder = load_checkpoint(tiny_checkpoint)
     signature = encoder_signature(encoder.config, "float16")
     grid = GridStates(encoder, [{}, {}]).eval()
-    monkeypatch.delattr("model.export.lowering._traced_again")
+    monkeypatch.delattr("model.export.torch_exporter._traced_again")
     graph = to_onnx(grid, example_of(signature), signature, to_fuse=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

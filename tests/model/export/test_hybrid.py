@@ -11,7 +11,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.task import task_kind
 from model.artifact.weight_files import pickled_files
 from model.errors import CheckpointError
-from model.export.hybrid import load_hybrid
+from model.export.loading import load_hybrid
 from model.families.registry import read_config
 from model.sources.recognition import check_recognised
 from model.tokenization.tokenizer import load_tokenizer

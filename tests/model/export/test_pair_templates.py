@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 
 from model.artifact.logit_score import LogitScore
 from model.errors import ConfigError
-from model.export.pair_templates import pair_templates
-from model.sources.pooling import YES_NO
+from model.export.loading import pair_templates
+from model.sources.overlay import YES_NO
 from model.tokenization.chat_template import answer
 from tests.model.logit_checkpoints import PAIRS, published
 from tests.model.tokenizer_folders import write_tokenizer_folder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.config.encoder import PatchLayout
-from model.export.picture_samples import PictureScenes, scene
+from model.export.samples import PictureScenes, scene
 from model.images.processing import ImageProcessing
 
 SHAPE = (96, 128, 3)

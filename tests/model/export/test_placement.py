@@ -25,7 +25,6 @@ from model.artifact.manifest import (
 )
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import DECODER_KINDS
-from model.artifact.tokenizer import read_tokenizer
 from model.artifact.vectors import TextVectors
 from model.artifact.verification import VerificationRecord
 from model.config.encoder import patches_of
@@ -34,15 +33,15 @@ from model.errors import ArtifactError, CheckpointError
 from model.export import exporter
 from model.export.exporter import export
 from model.export.placement import check_free, move, place
+from model.export.samples import fill_up
 from model.export.serving import serving_copy
-from model.export.text_tokens import fill_up
 from model.images.patches import patch_rows
 from model.numerics.batch import pack
 from model.numerics.comparison import Tolerance
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import Decoder, HeadMaps, HeadOutputs, capability
 from model.runtimes.registry import load_runtime
-from model.tokenization.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids, read_tokenizer
 from tests.model.checkpoints import edit_weights
 from tests.model.runtimes.test_onnx import batch_of
 from tests.model.tower_checkpoints import clip, save_towers

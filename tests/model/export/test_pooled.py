@@ -15,8 +15,8 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION
 from model.checkpoint import load_checkpoint
 from model.export.calibration import TEXTS
-from model.export.pooled import calibration_vectors
 from model.export.samples import TextSamples
+from model.export.tensors import calibration_vectors
 
 
 def test_an_artifact_records_the_vectors_of_all_calibration_texts(

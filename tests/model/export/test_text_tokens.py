@@ -22,7 +22,7 @@ from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
 from model.export.module_tensors import module_tensors
-from model.export.text_tokens import fill_up, with_text_tokens
+from model.export.samples import fill_up, with_text_tokens
 from model.families.registry import read_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch

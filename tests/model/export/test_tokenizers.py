@@ -14,9 +14,9 @@ from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder
 from model.errors import CheckpointError
-from model.export.tokenizers import save_tokenizers, target_tokenizer
+from model.export.exporter import save_tokenizers, target_tokenizer
 from model.families.registry import read_config
-from model.tokenization.piece_vocabulary import read_ids
+from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer
 from tests.model.piece_folders import write_marian
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder

@@ -16,8 +16,8 @@ from model.artifact.manifest import Artifact, Manifest, load_artifact, record_fi
 from model.artifact.vectors import TextVectors
 from model.errors import CheckpointError
 from model.export.samples import Sample
-from model.export.verify import Verification, report, verify
 from model.export.tensors import runtime_tensors, torch_tensors
+from model.export.verify import Verification, report, verify
 from model.numerics.batch import pack
 from model.numerics.comparison import Difference, Key
 from model.runtimes.pytorch import load_encoder

@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
 from model.config.precision import Precision
-from model.export import verify_similarity
+from model.export import verify
 from model.export.calibration import SIMILARITY_TEXTS, TEXTS
-from model.export.verify_similarity import measure_similarity
+from model.export.verify import measure_similarity
 from model.numerics.similarity import Similarity
 from model.runtimes.contract import Floats
 from model.runtimes.pytorch import load_encoder
@@ -38,8 +38,8 @@ def test_both_sides_have_sentence_transformers_vectors(
         seen.extend((reference, candidate))
         return real(reference, candidate)
 
-    real = verify_similarity.similarity
-    monkeypatch.setattr(verify_similarity, "similarity", keep)
+    real = verify.similarity
+    monkeypatch.setattr(verify, "similarity", keep)
     artifact = minilm("fp32")
     found = measure_similarity(artifact, load_encoder(artifact), load_runtime(artifact))
     assert (found.rank_correlation, found.least_cosine) == (1, 1)

@@ -20,7 +20,7 @@ from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder, DecoderOutput
 from model.encoder.encoder import Encoder
 from model.numerics.batch import pack
-from model.numerics.shift import shift_right
+from model.numerics.targets import shift_right
 from model.packing import PackedBatch
 from tests.model.families.parity import randomized
 

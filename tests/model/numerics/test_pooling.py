@@ -32,7 +32,7 @@ from model.numerics.pooling import (
     pool,
     pooled_parts,
 )
-from model.numerics.shift import shift_right
+from model.numerics.targets import shift_right
 from tests.tower_oracle import frozen, jacobian
 
 MODES: tuple[PoolingMode, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.numerics.pooling import TextPooling
-from model.runtimes.device_sets import joined, sets_of, single_modes, tokens_of
+from model.runtimes.onnx_device import joined, sets_of, single_modes, tokens_of
 
 ENDS = np.array([0, 4, 9])
 

@@ -12,7 +12,7 @@ import pytest
 
 from model.artifact.manifest import GRAPHS, Artifact, load_artifact
 from model.errors import ModelError
-from model.export.verify_decoder import runtime_targets, shifted
+from model.export.tensors import runtime_targets, shifted
 from model.numerics.batch import pack
 from model.numerics.targets import TargetTensors
 from model.runtimes.capabilities import Decoder, HeadMaps, capability

@@ -13,8 +13,8 @@ import pytest
 
 from model.artifact.manifest import Artifact, load_artifact, write_manifest
 from model.errors import ProviderError
-from model.runtimes import processor
-from model.runtimes.processor import computes_bfloat16, saturates
+from model.runtimes import openvino
+from model.runtimes.openvino import computes_bfloat16, saturates
 from model.runtimes.registry import has_products, load_runtime, weight_bits
 from tests.conftest import LESSER
 
@@ -53,7 +53,7 @@ def test_it_is_what_the_processors_flags_say() -> None:
 def test_the_cap_makes_it_the_lesser_kind(isa: str) -> None:
     """VPMADDUBSW's sum of two products is at most 32767, instead of 2 · 255 · 127."""
     program = (
-        "from model.runtimes.processor import _largest_product, computes_bfloat16, saturates\n"
+        "from model.runtimes.openvino import _largest_product, computes_bfloat16, saturates\n"
         "from model.runtimes.registry import has_products, weight_bits\n"
         "print(saturates(), computes_bfloat16(), weight_bits('int8'), weight_bits('bf16'))\n"
         "print(*map(has_products, ('fp32', 'fp16', 'bf16', 'int8')))\n"
@@ -69,16 +69,16 @@ def test_the_cap_makes_it_the_lesser_kind(isa: str) -> None:
 def test_what_is_not_clear_is_taken_to_saturate(
     found: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "_largest_product", lambda: np.full((1, 2), found))
+    monkeypatch.setattr(openvino, "_largest_product", lambda: np.full((1, 2), found))
     assert saturates.__wrapped__()
-    monkeypatch.setattr(processor, "_largest_product", lambda: np.full((1, 2), 64.0 * 255 * 127))
+    monkeypatch.setattr(openvino, "_largest_product", lambda: np.full((1, 2), 64.0 * 255 * 127))
     assert not saturates.__wrapped__()
 
 
 def test_each_precision_asks_for_its_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor may have VNNI without bfloat16."""
-    monkeypatch.setattr(processor, "saturates", lambda: False)
-    monkeypatch.setattr(processor, "computes_bfloat16", lambda: False)
+    monkeypatch.setattr(openvino, "saturates", lambda: False)
+    monkeypatch.setattr(openvino, "computes_bfloat16", lambda: False)
     assert (has_products("int8"), has_products("bf16"), weight_bits("int8")) == (True, False, 8)
 
 

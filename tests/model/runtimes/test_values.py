@@ -14,8 +14,8 @@ from model.artifact.manifest import Artifact
 from model.errors import ArtifactError
 from model.runtimes.capabilities import Decoder, HeadOutputs, capability
 from model.runtimes.contract import Floats
+from model.runtimes.heads import GraphValues
 from model.runtimes.registry import host_session, load_runtime
-from model.runtimes.values import GraphValues
 
 STATES: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
 N, P, H = 3, 4, 12
@@ -43,7 +43,7 @@ def test_products_are_of_the_heads_asked_for(
         whole = runtime.value_products(STATES, layer, heads)
         np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         for floats in (1, 2 * len(heads) * H, 8 * len(heads) * H):
-            monkeypatch.setattr("model.runtimes.values.FLOATS", floats)
+            monkeypatch.setattr("model.runtimes.heads.FLOATS", floats)
             parts = runtime.value_products(STATES, layer, heads)
             np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
         monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 
 from model.errors import ConfigError
 from model.images.processing import ImageProcessing, read_processing
-from model.sources.image_size import with_image_size
+from model.sources.overlay import with_image_size
 from tests.model.picture_checkpoints import PROCESSOR
 
 EXPECTED = {"resize": (70, 43), "shortest_edge": None, "crop": None, "resample": 3}

@@ -8,7 +8,15 @@ import pytest
 from transformers import AutoConfig
 from transformers.models.auto import modeling_auto as auto
 
-from model.sources.kinds import AUDIO, DECODER, ENCODER_DECODER, KINDS, MULTIMODAL, VISION, kind_of
+from model.sources.recognition import (
+    AUDIO,
+    DECODER,
+    ENCODER_DECODER,
+    KINDS,
+    MULTIMODAL,
+    VISION,
+    kind_of,
+)
 
 THEIRS: dict[str, set[str]] = {
     ENCODER_DECODER: set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),

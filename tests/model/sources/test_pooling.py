@@ -12,7 +12,7 @@ from model.artifact.logit_score import LogitScore, read_logit_score
 from model.artifact.sentence import SentenceConfig
 from model.artifact.task import sparse_pooling, task_kind
 from model.errors import ConfigError
-from model.sources.pooling import (
+from model.sources.overlay import (
     YES_NO,
     PoolingSetting,
     may_be_dense_or_sparse,

@@ -23,7 +23,7 @@ from model.checkpoint import load_checkpoint
 from model.config.encoder import patches_of
 from model.errors import CheckpointError
 from model.export.module_tensors import module_tensors, pooling_tensors
-from model.export.text_tokens import fill_up, with_text_tokens
+from model.export.samples import fill_up, with_text_tokens
 from model.families.registry import read_config
 from model.images.opening import ImageLimits, open_image
 from model.images.pixels import prepare

@@ -21,7 +21,7 @@ from transformers import (
     ViTModel,
 )
 
-from model.sources.weight_counts import weight_count
+from model.sources.headers import weight_count
 
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (BertConfig, BertModel, {}),

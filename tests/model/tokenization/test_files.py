@@ -11,13 +11,13 @@ import pytest
 from tokenizers import Regex, Tokenizer, normalizers
 from transformers import AutoTokenizer
 
-from model.artifact.tokenizer import read_tokenizer
 from model.errors import CheckpointError
 from model.families.registry import parse_config
 from model.tokenization.classes import backend_class, class_name
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.growth import Growth, growth
 from model.tokenization.tokenizer import load_tokenizer
+from model.tokenization.vocabulary import read_tokenizer
 from tests.model.checkpoints import TINY, edit_json, write_tokenizer
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_equals_transformers

@@ -15,9 +15,13 @@ from tokenizers import AddedToken
 
 from model.errors import CheckpointError
 from model.tokenization.files import TokenizerFiles
-from model.tokenization.piece_model import read_piece_model
-from model.tokenization.piece_tokenizer import piece_tokenizer
-from model.tokenization.piece_vocabulary import DeclaredTokens, Vocabulary, read_ids
+from model.tokenization.piece_tokenizer import (
+    DeclaredTokens,
+    Vocabulary,
+    piece_tokenizer,
+    read_ids,
+    read_piece_model,
+)
 from model.tokenization.vocabulary import model_ids, vocabulary_size
 from tests.model.piece_folders import piece_model
 from tests.model.texts import MORE_TEXTS
@@ -50,7 +54,7 @@ import importlib.util, sys
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: name != "sentencepiece" and find(name, *rest) or None
 from pathlib import Path
-from model.tokenization.piece_model import read_piece_model
+from model.tokenization.piece_tokenizer import read_piece_model
 print(len(read_piece_model(Path(sys.argv[1])).pieces), "sentencepiece" in sys.modules)
 """
 

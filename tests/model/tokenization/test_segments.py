@@ -25,13 +25,12 @@ from transformers import (
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
-from model.export.loading import answer, rendered
 from model.families.registry import parse_config, read_config
 from model.numerics.batch import pack
 from model.packing import PackedBatch
 from model.tokenization import chat_template
-from model.tokenization.segments import hands_segments, reading_segments
-from model.tokenization.templates import check_template
+from model.tokenization.chat_template import answer, rendered
+from model.tokenization.templates import check_template, hands_segments, reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import TINY, edit_json, write_tokenizer
 from tests.model.families.parity import SIZES, randomized

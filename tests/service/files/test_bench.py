@@ -128,8 +128,8 @@ def opened(make: Make, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return make(settings.precision)
 
     monkeypatch.setattr("service.files.bench.open_artifact", open_stub)
-    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: True)
-    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: False)
+    monkeypatch.setattr("model.runtimes.openvino.computes_bfloat16", lambda: True)
+    monkeypatch.setattr("model.runtimes.openvino.saturates", lambda: False)
     return found
 
 
@@ -140,7 +140,7 @@ def test_a_processor_lacks_some_products(
     assert len(open_precisions(Settings(device="cpu"), reported.append)) == 3
     assert opened == ["fp32", "bf16", "int8"]
     assert reported == []
-    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: False)
+    monkeypatch.setattr("model.runtimes.openvino.computes_bfloat16", lambda: False)
     open_precisions(Settings(device="cpu"), reported.append)
     assert opened[3:] == ["fp32", "int8"]
     assert [line.partition(" is left out: no fast bf16")[0] for line in reported] == ["bf16"]

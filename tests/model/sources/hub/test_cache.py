@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import try_to_load_from_cache
 
-from model.sources.hub.cache import find, name_of
-from model.sources.hub.repository import Repository
+from model.sources.hub.repository import Repository, cached_name, find_cached
 from tests.hub import COMMIT, NAME
 
 HERE = Repository(NAME)
@@ -35,7 +34,7 @@ def cache(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 def test_a_snapshot_is_found_where_huggingface_hub_finds_it(
     cache: Path, revision: str | None
 ) -> None:
-    found = find(cache, Repository(NAME, revision))
+    found = find_cached(cache, Repository(NAME, revision))
     assert found is not None
     theirs = try_to_load_from_cache(NAME, "config.json", cache_dir=cache, revision=revision)
     assert str(found.folder / "config.json") == theirs
@@ -44,14 +43,14 @@ def test_a_snapshot_is_found_where_huggingface_hub_finds_it(
 
 @pytest.mark.parametrize("revision", ["other", "0" * 40, "v1/x"])
 def test_what_is_not_cached(cache: Path, revision: str) -> None:
-    assert find(cache, Repository(NAME, revision)) is None
-    assert find(cache, Repository("someone/else")) is None
-    assert find(cache / "nowhere", HERE) is None
+    assert find_cached(cache, Repository(NAME, revision)) is None
+    assert find_cached(cache, Repository("someone/else")) is None
+    assert find_cached(cache / "nowhere", HERE) is None
 
 
 def test_a_link_to_no_blob_is_a_file_that_lacks(cache: Path) -> None:
     (cache / HERE.folder / "snapshots" / COMMIT / "model.safetensors").resolve().unlink()
-    found = find(cache, HERE)
+    found = find_cached(cache, HERE)
     assert found is not None
     assert found.lacks == ["model.safetensors"]
 
@@ -65,7 +64,7 @@ def test_whether_a_file_is_known(cache: Path, name: str) -> None:
     (present / "pytorch_model.bin").touch()
 
     def unknown() -> list[str]:
-        found = find(cache, HERE)
+        found = find_cached(cache, HERE)
         assert found is not None
         assert found.lacks == []
         return found.unknown
@@ -79,12 +78,12 @@ def test_whether_a_file_is_known(cache: Path, name: str) -> None:
 
 def test_a_damaged_reference(cache: Path) -> None:
     (cache / HERE.folder / "refs" / "main").write_bytes(b"../../\xff")
-    assert find(cache, HERE) is None
+    assert find_cached(cache, HERE) is None
 
 
 def test_a_snapshot_has_its_repositorys_name(cache: Path) -> None:
-    found = find(cache, HERE)
+    found = find_cached(cache, HERE)
     assert found is not None
-    assert name_of(found.folder) == NAME
-    assert name_of(cache) is None
-    assert name_of(Path("/")) is None
+    assert cached_name(found.folder) == NAME
+    assert cached_name(cache) is None
+    assert cached_name(Path("/")) is None

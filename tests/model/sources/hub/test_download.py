@@ -11,9 +11,8 @@ from huggingface_hub import snapshot_download
 
 from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import CheckpointError, ConfigError, ModelError, SourceError
-from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
-from model.sources.hub.repository import Hub, Repository
+from model.sources.hub.repository import Hub, Repository, Snapshot, find_cached
 from tests.hub import COMMIT, NAME, STATUSES, StandIn, running
 from tests.model.checkpoints import edit_json
 from tests.model.pickles import pickle_weights
@@ -60,7 +59,7 @@ def test_a_static_embedding_has_no_config(hub: StandIn, repository: Path, tmp_pa
         path.rename(repository / path.name)
     folder, _ = fetch(hub, tmp_path)
     assert files(folder) == {"model.safetensors", "modules.json", "tokenizer.json"}
-    found = cache.find(tmp_path / "cache", Repository(NAME))
+    found = find_cached(tmp_path / "cache", Repository(NAME))
     assert found is not None
     assert not found.lacks
 
@@ -77,8 +76,8 @@ def test_other_tools_find_what_was_fetched(hub: StandIn, tmp_path: Path) -> None
         NAME, cache_dir=tmp_path / "cache", local_files_only=True, allow_patterns=sorted(PLAIN)
     )
     assert theirs == str(folder)
-    found = cache.find(tmp_path / "cache", Repository(NAME))
-    assert found == cache.Snapshot(folder, [], [])
+    found = find_cached(tmp_path / "cache", Repository(NAME))
+    assert found == Snapshot(folder, [], [])
 
 
 def test_the_folders_that_the_modules_name(hub: StandIn, repository: Path, tmp_path: Path) -> None:
@@ -284,8 +283,8 @@ def test_pickles_are_fetched_where_there_are_no_safetensors(
     pickles = {path.name for path in repository.glob("pytorch_model*")}
     folder, _ = fetch(hub, tmp_path)
     assert hub.fetched == PLAIN - {"model.safetensors"} | pickles
-    found = cache.find(tmp_path / "cache", Repository(NAME))
-    assert found == cache.Snapshot(folder, [], [])
+    found = find_cached(tmp_path / "cache", Repository(NAME))
+    assert found == Snapshot(folder, [], [])
 
 
 def test_the_linear_maps_of_bge_m3(hub: StandIn, repository: Path, tmp_path: Path) -> None:
@@ -297,7 +296,7 @@ def test_the_linear_maps_of_bge_m3(hub: StandIn, repository: Path, tmp_path: Pat
     (repository / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 
     def unknown(*, pickles: bool = True) -> list[str]:
-        found = cache.find(tmp_path / "cache", Repository(NAME), pickles=pickles)
+        found = find_cached(tmp_path / "cache", Repository(NAME), pickles=pickles)
         assert found is not None
         return found.unknown
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils import http_backoff
 
-from model.sources.hub.progress import attempts_told, size_told
+from model.sources.hub.download import attempts_told, size_told
 from tests.hub import STATUSES, StandIn
 
 LIBRARY = logging.getLogger("huggingface_hub")
@@ -45,7 +45,7 @@ def test_how_long_the_hub_lets_wait(hub: StandIn, monkeypatch: pytest.MonkeyPatc
 def test_lines_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
 ) -> None:
-    monkeypatch.setattr("model.sources.hub.progress._EVERY_SECONDS", 0.001)
+    monkeypatch.setattr("model.sources.hub.download._EVERY_SECONDS", 0.001)
     (tmp_path / "a.incomplete").write_bytes(bytes(1_250_000))
     (tmp_path / "b.incomplete").write_bytes(b"")
     (tmp_path / "whole").write_bytes(bytes(3_000_000))
@@ -67,7 +67,7 @@ def test_lines_where_there_is_no_terminal(
 
 
 def test_a_terminal_has_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.sources.hub.progress._EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("model.sources.hub.download._EVERY_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said: list[str] = []
     with size_told(tmp_path, "model.safetensors", 10**6, said.append):
