@@ -22,10 +22,7 @@ from service.inference import head_scores, vector_types
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.head_scores import check_lengths, working_bytes
 from service.inference.head_vectors import (
-    SparseVector,
     names_of,
-    sparse_product,
-    sparse_vector,
     token_vectors,
 )
 from service.inference.layer_vectors import Reduction, finished
@@ -102,16 +99,6 @@ IDS = np.array([0, 9, 7, 9, 2])
 SCORES = np.array([[1, 1, 5], [2, 2, 0.5], [3, 3, 0.25], [4, 4, 0.75], [5, 5, 0.125]], np.float32)
 
 
-def listed(vector: SparseVector) -> tuple[list[int], list[float]]:
-    return vector.indices.tolist(), vector.values.tolist()
-
-
-def test_a_word_has_the_largest_weight_of_its_tokens() -> None:
-    """Unused tokens and weights of 0 are left out."""
-    assert listed(sparse_vector(HYBRID, SCORES, IDS)) == ([7, 9], [0.25, 0.75])
-    assert listed(sparse_vector(HYBRID, SCORES * [1, 1, 0], IDS)) == ([], [])
-
-
 def test_token_vectors_are_without_skipped_tokens_and_weights() -> None:
     found = token_vectors(HYBRID, SCORES, IDS, "query")
     assert found.tolist() == [[2, 2], [3, 3], [4, 4], [5, 5]]
@@ -119,13 +106,6 @@ def test_token_vectors_are_without_skipped_tokens_and_weights() -> None:
     assert found.tolist() == [[2, 2], [4, 4], [5, 5]]
     with pytest.raises(ValueError, match="sparse computes no token vectors"):
         token_vectors(SPARSE, SCORES, IDS, "query")
-
-
-def test_a_product_is_of_common_words() -> None:
-    first = SparseVector(np.array([1, 4, 6]), np.array([1, 2, 3], np.float32))
-    second = SparseVector(np.array([0, 4, 6]), np.array([5, 0.5, 2], np.float32))
-    assert sparse_product(first, second) == 7
-    assert sparse_product(first, SparseVector(np.array([2]), np.array([9], np.float32))) == 0
 
 
 def test_outputs_are_what_the_task_head_adds() -> None:
