@@ -34,9 +34,6 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-# ── MultiHeadAttention against torch's own ─────────────────────────────────────────────────
-
-
 def twin_of(reference: nn.MultiheadAttention) -> MultiHeadAttention:
     """Return our module with the weights of torch's."""
     e, n = reference.embed_dim, reference.num_heads
@@ -240,9 +237,6 @@ def test_heads_split_into_consecutive_features_and_merge_back() -> None:
     assert torch.equal(merge_heads(heads), x)
 
 
-# ── head_mask ──────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("head", [0, 1, 2])
 def test_a_head_mask_of_zero_removes_the_heads_columns_of_w_o(head: int) -> None:
     module = MultiHeadAttention(AttentionSizes(3, 6, 6, 6, 2, 2, 4, 5)).double()
@@ -274,9 +268,6 @@ def test_a_head_mask_for_each_text_equals_each_text_alone() -> None:
     torch.testing.assert_close(together[2], bias, **EXACT)
 
 
-# ── masks ──────────────────────────────────────────────────────────────────────────────────
-
-
 def test_causal_mask_hides_the_keys_after_the_query() -> None:
     assert causal_mask(2, 3).tolist() == [[True, False, False], [True, True, False]]
 
@@ -304,9 +295,6 @@ def test_a_query_that_may_look_nowhere_gets_no_gradient(name: Any) -> None:
     assert query.grad[0, 1].count_nonzero() == 0
     assert query.grad[0, [0, 2]].abs().sum() > 0
     assert key.grad[0, 2].count_nonzero() == value.grad[0, 2].count_nonzero() == 0
-
-
-# ── the seeds' worked numbers, with their errata ───────────────────────────────────────────
 
 
 def module_with(query: list[list[float]], **projections: list[list[float]]) -> MultiHeadAttention:

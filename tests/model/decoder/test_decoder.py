@@ -1,14 +1,32 @@
 from __future__ import annotations
 
 import copy
+import shutil
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.attention import long_texts
+from model.checkpoint import load_checkpoint
+from model.config.decoder import DecoderConfig
+from model.decoder.checkpoint import load_decoder, load_decoder_weights
+from model.decoder.decoder import Decoder
+from model.decoder.layers import (
+    CrossAttention,
+    PostNormDecoderLayer,
+    PreNormDecoderLayer,
+    cross_rule,
+)
+from model.errors import CheckpointError
+from model.families.registry import parse_decoder_config
+from tests.model.checkpoints import edit_weights
 from tests.model.decoder.conftest import Pair
-from tests.model.families.decoder_parity import decode, packed, targets
+from tests.model.families.decoder_parity import SIZES, decode, packed, targets
 
 END = 2
 
@@ -123,3 +141,171 @@ def test_relative_positions_may_be_computed_beforehand(pair: Pair) -> None:
         relative = decoder.relative_parameters()
         found = decoder(shifted, read, encoded, relative=relative).hidden_states[-1]
         assert torch.equal(found, decoder(shifted, read, encoded).hidden_states[-1])
+
+
+WEIGHTS = "model.safetensors"
+WORDS = "model.shared.weight"
+TIED = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
+
+
+@pytest.fixture
+def folder(bart: Pair, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bart[3], tmp_path / "checkpoint"))
+
+
+def loaded(folder: Path) -> Decoder:
+    decoder = load_decoder(folder, load_checkpoint(folder).config)
+    assert decoder is not None
+    return decoder
+
+
+def change(folder: Path, *gone: str, **added: torch.Tensor) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    kept = {key: tensor for key, tensor in tensors.items() if key not in gone}
+    save_file(kept | added, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("names", [TIED[:1], TIED[1:2], TIED[2:], TIED, (*TIED, "model.shared")])
+def test_any_of_the_tied_weights_will_do(folder: Path, bart: Pair, names: tuple[str, ...]) -> None:
+    words = load_file(folder / WEIGHTS)[WORDS]
+    change(folder, WORDS, **{f"{name}.weight": words.clone() for name in names})
+    decoder, encoder = loaded(folder), load_checkpoint(folder)
+    assert decoder.config == bart[2].config
+    assert torch.equal(decoder.embeddings.word.weight, words)
+    assert torch.equal(encoder.embeddings.word.weight, words)
+
+
+def test_the_word_embeddings_may_differ(folder: Path) -> None:
+    """Each half uses its own embedding rather than the shared one, as in transformers."""
+    words = load_file(folder / WEIGHTS)[WORDS]
+    own = {f"{name}.weight": words + n for n, name in enumerate(TIED, 1)}
+    edit_weights(folder, **own)
+    decoder, encoder = loaded(folder), load_checkpoint(folder)
+    assert torch.equal(encoder.embeddings.word.weight, words + 2)
+    assert torch.equal(decoder.embeddings.word.weight, words + 3)
+    assert decoder.output is not None
+    assert torch.equal(decoder.output.weight, words + 1)
+    assert not decoder.config.tied_output
+
+
+def test_a_bias_that_is_missing_is_zero(folder: Path) -> None:
+    assert loaded(folder).state_dict()["output_bias"].any()
+    change(folder, "final_logits_bias")
+    assert not loaded(folder).state_dict()["output_bias"].any()
+
+
+def test_all_that_does_not_fit_is_told_together(folder: Path) -> None:
+    layer = "model.decoder.layers.0."
+    change(
+        folder,
+        f"{layer}encoder_attn.q_proj.bias",
+        **{
+            f"{layer}encoder_attn.x.weight": torch.ones(2),
+            f"{layer}fc1.bias": torch.ones(3),
+            f"{layer}fc2.bias": torch.full((24,), torch.nan),
+        },
+    )
+    config = load_checkpoint(folder).config
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(folder, config)
+    message = str(caught.value)
+    assert f"{folder} (decoder) does not fit its config: " in message
+    assert "1 missing: layers.0.cross.query.bias" in message
+    assert "1 unexpected: layers.0.own.encoder_attn.x.weight" in message
+    assert "1 mis-shaped: layers.0.own.feed_forward.expand.bias (3,) instead of (28,)" in message
+    assert "1 not finite: layers.0.own.feed_forward.contract.bias" in message
+    assert "\n" not in message
+
+
+def test_a_checkpoint_of_an_encoder_has_none(tiny_checkpoint: Path) -> None:
+    assert load_decoder(tiny_checkpoint, load_checkpoint(tiny_checkpoint).config) is None
+
+
+def test_its_weights_come_back(pair: Pair, tmp_path: Path) -> None:
+    decoder = pair[2]
+    save_file(decoder.state_dict(), tmp_path / "decoder.safetensors")
+    again = load_decoder_weights(tmp_path / "decoder.safetensors", decoder.config)
+    found, expected = again.state_dict(), decoder.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    assert not any(each.requires_grad for each in again.parameters())
+
+
+def config_of(**changes: object) -> DecoderConfig:
+    config = parse_decoder_config({"model_type": "bart", **SIZES, **changes})
+    assert config is not None
+    return config
+
+
+@pytest.mark.parametrize("at_once", [1024, 5])
+def test_it_equals_torchs(at_once: int) -> None:
+    """PyTorch's own module has the same parameters and gets one pair at a time; also in chunks."""
+    torch.manual_seed(0)
+    config = config_of()
+    with patch.object(long_texts, "QUERIES_AT_ONCE", at_once):
+        ours = CrossAttention(config, cross_rule(config))
+    theirs = torch.nn.MultiheadAttention(24, 3, batch_first=True)
+    projections = (ours.query, ours.key, ours.value)
+    for each in (*projections, ours.output):
+        torch.nn.init.normal_(each.weight, std=0.5)
+        torch.nn.init.normal_(each.bias)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([each.weight for each in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([each.bias for each in projections]))
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
+    lengths = ((4, 7), (11, 3), (1, 1))
+    target = packed([torch.zeros(t, dtype=torch.long) for t, _ in lengths])
+    source = packed([torch.zeros(s, dtype=torch.long) for _, s in lengths])
+    queries, encoded = torch.randn(16, 24), torch.randn(11, 24)
+    with torch.no_grad():
+        found = ours.attend(queries, target, encoded, source, None)
+        maps = ours.maps(queries, target, encoded, source)
+        row_t = row_s = 0
+        for row, (t, s) in enumerate(lengths):
+            of_target = queries[None, row_t : row_t + t]
+            of_source = encoded[None, row_s : row_s + s]
+            expected, weights = theirs(of_target, of_source, of_source, average_attn_weights=False)
+            torch.testing.assert_close(found[row_t : row_t + t], expected[0], atol=1e-5, rtol=0)
+            torch.testing.assert_close(maps[row, :, :t, :s], weights[0], atol=1e-6, rtol=0)
+            row_t, row_s = row_t + t, row_s + s
+
+
+def test_scores_and_normalizers_are_the_encoders() -> None:
+    config = config_of(attention_score="bilinear", attention_normalizer="sparsemax")
+    rule = cross_rule(config)
+    assert (rule.score, rule.normalizer, rule.causal) == ("bilinear", "sparsemax", False)
+    names = CrossAttention(config, rule).head_parameters()
+    assert {name: each.shape[0] for name, each in names.items()} == dict.fromkeys(names, 3)
+    assert {"score_weight", "query_bias"} <= names.keys()
+
+
+def test_cross_attention_is_asked_what_transformers_asks_it(pair: Pair) -> None:
+    """The query states of a layer equal the input of transformers' cross-attention."""
+    model, encoder, decoder, _ = pair
+    given: list[torch.Tensor] = []
+
+    def note(module: Any, args: Any, fields: Any) -> None:
+        given.append((args or [fields["hidden_states"]])[0][0])
+
+    for module in model.modules():
+        if type(module).__name__ == "T5Attention" and module.is_decoder and not module.is_causal:
+            module.register_forward_pre_hook(note, with_kwargs=True)
+    layers = getattr(getattr(model, "model", None), "decoder", None)
+    for layer in layers.layers if layers is not None else []:
+        layer.encoder_attn.register_forward_pre_hook(note, with_kwargs=True)
+    source, labels = torch.arange(3, 11), torch.arange(9, 14)
+    with torch.no_grad():
+        model(input_ids=source[None], labels=labels[None])
+        read = packed([source])
+        encoded = encoder(read).hidden_states[-1]
+        found = decoder(targets(decoder, [labels]), read, encoded).cross_queries
+    assert len(given) == len(found) == 3
+    for ours, theirs in zip(found, given, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PostNormDecoderLayer, PreNormDecoderLayer])
+def test_an_order_has_its_layer(kind: type, pair: Pair) -> None:
+    order = pair[2].config.layers.layer.order
+    expected = PostNormDecoderLayer if order == "post_norm" else PreNormDecoderLayer
+    assert isinstance(pair[2].layer(0), kind) == (kind is expected)

@@ -1,16 +1,23 @@
-"""Rows of a text's positions, which the families' parity tests do not cover."""
+"""Positions of a text's tokens and feed-forward parts, which parity tests do not cover."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch.nn import functional
-from transformers import ViTConfig
+from transformers import MPNetConfig, ViTConfig
+from transformers.activations import ACT2FN
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
-from model.config.encoder import EmbeddingLayout, PatchLayout
-from model.encoder.embeddings import Embeddings
+from model.checkpoint import sinusoid_table
+from model.config.encoder import ActivationName, EmbeddingLayout, PatchLayout
+from model.encoder.embeddings import Embeddings, RelativePositions
+from model.encoder.layers import ACTIVATIONS, FeedForward, GatedFeedForward
+from model.families.registry import parse_config
 from model.numerics.batch import pack, widen
 from model.packing import PackedBatch
 from tests.model.attention.test_self_attention import config_of
@@ -69,3 +76,63 @@ def test_patches_equal_transformers(size: tuple[int, int]) -> None:
         ours.position.weight.copy_(theirs.position_embeddings[0])  # type: ignore[union-attr]
         found = ours(PackedBatch.of(batch)).reshape(2, len(ids), 6)
         torch.testing.assert_close(found, theirs(picture), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", [64, 66])
+def test_tables_equal_transformers(size: int) -> None:
+    fields = {"d_model": size, "encoder_attention_heads": 1, "pad_token_id": 3}
+    marian = parse_config({"model_type": "marian", **fields})
+    expected = MarianSinusoidalPositionalEmbedding(1024, size).create_weight()
+    found = sinusoid_table("marian", marian)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    m2m = parse_config({"model_type": "m2m_100", **fields})
+    expected = M2M100SinusoidalPositionalEmbedding.get_embedding(1024 + 4, size, 3)
+    assert torch.equal(sinusoid_table("m2m_100", m2m), expected)
+
+
+def test_tables_are_real_whatever_the_default_device_is() -> None:
+    with torch.device("meta"):
+        for kind in ("marian", "m2m_100"):
+            config = parse_config({"model_type": kind, "max_position_embeddings": 5})
+            assert sinusoid_table(kind, config).device.type == "cpu"
+
+
+def test_the_bias_by_distance_equals_transformers() -> None:
+    reference = MPNetEncoder(MPNetConfig(hidden_size=6, num_attention_heads=3, num_hidden_layers=1))
+    buckets = {"kind": "t5", "count": 32, "max_distance": 128}
+    module = RelativePositions(config_of(6, 3, attention={"bias_buckets": buckets}))
+    module.bias.load_state_dict(reference.relative_attention_bias.state_dict())
+    expected = reference.compute_position_bias(torch.empty(1, 40, 6))[0]
+    (shared,) = module()
+    table = shared["distance_bias"]
+    assert table.shape == (3, 79)
+    for query in range(40):
+        torch.testing.assert_close(table[:, 39 - query : 79 - query], expected[:, query])
+
+
+def test_most_encoders_share_nothing() -> None:
+    module = RelativePositions(config_of(6, 3))
+    assert not any(module())
+    assert list(module.parameters()) == []
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_equal_transformers(name: ActivationName) -> None:
+    x = torch.linspace(-8, 8, 200)
+    torch.testing.assert_close(ACTIVATIONS[name](x), ACT2FN[name](x), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gate_multiplies_what_is_not_activated(bias: bool) -> None:
+    layer = {"gated": True, "feed_forward_bias": bias}
+    module = GatedFeedForward(config_of(6, 3, intermediate_size=5, hidden_act="silu", layer=layer))
+    assert (module.gate.bias is not None) == bias
+    x = torch.randn(4, 6)
+    gate = functional.silu(functional.linear(x, module.gate.weight, module.gate.bias))
+    expected = module.contract(gate * module.expand(x))
+    torch.testing.assert_close(module(x), expected)
+
+
+def test_without_a_gate_there_are_two_maps() -> None:
+    module = FeedForward(config_of(6, 3, intermediate_size=5))
+    assert sorted(dict(module.named_children())) == ["contract", "expand"]

@@ -1,15 +1,39 @@
-"""Checks of texts: tensors against the same text's alone, pooled vectors against PyTorch's."""
+"""Checks of texts find damage, and report the first failure in order of computation."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
+from model.artifact.manifest import Artifact
+from model.checkpoint import load_checkpoint
 from model.config.precision import Precision
+from model.errors import CheckpointError
 from model.export.failure import first_failure
-from model.export.verify import add_checks
-from model.numerics.comparison import Comparison, Floats, Key, keyed, tolerances_of
+from model.export.loading import load_modules
+from model.export.verify import add_checks, compare_filled_up, verify
+from model.families.registry import read_config
+from model.numerics.comparison import (
+    TOLERANCES,
+    Comparison,
+    Difference,
+    Floats,
+    Key,
+    keyed,
+    tolerances_of,
+)
 from model.numerics.pooling import l2_normalize
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.pytorch import load_encoder, load_head
+from model.tokenization.tokenizer import load_tokenizer
+from tests.model.checkpoints import edit_weights
+from tests.model.late_checkpoints import write_pylate, write_stanford
 
 
 def tensors(degrees: float) -> dict[Key, Floats]:
@@ -75,3 +99,137 @@ def test_a_stricter_tolerance_of_the_precision_stays() -> None:
 )
 def test_a_failure_names_the_check(found: float, alone: float, line: str) -> None:
     assert first_failure(compared("int8", found, alone), tolerances_of("int8", 1)) == line
+
+
+GOOD, BAD = Difference(1e-6, 1.0, True), Difference(12.5, 0.13, False)
+LAST = Key("pooled")
+
+
+def of(*failed: Key) -> Comparison:
+    """Return a comparison of two layers of three heads, in which these tensors failed."""
+    keys = [
+        *(Key("hidden", layer) for layer in range(3)),
+        *(Key("attention", layer, head) for layer in range(2) for head in range(3)),
+        LAST,
+    ]
+    return Comparison(differences={key: BAD if key in failed else GOOD for key in keys})
+
+
+def test_the_head_that_failed_first_is_named_before_what_it_led_to() -> None:
+    """All hidden states are compared before all maps, but that is not the order of computation."""
+    found = of(Key("hidden", 2), Key("attention", 1, 2), Key("attention", 1, 1), LAST)
+    assert first_failure(found, TOLERANCES["int8"]) == (
+        "4 of 10 tensors, first attention of layer 1, head 1: max abs diff 1.2e+01 (at most 1), "
+        "min cosine 0.130000 (at least 0.5)"
+    )
+
+
+def test_a_layers_input_comes_before_its_heads() -> None:
+    found = of(Key("attention", 1, 0), Key("hidden", 1), Key("hidden", 2))
+    assert first_failure(found, TOLERANCES["fp32"]) == (
+        "3 of 10 tensors, first hidden state 1: max abs diff 1.2e+01 "
+        "(at most 0.0001 + 1e-05 of the largest value), min cosine 0.130000 (at least 0.99999)"
+    )
+
+
+def test_the_pooled_vector_comes_last() -> None:
+    assert "first hidden state 2:" in first_failure(of(LAST, Key("hidden", 2)), TOLERANCES["bf16"])
+    assert "1 of 10 tensors, first pooled vector:" in first_failure(of(LAST), TOLERANCES["bf16"])
+
+
+def test_a_mismatch_comes_before_any_value() -> None:
+    found = of(LAST)
+    found.mismatches += ["one", "two"]
+    assert first_failure(found, TOLERANCES["fp32"]) == "one, and 1 more mismatches"
+    del found.mismatches[1]
+    assert first_failure(found, TOLERANCES["fp32"]) == "one"
+
+
+def test_what_is_not_finite() -> None:
+    found = Comparison(differences={LAST: Difference(math.inf, -1.0, False)})
+    assert "max abs diff inf" in first_failure(found, TOLERANCES["fp32"])
+
+
+def test_a_decoder_comes_after_the_encoder_and_log_probabilities_last() -> None:
+    keys = [
+        Key("logprobs"),
+        Key("cross_attention", 0, 1),
+        Key("cross_queries", 0),
+        Key("decoder_attention", 0, 2),
+        Key("decoder_hidden", 0),
+        LAST,
+        Key("attention", 1, 2),
+    ]
+    tolerances = tolerances_of("fp32", 2, 2)
+    named = []
+    while keys:
+        found = Comparison(differences=dict.fromkeys(keys, BAD))
+        named.append(first_failure(found, tolerances).split("first ")[1].split(":")[0])
+        keys.pop()
+    assert named == [
+        "attention of layer 1, head 2",
+        "pooled vector",
+        "decoder state 0",
+        "attention of decoder layer 0, head 2",
+        "query states of cross-attention in layer 0",
+        "cross-attention of layer 0, head 1",
+        "log-probabilities",
+    ]
+
+
+def expansion_compared(artifact: Artifact) -> Comparison:
+    head, comparison = load_head(artifact), Comparison()
+    assert head is not None
+    runtime = OnnxRuntime(artifact)
+    compare_filled_up(load_encoder(artifact), head, runtime, comparison, TOLERANCES["fp32"])
+    return comparison
+
+
+def test_an_export_is_held_to_pytorch(late_artifact: Artifact) -> None:
+    record = late_artifact.manifest.verification
+    assert record.passed
+    assert record.min_cosine["token_vectors"] == 1.0
+    assert verify(late_artifact).comparison.inputs == record.inputs
+    comparison = expansion_compared(late_artifact)
+    assert (comparison.passed, comparison.inputs) == (True, 4)
+    assert comparison.differences.keys() == {Key("token_vectors")}
+
+
+def test_a_graph_that_attends_to_what_fills_up_fails(
+    late_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = OnnxRuntime.encode
+
+    def attending(runtime: OnnxRuntime, batch: Any, *asked: Any) -> Any:
+        places = batch.padded_index
+        shown = dataclasses.replace(batch, padded_index=np.where(places < -1, -1 - places, places))
+        return encode(runtime, shown, *asked)
+
+    monkeypatch.setattr(OnnxRuntime, "encode", attending)
+    comparison = expansion_compared(late_artifact)
+    assert not comparison.passed
+    assert comparison.min_cosine("token_vectors") < 0.999
+
+
+def test_an_encoder_and_its_projection(tmp_path: Path) -> None:
+    folder = write_stanford(tmp_path / "model")
+    projection = torch.arange(72.0).reshape(6, 12)
+    edit_weights(folder, **{"linear.weight": projection})
+    config = read_config(folder)
+    encoder, head, _ = load_modules(folder, load_tokenizer(folder, config, lowercase=False), config)
+    assert head is not None
+    (held,) = head.state_dict().values()
+    assert torch.equal(held, projection)
+    alone = load_checkpoint(folder, config, ["linear.weight"]).state_dict()
+    found = encoder.state_dict()
+    assert found.keys() == alone.keys()
+    assert all(torch.equal(found[name], alone[name]) for name in alone)
+
+
+def test_a_stray_projection_is_still_unexpected(tmp_path: Path) -> None:
+    """Only Stanford's format has a projection beside its encoder."""
+    folder = write_pylate(tmp_path / "model")
+    edit_weights(folder, **{"linear.weight": torch.zeros(6, 12)})
+    tokenizer = load_tokenizer(folder, read_config(folder), lowercase=False)
+    with pytest.raises(CheckpointError, match=r"unexpected: linear\.weight"):
+        load_modules(folder, tokenizer)

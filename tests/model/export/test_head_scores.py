@@ -1,4 +1,4 @@
-"""Queries, keys and scores of heads, by the exported graph and PyTorch, against transformers."""
+"""Scores of heads, bge-m3's maps, late interaction and pooled vectors, against transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 from transformers import (
+    AutoModel,
+    AutoTokenizer,
     BertConfig,
     BertModel,
     DebertaV2Config,
@@ -27,16 +31,33 @@ from transformers import (
     Qwen3Model,
 )
 
+from model.artifact.manifest import VECTOR_MODULES, Artifact
+from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import head_parameter_name, head_scores_signature
+from model.artifact.task import task_kind
+from model.artifact.vectors import CALIBRATION
+from model.artifact.weight_files import pickled_files
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
+from model.errors import CheckpointError, ConfigError
+from model.export.calibration import TEXTS
 from model.export.decomposition import export_head_scores
 from model.export.graphs import head_parameters, one_head_shapes
+from model.export.loading import load_hybrid, load_modules
+from model.export.samples import TextSamples
+from model.export.tensors import calibration_vectors
 from model.export.verify import signature_mismatches
+from model.families.registry import read_config
+from model.numerics.late_interaction import LateInteraction
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.pytorch import PyTorchRuntime
+from model.sources.recognition import check_recognised
+from model.tokenization.tokenizer import load_tokenizer
+from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.families.parity import SIZES, VOCABULARY, saved
 from tests.model.families.test_encoder_parity import GEMMA3, MODERNBERT, QWEN3
+from tests.model.hybrid_checkpoints import SIZE, write_hybrid
+from tests.model.late_checkpoints import EXPANSION, WORDS, write_late, write_pylate, write_stanford
 
 IDS = torch.randint(3, VOCABULARY, (1, 12), generator=torch.Generator().manual_seed(3))
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
@@ -139,3 +160,136 @@ def test_positions_add_to_the_products(tmp_path: Path) -> None:
     found = PyTorchRuntime(encoder).head_scores(states, 0, [0])
     products = found.queries @ found.keys.transpose(0, 2, 1) / encoder.config.head_size**0.5
     assert np.abs(found.scores - products).max() > 0.01
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_hybrid(tmp_path / "model")
+
+
+def load(checkpoint: Path) -> None:
+    config = read_config(checkpoint)
+    head = load_hybrid(checkpoint, load_tokenizer(checkpoint, config, lowercase=False), config)
+    assert head.config.outputs == SIZE + 1
+    assert head.config.unused_ids == (0, 1, 2, 3)
+
+
+def test_both_maps_are_read(checkpoint: Path) -> None:
+    assert task_kind(checkpoint) == "hybrid"
+    names = [path.name for path in pickled_files(checkpoint)]
+    assert names == ["colbert_linear.pt", "sparse_linear.pt"]
+    load(checkpoint)
+    check_recognised(checkpoint)
+    with pytest.raises(CheckpointError, match=r"pickled weights alone \(colbert_linear.pt\)"):
+        check_recognised(checkpoint, pickles=False)
+
+
+def test_without_modules_the_dense_vector_is_the_first_tokens(checkpoint: Path) -> None:
+    (checkpoint / "modules.json").unlink()
+    sentence = SentenceConfig.from_checkpoint(checkpoint, 64, 12)
+    assert (sentence.pooling, sentence.normalize) == ("cls", True)
+
+
+def test_maps_that_do_not_fit_are_refused(checkpoint: Path) -> None:
+    path = checkpoint / "sparse_linear.pt"
+    torch.save({"weight": torch.ones(2, 12), "bias": torch.ones(2)}, path)
+    with pytest.raises(CheckpointError, match=r"weight is \(2, 12\) instead of \(1, 12\)"):
+        load(checkpoint)
+    torch.save({"weight": torch.ones(1, 12)}, path)
+    with pytest.raises(CheckpointError, match="does not hold weight and bias of one linear map"):
+        load(checkpoint)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"sparse_linear.pt is missing, beside colbert_linea"):
+        load(checkpoint)
+
+
+def late_of(folder: Path) -> LateInteraction:
+    tokenizer = load_tokenizer(folder, read_config(folder), lowercase=False)
+    _, head, _ = load_modules(folder, tokenizer)
+    assert head is not None
+    assert head.config.late is not None
+    return head.config.late
+
+
+def test_words_are_ids(tmp_path: Path) -> None:
+    late = late_of(write_late(tmp_path / "model", skipped=[".", "!", "nothing", "[UNK]"]))
+    assert late.skipped_ids == tuple(sorted(map(WORDS.index, (".", "!", "[UNK]"))))
+    assert late.query_tokens == 12
+    assert late.expansion is not None
+    assert late.expansion.token_id == WORDS.index("[MASK]")
+    assert (late.expansion.fixed, late.expansion.attended) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("write", "file", "changes", "part"),
+    [
+        (
+            write_pylate,
+            "config_sentence_transformers.json",
+            {"query_length": 41},
+            "longer than the",
+        ),
+        (
+            write_late,
+            "sentence_bert_config.json",
+            {"query_length": 5},
+            "query_length 5 is less than query_expansion's 12",
+        ),
+        (
+            write_late,
+            "sentence_bert_config.json",
+            {"query_expansion": {**EXPANSION, "token": "no such"}},
+            "needs a token that the tokenizer has, not 'no such'",
+        ),
+        (
+            lambda path: write_late(path, "DebertaV2"),
+            "sentence_bert_config.json",
+            {},
+            "without attention to it is not supported for deberta-v2",
+        ),
+        (write_late, "1_Dense/config.json", {"in_features": 7}, "sizes of its modules do not fit"),
+    ],
+)
+def test_refusals(
+    tmp_path: Path, write: Callable[[Path], Path], file: str, changes: Any, part: str
+) -> None:
+    folder = write(tmp_path / "model")
+    edit_json(folder / file, **changes)
+    with pytest.raises(ConfigError, match=part) as failed:
+        late_of(folder)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_projection_that_does_not_fit(tmp_path: Path) -> None:
+    folder = write_stanford(tmp_path / "model")
+    edit_weights(folder, **{"linear.weight": torch.zeros(7, 12)})
+    with pytest.raises(CheckpointError, match=r"steps\.0\.linear\.weight is \(7, 12\) instead of"):
+        late_of(folder)
+
+
+def test_an_artifact_records_the_vectors_of_all_calibration_texts(
+    tiny_artifact: Artifact, tiny_checkpoint: Path
+) -> None:
+    found = load_file(tiny_artifact.path(VECTOR_MODULES))[CALIBRATION]
+    sentence = tiny_artifact.manifest.sentence
+    lines = TEXTS.read_text(encoding="utf-8").splitlines()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    model = AutoModel.from_pretrained(tiny_checkpoint).eval()
+    assert (len(found), sentence.pooling) == (len(lines), "mean")
+    for line, vector in zip(lines, found, strict=True):
+        ids = tokenizer(line, truncation=True, max_length=sentence.max_length, return_tensors="pt")
+        with torch.no_grad():
+            expected = model(**ids).last_hidden_state[0].mean(0)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_a_tokenizer_without_tokens_gives_no_vectors(
+    tiny_artifact: Artifact, tiny_checkpoint: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(str(tiny_artifact.path("tokenizer.json")))
+    tokenizer.encode_batch = lambda _: []  # type: ignore[method-assign]
+    encoder = load_checkpoint(tiny_checkpoint)
+    sentence = SentenceConfig(max_length=9)
+    samples = TextSamples(tokenizer, encoder.config, sentence)
+    found = calibration_vectors(encoder, samples, sentence, {})
+    assert found.shape == (0, encoder.config.hidden_size)

@@ -1,12 +1,60 @@
-"""Inputs of an export: batches of texts, and of pictures with their pixels."""
+"""Inputs of an export: golden texts, batches, pictures, and special tokens of its tokenizers."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from model.artifact.manifest import Artifact
-from model.config.encoder import patches_of
-from model.export.samples import PictureSamples, TextSamples, pack_samples, samples_of
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    AutoTokenizer,
+    CLIPTextConfig,
+    CLIPTextModelWithProjection,
+    MarianConfig,
+    MarianMTModel,
+    SiglipTextConfig,
+    SiglipTextModel,
+)
+
+from model.artifact.golden import read_golden
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
+from model.checkpoint import load_checkpoint
+from model.config.encoder import PatchLayout, patches_of
+from model.decoder.checkpoint import load_decoder
+from model.decoder.decoder import Decoder
+from model.errors import CheckpointError, ConfigError
+from model.export.exporter import save_tokenizers, target_tokenizer
+from model.export.module_tensors import module_tensors
+from model.export.samples import (
+    PictureSamples,
+    PictureScenes,
+    TextSamples,
+    fill_up,
+    pack_samples,
+    samples_of,
+    scene,
+    with_text_tokens,
+)
+from model.families.registry import read_config
+from model.images.processing import ImageProcessing
+from model.numerics.batch import pack
+from model.packing import PackedBatch
+from model.tokenization.piece_tokenizer import read_ids
+from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
+from model.tokenization.vocabulary import model_ids
+from tests.model.checkpoints import edit_json
+from tests.model.encoder_decoders import assert_equal, transformers_says
+from tests.model.families.parity import randomized
+from tests.model.piece_folders import write_marian
+from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+from tests.model.tower_checkpoints import TEXT, clip, save_towers
 
 
 def test_the_inputs_are_of_the_encoders_kind(
@@ -42,3 +90,195 @@ def test_unusual_pictures_fit_into_memory_together(picture_artifact: Artifact) -
     samples = PictureSamples(large, picture_artifact.manifest.images)
     assert {len(sample.input_ids) for sample in samples.unusual(682)} == {256}
     assert {len(sample.input_ids) for sample in samples.unusual(40)} == {40}
+
+
+def test_the_golden_target_is_transformers(translator: tuple[Path, Artifact]) -> None:
+    checkpoint, artifact = translator
+    *others, last = read_golden(artifact)
+    assert others
+    assert all(text.target is None and text.labels is None for text in others)
+    assert last.labels is not None
+    assert last.target is not None
+    assert len(last.labels) == 7
+    expected = transformers_says(checkpoint, last.input_ids, last.labels)
+    assert_equal(last.target, expected)
+    np.testing.assert_allclose(last.hidden[-1], expected.encoded[-1], atol=1e-4)
+    assert len(last.target.cross_queries) == len(last.target.hidden) - 1
+
+
+SHAPE = (96, 128, 3)
+LAYOUT = PatchLayout(size=8, rows=2, columns=3, special_tokens=("[CLS]", "[DIST]"))
+PROCESSING = ImageProcessing(
+    resize=(16, 24), rescale_factor=1 / 255, mean=(0.5, 0.4, 0.3), std=(0.5, 0.2, 0.1)
+)
+
+
+def test_a_scene_is_the_same_every_time_and_another_with_each_seed() -> None:
+    assert np.array_equal(scene(SHAPE, 3), scene(SHAPE, 3))
+    assert not np.array_equal(scene(SHAPE, 3), scene(SHAPE, 4))
+    assert scene(SHAPE, 3).min() >= 0
+    assert scene(SHAPE, 3).max() <= 1
+
+
+def test_power_falls_with_frequency_as_in_photographs() -> None:
+    """Field 1987: amplitudes of photographs fall as 1 / f, so their power falls as f⁻²."""
+    powers = [np.abs(np.fft.rfft2(scene(SHAPE, seed).mean(axis=2))) ** 2 for seed in range(8)]
+    across = np.mean(powers, axis=0)[0]
+    frequencies = np.arange(2, 40)
+    slope = np.polyfit(np.log(frequencies), np.log(across[frequencies]), 1)[0]
+    assert slope == pytest.approx(-2, abs=0.7)
+
+
+def test_pixels_are_normalised_and_cut_row_by_row() -> None:
+    scenes = PictureScenes(LAYOUT, PROCESSING)
+    black, white, *_ = scenes.unusual()
+    assert black.shape == (8, 3 * 8 * 8)
+    assert scenes.input_ids == [1, 2, 0, 0, 0, 0, 0, 0]
+    assert not black[:2].any()
+    expected = np.repeat([-1, -2, -3], 64)  # (0 − mean) / std of each channel
+    np.testing.assert_allclose(black[2:], np.broadcast_to(expected, (6, 192)), rtol=1e-6)
+    np.testing.assert_allclose(white[2:], np.tile(np.repeat([1, 3, 7], 64), (6, 1)), rtol=1e-6)
+
+
+def test_pictures_of_a_group_resemble_each_other() -> None:
+    pictures = [pixels.ravel() for pixels in PictureScenes(LAYOUT, PROCESSING).similarity()]
+    correlations = np.corrcoef(pictures)
+    blends = correlations[range(0, 48, 3), range(2, 48, 3)]
+    assert blends.mean() > np.median(correlations) + 0.2
+
+
+TEXTS = ["a photo", "The cat, a photo.", "x"]
+END = clip().config.text_config.eos_token_id
+
+
+def read(folder: Path) -> tuple[SentenceConfig, Tokenizer]:
+    """Return the config and the tokenizer of a tower, which pads as the config says."""
+    config = read_config(folder)
+    sentence = SentenceConfig.from_checkpoint(
+        folder, config.max_position_embeddings, config.hidden_size
+    )
+    tokenizer = load_tokenizer(folder, config, lowercase=sentence.lowercase)
+    sentence = with_text_tokens(folder, sentence, tokenizer)
+    fill_up(tokenizer, sentence)
+    return sentence, tokenizer
+
+
+def assert_vectors(folder: Path, expected: torch.Tensor) -> SentenceConfig:
+    """Compare the vectors of `TEXTS` by PyTorch's encoder within 1e-5 of the largest value."""
+    sentence, tokenizer = read(folder)
+    encoder = load_checkpoint(folder)
+    tensors = module_tensors(folder, sentence.modules)
+    own = {name: tensor.numpy() for name, tensor in tensors.items()}
+    vectors = TextVectors.with_tensors(sentence, encoder.config, own)
+    ids = [model_ids(tokenizer, tokenizer.encode(text)) for text in TEXTS]
+    batch = pack([(text, [0] * len(text)) for text in ids])
+    with torch.inference_mode():
+        states = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
+    each = np.split(states, batch.cu_seqlens[1:-1])
+    found = vectors.finish([vectors.pool(state, sentence.pooling) for state in each])
+    atol = 1e-5 * expected.abs().max().item()
+    np.testing.assert_allclose(np.stack(found), expected.numpy(), atol=atol, rtol=0)
+    return sentence
+
+
+@pytest.mark.parametrize("eos_token_id", [END, 2], ids=["named", "highest"])
+def test_clip(eos_token_id: int, tmp_path: Path) -> None:
+    tokens = {"vocab_size": END + 1, "bos_token_id": END - 1, "eos_token_id": eos_token_id}
+    config = CLIPTextConfig(**TEXT | tokens, projection_dim=18)
+    model = randomized(CLIPTextModelWithProjection(config))
+    save_towers(model, tmp_path)
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(TEXTS, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        sentence = assert_vectors(tmp_path, model(**inputs).text_embeds)
+    assert sentence.end_token_id == END
+
+
+def test_a_clip_whose_tokenizer_has_another_end_token_is_refused(tmp_path: Path) -> None:
+    tokens = {"vocab_size": END + 1, "bos_token_id": END - 1, "eos_token_id": 7}
+    save_towers(CLIPTextModelWithProjection(CLIPTextConfig(**TEXT | tokens)), tmp_path)
+    with pytest.raises(ConfigError, match=f"pools the token 7, and the tokenizer .* with {END}"):
+        read(tmp_path)
+    edit_json(tmp_path / "config.json", eos_token_id="7")
+    with pytest.raises(ConfigError, match="eos_token_id '7' is not a token id"):
+        read(tmp_path)
+
+
+def test_siglip(tmp_path: Path) -> None:
+    tokens: dict[str, Any] = {"vocab_size": 520, "bos_token_id": 1, "eos_token_id": 1}
+    model = randomized(SiglipTextModel(SiglipTextConfig(**TEXT | tokens, projection_size=16)))
+    save_towers(model, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer(TEXTS, padding="max_length", max_length=20, return_tensors="pt").input_ids
+    with torch.inference_mode():
+        sentence = assert_vectors(tmp_path, model(input_ids=ids).pooler_output)
+    assert (sentence.pad_token_id, sentence.max_length) == (1, TEXT["max_position_embeddings"])
+    edit_json(tmp_path / "tokenizer_config.json", padding_side="left")
+    with pytest.raises(CheckpointError, match=r"pads texts at their start \(padding_side\)"):
+        read(tmp_path)
+
+
+@pytest.fixture
+def decoder(encoder_decoders: Callable[[str], Path]) -> Decoder:
+    """Return the decoder of the tiny BART, whose vocabulary has 60 words."""
+    folder = encoder_decoders("bart")
+    found = load_decoder(folder, read_config(folder))
+    assert found is not None
+    return found
+
+
+def marian(folder: Path) -> Path:
+    """Write a checkpoint whose texts reach pieces without an id.
+
+    Its sizes are the tiny BART's, so that both share graphs without weights.
+    """
+    write_marian(folder, lacking=120)
+    size = len(read_ids(folder / "vocab.json"))
+    sizes = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32}
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 3}
+    ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0}
+    config = MarianConfig(
+        vocab_size=size, max_position_embeddings=16, **sizes, **layers, **heads, **ids
+    )
+    torch.manual_seed(0)
+    MarianMTModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_a_targets_tokenizer_of_its_own(exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    checkpoint = marian(tmp_path / "marian")
+    artifact = exported(checkpoint, "own-target-tokenizer")
+    assert artifact.manifest.own_target_tokenizer
+    saved = json.loads(artifact.path(TARGET_TOKENIZER).read_text())
+    theirs = load_target_tokenizer(checkpoint, 10_000, lowercase=False)
+    assert theirs is not None
+    assert saved == json.loads(theirs.to_str())
+    assert saved != json.loads(artifact.path(TOKENIZER).read_text())
+    assert artifact.manifest.verification.passed
+
+
+def test_without_a_decoder_there_is_none(tmp_path: Path) -> None:
+    folder = write_tokenizer_folder(tmp_path, "MBartTokenizer", src_lang="ro_RO", tgt_lang="en_XX")
+    assert target_tokenizer(folder, None, lowercase=False) is None
+
+
+def test_targets_of_the_same_tokenizer(decoder: Decoder, tmp_path: Path) -> None:
+    folder = write_tokenizer_folder(tmp_path, "T5Tokenizer")
+    assert target_tokenizer(folder, decoder, lowercase=False) is None
+
+
+def test_ids_fit_the_decoder(decoder: Decoder, tmp_path: Path) -> None:
+    folder = write_tokenizer_folder(tmp_path, "MBartTokenizer", tgt_lang="ro_RO")
+    with pytest.raises(CheckpointError, match="the encoder's vocabulary holds 60"):
+        target_tokenizer(folder, decoder, lowercase=False)
+
+
+def test_files_are_written(tmp_path: Path) -> None:
+    folder = write_tokenizer_folder(tmp_path, "MBartTokenizer", src_lang="ro_RO", tgt_lang="en_XX")
+    found = load_target_tokenizer(folder, VOCAB_SIZE, lowercase=False)
+    assert found is not None
+    (out := tmp_path / "out").mkdir()
+    save_tokenizers(found, None, out)
+    assert [path.name for path in out.iterdir()] == [TOKENIZER]
+    save_tokenizers(found, found, out)
+    assert (out / TARGET_TOKENIZER).read_bytes() == (out / TOKENIZER).read_bytes()

@@ -60,9 +60,6 @@ def edit_graph(path: Path, edit: Callable[[onnx.GraphProto], object]) -> None:
     onnx.save_model(model, path)
 
 
-# ── good artifacts pass ────────────────────────────────────────────────────────────────────
-
-
 def test_a_good_artifact_passes_on_every_tensor(tiny_artifact: Artifact) -> None:
     result = verify(tiny_artifact)
     assert result.passed
@@ -82,9 +79,6 @@ def test_the_record_is_the_one_in_the_manifest(tiny_artifact: Artifact) -> None:
     for kind, bound in record.max_abs_diff_below.items():
         worst = result.comparison.worst(kind)
         assert bound / 10 < worst <= bound
-
-
-# ── bad ones do not ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -204,9 +198,6 @@ def test_a_reference_that_holds_nan_is_refused(artifact_copy: Path) -> None:
         verified(artifact_copy)
 
 
-# ── names and axes come first ──────────────────────────────────────────────────────────────
-
-
 def rename_output(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         node.output[:] = ["state" if name == "hidden_state.1" else name for name in node.output]
@@ -253,9 +244,6 @@ def test_another_signature_fails_before_any_value_is_compared(
     assert any(f"the graph's {named} are" in line for line in result.comparison.mismatches)
     assert not result.record().passed
     assert str(result.record().failed).startswith("the graph's ")
-
-
-# ── messages ─────────────────────────────────────────────────────────────────────
 
 
 def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:

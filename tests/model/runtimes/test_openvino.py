@@ -48,9 +48,6 @@ def exact(tiny_artifact: Artifact) -> OnnxRuntime:
     return OnnxRuntime(tiny_artifact)
 
 
-# ── numbers ────────────────────────────────────────────────────────────────────────────────
-
-
 def test_every_tensor_is_within_tolerance_of_transformers(
     artifact: Artifact, runtime: OpenVinoRuntime, tiny_checkpoint: Path
 ) -> None:
@@ -129,9 +126,6 @@ def test_only_requested_hidden_states_are_copied(
     assert peaks[0] < 1.5 * state.nbytes
 
 
-# ── batches ────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
     """Bit for bit, although batches have grids of other sizes."""
     chance, rng = random.Random(0), np.random.default_rng(0)
@@ -189,9 +183,6 @@ def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
                 assert np.array_equal(one, other)
 
 
-# ── rounding of shapes ─────────────────────────────────────────────────────────────────────
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
 @example([1])
@@ -235,9 +226,6 @@ def test_openvino_sees_coarse_shapes_only(
         assert state.shape == (sum(lengths), 12)
     assert {32, 22, 48, 36, 20} <= set(seen)
     assert all(coarser(size) == size for size in seen)
-
-
-# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 def test_the_manifest_chooses_the_runtime(artifact: Artifact) -> None:

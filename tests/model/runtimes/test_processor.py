@@ -82,9 +82,6 @@ def test_each_precision_asks_for_its_own_products(monkeypatch: pytest.MonkeyPatc
     assert (has_products("int8"), has_products("bf16"), weight_bits("int8")) == (True, False, 8)
 
 
-# ── artifacts ──────────────────────────────────────────────────────────────────────────────
-
-
 def of_bits(artifact: Artifact, folder: Path, bits: int | None) -> Path:
     """Return a copy whose manifest states this number of weight bits."""
     shutil.copytree(artifact.folder, folder)

@@ -1,9 +1,10 @@
-"""Properties of every registered runtime, and its conformance to the contract."""
+"""Runtimes, their conformance to the contract, and capabilities that artifacts declare."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,14 +13,33 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model.artifact.manifest import Artifact, RuntimeName
-from model.errors import ProviderError
+from model.artifact.manifest import Artifact, Manifest, RuntimeName
+from model.errors import ModelError, ProviderError
+from model.export.serving import serving_copy
+from model.export.static_embedding import export_static
+from model.families.registry import parse_config
+from model.numerics.batch import pack
 from model.numerics.pooling import TextPooling
-from model.runtimes.capabilities import HeadMaps, capability
-from model.runtimes.contract import Floats, Runtime
-from model.runtimes.onnx_device import BoundRuntime
+from model.runtimes import capabilities
+from model.runtimes.capabilities import (
+    Decoder,
+    Decomposition,
+    HeadMaps,
+    HeadOutputs,
+    HeadScoring,
+    TaskHead,
+    capability,
+    declared,
+    find,
+    lacking,
+    lacking_weights,
+)
+from model.runtimes.contract import Floats, Runtime, every_head, layers_of
+from model.runtimes.onnx_device import BoundRuntime, joined, sets_of, single_modes, tokens_of
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime
+from tests.model.checkpoints import TINY
 from tests.model.runtimes.test_onnx import LENGTHS, batch_of, rows_of, transformers_says
+from tests.model.static_checkpoints import write_static
 
 N, H = 3, 12
 
@@ -104,3 +124,148 @@ def test_pytorch_equals_transformers(tiny_artifact: Artifact, tiny_checkpoint: P
         np.testing.assert_allclose(pooled[text], hidden[2].mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(cut[0], expected[1][0][2], atol=1e-5)
     np.testing.assert_allclose(cut[1], expected[0][0][0], atol=1e-5)
+
+
+EVERY = (HeadMaps, HeadOutputs, HeadScoring, Decomposition, Decoder, TaskHead)
+OF_ENCODERS = {HeadMaps, HeadOutputs, HeadScoring, Decomposition}
+STATIC = (
+    "this model is a static embedding, a table without layers and heads, which gives one vector a "
+    "token alone, not "
+)
+SERVING = "this artifact was exported with --serving-only, without the float32 weights that "
+WHOLE = " needs: serve an export without --serving-only"
+
+
+def assert_kept(artifact: Artifact, kinds: set[type], name: RuntimeName | None = None) -> None:
+    """Assert that an artifact declares these capabilities, and that its runtime has the same."""
+    runtime = load_runtime(artifact, name=name)
+    assert declared(artifact.manifest) == kinds
+    assert {kind for kind in EVERY if find(runtime, kind)} == kinds
+    for kind in EVERY:
+        assert (lacking(artifact.manifest, kind) is None) == (kind in kinds)
+
+
+def test_every_capability_is_listed() -> None:
+    protocols = {
+        value
+        for value in vars(capabilities).values()
+        if isinstance(value, type) and value.__module__ == capabilities.__name__
+    }
+    assert protocols == set(EVERY)
+
+
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+def test_an_encoder_has_what_it_declares(tiny_artifact: Artifact, name: RuntimeName) -> None:
+    assert_kept(tiny_artifact, OF_ENCODERS, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
+def test_other_precisions_have_the_same(fixture: str, request: pytest.FixtureRequest) -> None:
+    assert_kept(request.getfixturevalue(fixture), OF_ENCODERS)
+
+
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+def test_a_decoder_is_another(bart_artifact: Artifact, name: RuntimeName) -> None:
+    assert_kept(bart_artifact, OF_ENCODERS | {Decoder}, name)
+
+
+@pytest.mark.slow
+def test_a_decoder_on_a_device(
+    exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
+) -> None:
+    artifact = exported(encoder_decoders("bart"), "bart", "fp16")
+    assert_kept(artifact, OF_ENCODERS | {Decoder})
+
+
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+def test_a_task_head_is_another(late_artifact: Artifact, name: RuntimeName) -> None:
+    assert_kept(late_artifact, OF_ENCODERS | {TaskHead}, name)
+
+
+def test_a_serving_only_artifact_lacks_what_needs_its_weights(
+    tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    artifact = serving_copy(tiny_artifact, tmp_path / "serving")
+    assert_kept(artifact, OF_ENCODERS - {Decomposition})
+    manifest = artifact.manifest
+    assert lacking(manifest, Decomposition) == f"{SERVING}a decomposition{WHOLE}"
+    assert lacking_weights(manifest) == f"{SERVING}PyTorch{WHOLE}"
+    assert lacking_weights(manifest, "a test") == f"{SERVING}a test{WHOLE}"
+    assert lacking_weights(tiny_artifact.manifest) is None
+
+
+def test_a_static_embedding_has_none(tmp_path: Path) -> None:
+    artifact = export_static(write_static(tmp_path / "a"), tmp_path / "out", "a").artifact
+    assert_kept(artifact, set())
+    manifest = artifact.manifest
+    for kind, noun in (
+        (HeadMaps, "attention weights"),
+        (HeadOutputs, "what a head adds"),
+        (HeadScoring, "what a head compares"),
+        (Decomposition, "shares of input tokens"),
+    ):
+        assert lacking(manifest, kind) == f"{STATIC}{noun}: serve a transformer encoder"
+    says = lacking_weights(manifest)
+    assert says == f"{STATIC}what PyTorch computes with: serve a transformer encoder"
+
+
+def test_checkpoints_without_a_part(tiny_artifact: Artifact) -> None:
+    manifest: Manifest = tiny_artifact.manifest
+    assert lacking(manifest, Decoder) == (
+        "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
+    )
+    assert lacking(manifest, TaskHead) == (
+        "the artifact has no task head to score with: export a checkpoint that has one, such as "
+        "a …ForSequenceClassification"
+    )
+
+
+def test_a_runtime_without_a_capability_raises(tiny_artifact: Artifact) -> None:
+    with pytest.raises(ModelError, match="the artifact does not declare Decoder"):
+        capability(load_runtime(tiny_artifact), Decoder)
+
+
+def test_no_head_is_ablated_unless_asked_for() -> None:
+    batch = pack([([1, 2], [0, 0]), ([3], [0]), ([4] * 9, [0] * 9)])
+    mask = every_head(batch, parse_config(TINY | {"model_type": "bert"}))
+    np.testing.assert_array_equal(mask, np.ones((3, 2, 3), np.float32), strict=True)
+
+
+def test_each_layer_is_needed_once_and_in_order() -> None:
+    poolings = [TextPooling(0, 4, "mean"), TextPooling(1, 0, "cls"), TextPooling(0, 4, "max")]
+    assert layers_of([(0, 5), (1, 2), (2, 5)], poolings) == [0, 2, 4, 5]
+    assert layers_of([(0, 3)], []) == [3]
+    assert layers_of([], poolings[:1]) == [4]
+
+
+ENDS = np.array([0, 4, 9])
+
+
+def test_each_mode_is_a_set_of_rows_of_its_text() -> None:
+    poolings = [
+        TextPooling(0, 1, "cls"),
+        TextPooling(1, 1, "last"),
+        TextPooling(1, 1, "mean", 2, 8),
+        TextPooling(0, 1, "max"),
+        TextPooling(1, 1, "weightedmean", 1),
+    ]
+    sets = sets_of(poolings, ENDS)
+    assert sets.first_row.tolist() == [0, 8, 6, 0, 5]
+    assert sets.row_count.tolist() == [1, 1, 3, 4, 4]
+    assert sets.maximum.tolist() == [0, 0, 0, 1, 0]
+    assert sets.first_weight.tolist() == [0, 0, 0, 0, 2]
+    assert sets.unit_features.tolist() == [0, 0, 8, 0, 0]
+
+
+def test_several_modes_are_one_vector() -> None:
+    pooling = TextPooling(1, 0, ("mean_sqrt_len_tokens", "cls"), 1, 3)
+    assert [each.mode for each in single_modes(pooling)] == ["mean_sqrt_len_tokens", "cls"]
+    mean, first = np.array([1.0, 2.0], np.float32), np.array([0.0, 5.0], np.float32)
+    expected = np.array([2, 4, 0]) / np.sqrt(20)
+    found = joined(pooling, [mean, first], ENDS)
+    np.testing.assert_allclose(found, [*expected, 5], rtol=1e-6)
+
+
+def test_rows_of_texts_come_one_text_after_another() -> None:
+    assert tokens_of(np.array([4, 0]), np.array([6, 2])).tolist() == [4, 5, 0, 1]

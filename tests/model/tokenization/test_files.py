@@ -180,9 +180,6 @@ def test_the_class_is_transformers(
     assert ours.get_vocab_size() > 256
 
 
-# ── what is refused ────────────────────────────────────────────────────────────────────────
-
-
 def class_refusal(folder: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
         load_tokenizer(folder, CONFIG, lowercase=False)

@@ -1,15 +1,22 @@
-"""Hugging Face's cache, compared with `huggingface_hub` itself."""
+"""Hugging Face's cache against `huggingface_hub`, names of repositories, and progress lines."""
 
 from __future__ import annotations
 
+import logging
 import shutil
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import http_backoff, validate_repo_id
 
-from model.sources.hub.repository import Repository, cached_name, find_cached
-from tests.hub import COMMIT, NAME
+from model.errors import SourceError
+from model.sources.hub.download import attempts_told, size_told
+from model.sources.hub.repository import Repository, cached_name, find_cached, is_name
+from tests.hub import COMMIT, NAME, STATUSES, StandIn
 
 HERE = Repository(NAME)
 
@@ -87,3 +94,104 @@ def test_a_snapshot_has_its_repositorys_name(cache: Path) -> None:
     assert cached_name(found.folder) == NAME
     assert cached_name(cache) is None
     assert cached_name(Path("/")) is None
+
+
+LIBRARY = logging.getLogger("huggingface_hub")
+
+
+def test_attempts_are_told_as_huggingface_hub_logs_them(
+    hub: StandIn, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[str] = []
+    before = [*LIBRARY.handlers], LIBRARY.propagate
+    hub.failure = "unavailable"
+    with attempts_told(said.append):
+        LIBRARY.getChild("utils._http").warning("You are sending unauthenticated requests.")
+        with pytest.raises(Exception, match="503"):
+            http_backoff("GET", hub.endpoint, max_retries=1)
+    assert said == ["the hub fails; trying again in 1 s"]
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+    assert (LIBRARY.handlers, LIBRARY.propagate) == before
+
+
+def test_how_long_the_hub_lets_wait(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setitem(STATUSES, "too many", (429, {"Retry-After": "7"}))
+    hub.failure = "too many"
+    with attempts_told(said.append), pytest.raises(Exception, match="429"):
+        http_backoff("GET", hub.endpoint, max_retries=1)
+    assert said == ["the hub asks to wait 8.0 s"]
+
+
+@pytest.mark.parametrize("size", [4_000_000, None])
+def test_lines_where_there_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    monkeypatch.setattr("model.sources.hub.download._EVERY_SECONDS", 0.001)
+    (tmp_path / "a.incomplete").write_bytes(bytes(1_250_000))
+    (tmp_path / "b.incomplete").write_bytes(b"")
+    (tmp_path / "whole").write_bytes(bytes(3_000_000))
+    said: list[str] = []
+    twice = threading.Semaphore(0)
+
+    def progress(line: str) -> None:
+        said.append(line)
+        twice.release()
+
+    with size_told(tmp_path, "model.safetensors", size, progress):
+        assert twice.acquire(timeout=60)
+        assert twice.acquire(timeout=60)
+    reported = len(said)
+    whole = "" if size is None else " of 4.0 MB"
+    assert said[0] == "fetching model.safetensors" + ("" if size is None else ", 4.0 MB")
+    assert said[1] == f"model.safetensors: 1.2 MB{whole}"
+    assert len(said) == reported
+
+
+def test_a_terminal_has_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.sources.hub.download._EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    said: list[str] = []
+    with size_told(tmp_path, "model.safetensors", 10**6, said.append):
+        threading.Event().wait(0.05)
+    assert said == ["fetching model.safetensors, 1.0 MB"]
+
+
+TEXTS = (
+    *("a", "a/b", "a/b/c", "a-b/c.d_e", "/a", "a/", "-a", "a-", ".a", "a.", "a--b", "a..b"),
+    *("a.git", "a/b.git", "A1/_x", "x/_", "_/x", "gpt2", "a:b", "a\\b", "é", "", " ", "a b"),
+    *("intfloat/multilingual-e5-small", "x" * 96, "x" * 97, "a/" + "x" * 96, "a@b"),
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_name_is_what_huggingface_hub_takes(text: str) -> None:
+    try:
+        validate_repo_id(text)
+        taken = bool(text)
+    except HFValidationError:
+        taken = False
+    assert is_name(text) == (taken and text.isascii())
+
+
+def test_a_revision_beside_the_name_or_in_it() -> None:
+    assert Repository.parse("a/b") == Repository("a/b", None)
+    assert Repository.parse("a/b@v1.0") == Repository("a/b", "v1.0")
+    assert Repository.parse("a/b", "refs/pr/3") == Repository("a/b", "refs/pr/3")
+    assert Repository.parse("a/b@main", "main") == Repository("a/b", "main")
+    assert [str(Repository.parse(text)) for text in ("a/b", "a/b@c")] == ["a/b", "a/b@c"]
+
+
+@pytest.mark.parametrize("revision", ["", "../x", "a/../b", "/etc", "a b", "-x", "a\n"])
+def test_what_is_no_revision(revision: str) -> None:
+    for given in ((f"a/b@{revision}", None), ("a/b", revision)):
+        with pytest.raises(
+            SourceError, match="not a revision of a/b: give a branch, tag or commit"
+        ):
+            Repository.parse(*given)
+
+
+def test_two_revisions() -> None:
+    with pytest.raises(SourceError, match="a/b@v1 names a revision, and --revision v2 another"):
+        Repository.parse("a/b@v1", "v2")
