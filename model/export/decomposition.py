@@ -18,26 +18,18 @@ from model.artifact.decomposition import (
     value_shapes,
 )
 from model.artifact.manifest import DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH
-from model.artifact.signature import GraphSignature, head_scores_signature
+from model.artifact.signature import head_scores_signature
 from model.attention.positions import distances
 from model.attention.self_attention import attention_rule
-from model.attention.weights import AttentionRule, Heads
+from model.attention.weights import Heads
 from model.config.encoder import EncoderConfig
 from model.decomposition.layers import LayerDecomposition, entering, values
-from model.export.graphs import one_head_shapes
+from model.export.graphs import HeadGraph, one_head_shapes
 from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
-class HeadScores(nn.Module):
-    """Graph from a layer's input and n heads' parameters to their queries, keys and scores.
-
-    It holds no weights of its own, so one graph serves every head of every layer.
-    """
-
-    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
-        super().__init__()
-        self.rule = rule
-        self.parameter_names = [spec.name for spec in signature.inputs[1:]]
+class HeadScores(HeadGraph):
+    """Graph from a layer's input and n heads' parameters to their queries, keys and scores."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and scores of states `[S, H]`, given parameters `[n, …]`.

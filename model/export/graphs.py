@@ -43,16 +43,22 @@ from model.packing import GridBatch, PackedBatch
 from model.tasks.head import TaskModule
 
 
-class ValueProducts(nn.Module):
-    """Graph from a layer's input and n heads' parameters to inner products of their added vectors.
+class HeadGraph(nn.Module):
+    """Graph that takes a layer's input and n heads' parameters.
 
     It holds no weights of its own, so one graph serves every head of every layer.
     """
 
     def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
+        """Take the parameters of a signature, for heads with this rule."""
         super().__init__()
         self.rule = rule
-        self.parameter_names = [spec.name for spec in signature.inputs[1:]]
+        names = [spec.name for spec in signature.inputs]
+        self.parameter_names = [name for name in names if name not in (*STATES, "heads", "states")]
+
+
+class ValueProducts(HeadGraph):
+    """Graph from a layer's input and n heads' parameters to products of their added vectors."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return products `[S, n, n]` of key states `[S, H]` and parameters `[n, …]`."""
@@ -128,18 +134,8 @@ class GridStates(HiddenStates):
         return tuple(state.flatten(0, 1) for state in self._states(batch, head_mask))
 
 
-class HeadWeights(nn.Module):
-    """Attention graph: a layer's inputs and n heads' parameters to n maps.
-
-    It holds no weights of its own, so one graph serves every head of every layer.
-    """
-
-    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
-        """Take the parameters of a signature, for heads with this rule."""
-        super().__init__()
-        self.rule = rule
-        names = [spec.name for spec in signature.inputs]
-        self.parameter_names = [name for name in names if name not in (*STATES, "heads")]
+class HeadWeights(HeadGraph):
+    """Attention graph: a layer's inputs and n heads' parameters to n maps."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return maps `[B, n, T, S]` of query states `[B, T, H]`, key states `[B, S, H]`.

@@ -21,9 +21,15 @@ from model.config.precision import USES, Precision, Use
 from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
 from model.export.loading import Modules
-from model.export.rounding import load_references, with_rounding
 from model.export.samples import Sample, pack_samples, samples_of
-from model.export.tensors import add_targets, pooled_vectors, runtime_tensors, torch_tensors
+from model.export.tensors import (
+    add_targets,
+    load_references,
+    pooled_vectors,
+    runtime_tensors,
+    torch_tensors,
+    with_rounding,
+)
 from model.numerics.batch import pack
 from model.numerics.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.numerics.comparison import (
@@ -212,7 +218,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     The tensors are all hidden states, every head's map, the pooled unit vector of each text, and
     outputs of a task head and of a decoder. Batches have mixed lengths, so that a leak from one
     text into another shows as a difference. If float32 disagrees, PyTorch's own rounding error is
-    measured and the comparison repeated (see `model.export.rounding`).
+    measured and the comparison repeated (see `model.export.tensors`).
 
     Args:
         artifact: artifact to verify.

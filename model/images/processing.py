@@ -60,11 +60,6 @@ class ImageProcessing(BaseModel):
         assert size is not None  # noqa: S101  # checked above
         return size
 
-    def at_size(self, height: int, width: int) -> ImageProcessing:
-        """Return a copy that resizes to height × width pixels, and does not crop."""
-        size = {"resize": (height, width), "shortest_edge": None, "crop": None}
-        return self.model_copy(update=size)
-
 
 def read_processing(folder: Path) -> ImageProcessing:
     """Read the steps of a checkpoint's image processor.

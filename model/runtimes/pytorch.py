@@ -16,7 +16,7 @@ from model.attention.weights import Heads, some_heads
 from model.checkpoint import build_encoder, load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
-from model.decomposition.encoder import EncoderDecomposition
+from model.decomposition.layers import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.low_rank import LowRank

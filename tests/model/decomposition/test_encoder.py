@@ -41,7 +41,7 @@ from transformers import (
 )
 
 from model.checkpoint import load_checkpoint
-from model.decomposition.encoder import beginning, decomposed
+from model.decomposition.layers import beginning, decomposed
 from model.numerics.attention_pooling import PREFIX, AttentionPooling
 from model.numerics.batch import pack
 from model.numerics.vector_modules import LayerNorm

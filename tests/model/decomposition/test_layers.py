@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 from model.checkpoint import load_checkpoint
-from model.decomposition.encoder import decomposed
+from model.decomposition.layers import decomposed
 from model.encoder.encoder import Encoder
 
 SIZES = {

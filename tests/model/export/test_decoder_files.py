@@ -135,7 +135,7 @@ def test_a_wrong_decoder_is_told_where_it_begins(
         decoder.layer(1).cross.query.weight.mul_(1.01)
         return decoder
 
-    monkeypatch.setattr("model.export.rounding.load_decoder", bent)
+    monkeypatch.setattr("model.export.tensors.load_decoder", bent)
     found = verify(bart_artifact)
     assert not found.passed
     assert found.failed is not None

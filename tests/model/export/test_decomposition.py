@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from model.artifact.manifest import HEADS, WEIGHTS
 from model.checkpoint import load_checkpoint
-from model.decomposition.encoder import decomposed
+from model.decomposition.layers import decomposed
 from model.export.decomposition import save_decomposition
 from model.export.graphs import head_parameters, signatures
 from model.runtimes.decomposition import GraphDecomposition

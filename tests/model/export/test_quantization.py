@@ -26,7 +26,7 @@ from model.config.precision import WeightBits
 from model.encoder.encoder import Encoder
 from model.export.calibration import TEXTS, calibration_batches
 from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
-from model.export.rounding import load_references, reference_tensors, with_rounding
+from model.export.tensors import load_references, reference_tensors, with_rounding
 from model.export.verify import verify
 from model.numerics.batch import Batch, pack
 from model.numerics.comparison import Kind, Tolerance, tolerances_of

@@ -89,12 +89,6 @@ def test_the_file_of_a_whole_processor_takes_precedence(tmp_path: Path) -> None:
     assert read_processing(folder) == expected(processor)
 
 
-def test_another_size_is_resized_without_a_crop() -> None:
-    processing = ImageProcessing(shortest_edge=224, crop=(224, 224)).at_size(32, 48)
-    assert processing == ImageProcessing(resize=(32, 48))
-    assert processing.size == (32, 48)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -13,7 +13,7 @@ from transformers import BertModel
 
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
-from model.decomposition.encoder import decomposed
+from model.decomposition.layers import decomposed
 from model.errors import ArtifactError, ModelError
 from model.numerics.batch import Batch, pack
 from model.runtimes.capabilities import Decomposition, capability

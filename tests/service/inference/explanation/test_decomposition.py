@@ -17,7 +17,7 @@ from transformers import BertModel
 from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from model.decomposition.encoder import decomposed
+from model.decomposition.layers import decomposed
 from model.numerics.pooling import PoolingModes
 from model.numerics.vector_modules import Dense
 from model.runtimes.pytorch import load_encoder
