@@ -128,16 +128,16 @@ def test_a_short_batch_is_alone_until_another_call_begins() -> None:
     assert (failed, long, last) == (True, False, True)
 
 
-GRAPH_ROWS: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
-N, P = 3, 4
+ROWS: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
+N, P, H = 3, 4, 12
 
 
 def projected(artifact: Artifact, role: str, layer: int) -> NDArray[np.float64]:
     """Return a BERT's queries or keys `[N, S, P]` in float64, by the artifact's float32 weights."""
     stored = load_file(artifact.path("weights.safetensors"))
     prefix = f"layers.{layer}.attention.{role}"
-    rows = GRAPH_ROWS.astype(np.float64) @ stored[f"{prefix}.weight"].T + stored[f"{prefix}.bias"]
-    return rows.reshape(len(GRAPH_ROWS), N, P).transpose(1, 0, 2)
+    rows = ROWS.astype(np.float64) @ stored[f"{prefix}.weight"].T + stored[f"{prefix}.bias"]
+    return rows.reshape(len(ROWS), N, P).transpose(1, 0, 2)
 
 
 def assert_scores(artifact: Artifact, runtime: Any) -> None:
@@ -145,7 +145,7 @@ def assert_scores(artifact: Artifact, runtime: Any) -> None:
         queries, keys = (projected(artifact, role, layer) for role in ("query", "key"))
         scores = queries @ keys.transpose(0, 2, 1) / P**0.5
         for heads in ([0, 1, 2], [2, 0], [1]):
-            found = capability(runtime, HeadScoring).head_scores(GRAPH_ROWS, layer, heads)
+            found = capability(runtime, HeadScoring).head_scores(ROWS, layer, heads)
             for name, wanted in (("queries", queries), ("keys", keys), ("scores", scores)):
                 np.testing.assert_allclose(getattr(found, name), wanted[heads], atol=1e-5)
 
@@ -174,7 +174,7 @@ def test_a_graph_is_loaded_at_its_first_call_and_once(tiny_artifact: Artifact) -
     graph = HostGraph(tiny_artifact, "head_scores", session)
     assert opened == []
     for layer in (0, 1):
-        graph.of_heads(layer, [0])(GRAPH_ROWS)
+        graph.of_heads(layer, [0])(ROWS)
     assert opened == ["head_scores.onnx"]
 
 
@@ -182,11 +182,7 @@ def test_damaged_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifa
     runtime = load_runtime(Artifact(artifact_copy, tiny_artifact.manifest, ""))
     (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
     with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
-        capability(runtime, HeadScoring).head_scores(GRAPH_ROWS, 0, [0])
-
-
-ROWS: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
-N_VALUES, P_VALUES, H = 3, 4, 12
+        capability(runtime, HeadScoring).head_scores(ROWS, 0, [0])
 
 
 def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
@@ -194,8 +190,8 @@ def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
     stored = load_file(artifact.path("weights.safetensors"))
     prefix = f"layers.{layer}.attention."
     values = ROWS.astype(np.float64) @ stored[f"{prefix}value.weight"].T
-    values = (values + stored[f"{prefix}value.bias"]).reshape(len(ROWS), N_VALUES, P_VALUES)
-    output = stored[f"{prefix}output.weight"].reshape(H, N_VALUES, P_VALUES).astype(np.float64)
+    values = (values + stored[f"{prefix}value.bias"]).reshape(len(ROWS), N, P)
+    output = stored[f"{prefix}output.weight"].reshape(H, N, P).astype(np.float64)
     added = np.einsum("snp,hnp->snh", values, output)[:, heads]
     return np.einsum("sgh,sfh->sgf", added, added)
 
