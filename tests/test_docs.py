@@ -20,7 +20,7 @@ from service.api.native.encode_request import EncodeRequest
 from service.api.native.explain import ExplainRequest
 from service.api.native.rank import RankRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
-from service.api.tei.predict_fields import PredictRequest
+from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
 from service.scheduler.admission import RefusalReason
 from service.settings import Settings

@@ -34,13 +34,7 @@ from service.api.openai.models import error_response as openai_error
 from service.api.tei.texts import error_response as tei_error
 from service.api.vllm.fields import error_response as vllm_error
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import (
-    DirectRoutes,
-    JsonRoute,
-    answered_by,
-    context_of,
-    service_of,
-)
+from service.api.wire.route import DirectRoutes, JsonRoute, answered_by, context_of, service_of
 from service.errors import ServiceError, Unprocessable
 from service.request_context import ErrorForm
 from service.settings import Settings

@@ -8,8 +8,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.api.infinity import embeddings as infinity
 from service.api.infinity import fields as infinity_errors
-from service.api.infinity import rerank as infinity
 from service.api.tei import rerank as tei
 from service.api.tei import texts as tei_errors
 from service.api.vllm import score as vllm

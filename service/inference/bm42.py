@@ -1,5 +1,10 @@
 """BM42 vectors from the attention maps of an encoder's last layer.
 
+Vasnetsov 2024, https://qdrant.tech/articles/bm42/, with the stemmer, the hash and the scale of
+Qdrant's fastembed. The weight of a word is the sum over its pieces, without special tokens,
+punctuation and stop words. The weight of a stem is the maximum over its words, stored as
+√(ln(1 + weight)) at the index |MurmurHash3(stem)|.
+
 Notation: S tokens of one text, L layers, N heads.
 """
 

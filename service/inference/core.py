@@ -13,15 +13,10 @@ from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.comparison import Comparison
-from model.runtimes.capabilities import (
-    HeadMaps,
-    HeadOutputs,
-    lacking,
-)
+from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
-from service.inference.attention.layer_passes import OF_VALUES
 from service.inference.attention.maps import Convert, unchanged
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import OF_VALUES, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding

@@ -1,5 +1,6 @@
 from headscope.async_client import AsyncClient
-from headscope.client import Client
+from headscope.client import Client, attention, attentions
+from headscope.display import HeatMap
 from headscope.errors import (
     DeadlineExceeded,
     Failed,
@@ -13,16 +14,8 @@ from headscope.errors import (
     Unauthorized,
     Unavailable,
 )
-from headscope.explanation import (
-    Explanation,
-    OccludedBlock,
-    OccludedSpan,
-    TokenMatch,
-    WordPair,
-)
+from headscope.explanation import Explanation, OccludedBlock, OccludedSpan, TokenMatch, WordPair
 from headscope.head_scores import HeadScores
-from headscope.heat_map import HeatMap
-from headscope.notebook import attention, attentions
 from headscope.ranking import Contrast, RankedDocument, Ranking, WithoutWord, WordDifference
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target

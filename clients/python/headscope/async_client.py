@@ -14,16 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import calls, explanation, head_scores, ranking, scoring, tokens
+from headscope import calls, explanation, head_scores, ranking, tokens
 from headscope.call import CallFor
-from headscope.connection import (
-    HTTP_ERRORS,
-    BaseClient,
-    answer_of,
-    lost,
-    trusted,
-    with_signature,
-)
+from headscope.connection import HTTP_ERRORS, BaseClient, answer_of, lost, trusted, with_signature
 from headscope.exchange import conduct
 from headscope.sending import Request, answered
 from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
@@ -55,9 +48,9 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
     explain = method(explanation.explain)
     predict = method(calls.predict)
     rerank = method(calls.rerank)
-    rank = method(scoring.rank)
+    rank = method(ranking.rank)
     explain_ranking = method(ranking.explain_ranking)
-    score = method(scoring.score)
+    score = method(ranking.score)
     embed_sparse = method(calls.embed_sparse)
     vocabulary = method(calls.vocabulary)
     tokenize = method(tokens.tokenize)

@@ -12,21 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import httpx
 
-from headscope import calls, explanation, head_scores, ranking, scoring, tokens
+from headscope import calls, explanation, head_scores, ranking, tokens
 from headscope.call import CallFor
-from headscope.connection import (
-    HTTP_ERRORS,
-    BaseClient,
-    answer_of,
-    lost,
-    trusted,
-    with_signature,
-)
+from headscope.connection import HTTP_ERRORS, BaseClient, answer_of, lost, trusted, with_signature
 from headscope.exchange import conduct
+from headscope.fields import AttentionFields
+from headscope.inputs import Text
+from headscope.reply import Reply
 from headscope.sending import Request, answered
 from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
 
@@ -59,9 +55,9 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     explain = method(explanation.explain)
     predict = method(calls.predict)
     rerank = method(calls.rerank)
-    rank = method(scoring.rank)
+    rank = method(ranking.rank)
     explain_ranking = method(ranking.explain_ranking)
-    score = method(scoring.score)
+    score = method(ranking.score)
     embed_sparse = method(calls.embed_sparse)
     vocabulary = method(calls.vocabulary)
     tokenize = method(tokens.tokenize)
@@ -179,3 +175,41 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
         except HTTP_ERRORS as error:
             return lost(error, step, begun=begun)
         return answer_of(response, b"".join(parts))
+
+
+def attention(
+    url: str,
+    text: Text,
+    *,
+    api_key: str | None = None,
+    timeout_seconds: float = 120,
+    **fields: Unpack[AttentionFields],
+) -> Reply:
+    """Return one text's attention from the service at `url`.
+
+    Args:
+        url: address of the service, such as `http://localhost:8000`.
+        text: a text, or a pair `("question", "answer")`.
+        api_key: sent as `Authorization: Bearer …`.
+        timeout_seconds: maximum seconds for the call.
+        fields: further fields of `POST /attention`: `layers`, `heads`, `include`, `ablate`, …
+
+    Raises:
+        HeadscopeError: the service refuses, fails, or does not answer.
+        ValueError: `url` is not an http or https address.
+
+    """
+    return attentions(url, [text], api_key=api_key, timeout_seconds=timeout_seconds, **fields)[0]
+
+
+def attentions(
+    url: str,
+    texts: Sequence[Text],
+    *,
+    api_key: str | None = None,
+    timeout_seconds: float = 120,
+    **fields: Unpack[AttentionFields],
+) -> list[Reply]:
+    """Return the attention of several texts or pairs; arguments as for `attention`."""
+    with Client(url, api_key=api_key, timeout=timeout_seconds) as client:
+        return client.attention(texts, **fields)

@@ -1,4 +1,9 @@
-"""Steps of a call: requests for parts of its inputs, one deadline for all."""
+"""Steps of a call: requests for parts of its inputs, one deadline for all.
+
+If a reply is too large, the client requests both halves of the inputs. With `on_error="return"` a
+refused input is replaced by its error, and the other inputs of its request are sent again: at once
+if the service names the input, as in `inputs[3] has 302 tokens`, and in halves otherwise.
+"""
 
 from __future__ import annotations
 

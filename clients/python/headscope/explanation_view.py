@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import LONG, Shaded, box, frame, lines, shaded, start_of, table
-from headscope.heat_map import HeatMap
+from headscope.display import LONG, HeatMap, Shaded, box, frame, lines, shaded, start_of, table
 from headscope.results import TokenizedText
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.call import Call, CallFor, OnError, Raises, Returns, chained
-from headscope.display import shape_of
+from headscope.display import HeatMap, shape_of
 from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
-from headscope.heat_map import HeatMap
 from headscope.inputs import Text, texts_of
 from headscope.reading import check_count
 from headscope.results import TokenizedText

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.display import shape_of
+from headscope.display import HeatMap, shape_of
 from headscope.errors import HeadscopeError
 from headscope.fields import MapKind
-from headscope.heat_map import HeatMap
 from headscope.results import Target, TokenizedText
 from headscope.words import merge
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headscope.display import (
     LONG,
+    HeatMap,
     Shown,
     box,
     frame,
@@ -26,7 +27,6 @@ from headscope.display import (
     vectors_frame,
 )
 from headscope.errors import HeadscopeError
-from headscope.heat_map import HeatMap
 from headscope.words import Offset, Word, second_start, words_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headscope.call import Call, CallFor, OnError, Raises, Returns, chained
-from headscope.display import Shown, frame, short
+from headscope.display import HeatMap, Shown, frame, short
 from headscope.errors import Refused
 from headscope.fields import TokenizeFields
-from headscope.heat_map import HeatMap
 from headscope.inputs import only_texts
 from headscope.reading import check_count
 from headscope.words import SPECIAL, Offset

@@ -1,4 +1,8 @@
-"""Places of tokens in texts, and words of several tokens."""
+"""Places of tokens in texts, and words of several tokens.
+
+Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a pair segment 0, so `segment_ids`
+alone are not sufficient. Notation: S tokens.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
-from service.api.cohere.quantization import FORMS, EmbeddingType
-from service.api.cohere.replies import ERRORS, Meta, embedded, new_id
+from service.api.cohere.replies import ERRORS, FORMS, EmbeddingType, Meta, embedded, new_id
 from service.api.drop_in.embedding import Embedding, check_embedder, prepare_embedding
 from service.api.drop_in.prompts import prompt_for
 from service.api.native.texts import LenientRequest

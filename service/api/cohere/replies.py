@@ -1,14 +1,22 @@
-"""The `id` and `meta` fields of replies, and errors, in Cohere's format."""
+"""Fields `id` and `meta` of replies, types of vectors, and errors, in Cohere's format."""
 
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from model.numerics.quantization import Quantization
+from service.api.drop_in.embedding import BASE64_BYTES_PER_FLOAT
+from service.api.wire.json_pieces import vector_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.problems import error_reply, problems_in_form
+from service.engines.contract import Floats
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.timings import Timings
 
@@ -79,3 +87,34 @@ def _meta(version: str, units: dict[str, int], timings: Timings) -> dict[str, ob
     meta = {"api_version": {"version": version}, "billed_units": units}
     warnings = timings.warnings.sentences()
     return meta | {"warnings": warnings} if warnings else meta
+
+
+EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
+INTEGER_BYTES = 5
+"""Maximum bytes of an 8-bit number and its comma in JSON."""
+_UNIT = np.array([[-128.5], [126.5]], np.float32) / np.float32(127)
+"""Range of features whose 256 buckets are the integers nearest to 127 x."""
+
+
+@dataclass(frozen=True)
+class VectorForm:
+    """Conversion and serialisation of one vector type."""
+
+    convert: Quantization
+    feature_bytes: float
+    """Predicted bytes of a feature in JSON."""
+    as_base64: bool = False
+
+    def pieces(self, vector: Floats) -> Unwritten:
+        """Return a vector `[D]` as JSON."""
+        return vector_pieces(self.convert(vector), as_base64=self.as_base64)
+
+
+FORMS: dict[EmbeddingType, VectorForm] = {
+    "float": VectorForm(Quantization(), JSON_BYTES_PER_FLOAT),
+    "int8": VectorForm(Quantization("int8", _UNIT), INTEGER_BYTES),
+    "uint8": VectorForm(Quantization("uint8", _UNIT), INTEGER_BYTES),
+    "binary": VectorForm(Quantization("binary"), INTEGER_BYTES / 8),
+    "ubinary": VectorForm(Quantization("ubinary"), INTEGER_BYTES / 8),
+    "base64": VectorForm(Quantization(), BASE64_BYTES_PER_FLOAT, as_base64=True),
+}

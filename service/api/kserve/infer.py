@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS
-from service.api.kserve.inputs import LENGTH_HEADER, InferInputs, read_request
+from service.api.kserve.inputs import (
+    LENGTH_HEADER,
+    InferInputs,
+    InferParameters,
+    InferRequest,
+    read_request,
+)
 from service.api.kserve.models import MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
     ATTENTION,
@@ -27,11 +33,7 @@ from service.api.kserve.outputs import (
     text_values,
     value_pieces,
 )
-from service.api.kserve.schema import InferParameters, InferRequest
-from service.api.native.attention.maps import (
-    FEWER_MAPS,
-    stream_reply,
-)
+from service.api.native.attention.maps import FEWER_MAPS, stream_reply
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.vector_outputs import OutputName as VectorName

@@ -1,4 +1,7 @@
-"""`POST /encode`: contextual embeddings, as JSON, base64 in JSON, or safetensors."""
+"""`POST /encode`: contextual embeddings, as JSON, base64 in JSON, or safetensors.
+
+Notation: B texts, T tokens of all texts, H hidden size.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,7 @@ from service.api.wire.json_pieces import (
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
-from service.api.wire.route import (
-    JsonRoute,
-    caller_of,
-    model_of,
-    service_of,
-    wants_safetensors,
-)
+from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
 from service.api.wire.towers import Shares, in_order, together
 from service.engines.contract import Floats
 from service.errors import Unprocessable

@@ -21,13 +21,7 @@ from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
-from service.api.native.indices import (
-    Ablate,
-    EncoderHead,
-    Indices,
-    ablated_heads,
-    selected_indices,
-)
+from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
 from service.api.native.vector_outputs import OutputName, vector_bytes, with_vectors
 from service.api.wire.media import JSON_BYTES_PER_FLOAT

@@ -42,13 +42,7 @@ from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reserved import check_size, reserve
-from service.api.wire.route import (
-    JsonRoute,
-    caller_of,
-    model_of,
-    service_of,
-    wants_safetensors,
-)
+from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
 from service.errors import NoEmbeddings, NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts

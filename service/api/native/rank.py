@@ -30,12 +30,7 @@ from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of, service_of
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
-from service.inference.ranking.choice import (
-    RankTexts,
-    ScorerFactory,
-    check_rankable,
-    prompt_names,
-)
+from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable, prompt_names
 from service.inference.ranking.left_out import LeftOutSpans
 from service.inference.ranking.ranker import ExplainKind, Ranker, RankOptions
 from service.inference.tasks.hybrid import HybridWeights

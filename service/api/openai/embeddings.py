@@ -1,6 +1,9 @@
 """`POST /v1/embeddings`: a vector of each text or picture, in OpenAI's format.
 
 https://platform.openai.com/docs/api-reference/embeddings/create
+
+The clients of OpenAI, Jina (https://api.jina.ai/redoc) and vLLM call this path. Fields that change
+vectors are honoured or rejected; `service.api.wire.effective_fields` lists the rejected fields.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
 from model.numerics.quantization import FEATURES_PER_BYTE
-from service.api.cohere.quantization import FORMS, VectorForm
+from service.api.cohere.replies import FORMS, VectorForm
 from service.api.drop_in.embedding import (
     IDS_SCHEMA,
     Embedding,
@@ -31,7 +34,7 @@ from service.api.drop_in.embedding import (
 )
 from service.api.drop_in.prompts import prompt_for
 from service.api.openai.models import ERRORS
-from service.api.vllm.messages import MessagesRequest
+from service.api.vllm.fields import MessagesRequest
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import picture_or_address, wrong
 from service.api.wire.reply_headers import WarnedReply, warning_field

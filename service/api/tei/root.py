@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from service.api.tei.embed import EmbedRequest, embed_texts
 from service.api.tei.embed_sparse import EmbedSparseRequest, embed_sparse
-from service.api.tei.predict import predict
-from service.api.tei.predict_fields import PredictRequest
+from service.api.tei.predict import PredictRequest, predict
 from service.api.tei.rerank import RerankRequest, rerank
 from service.api.tei.texts import ERRORS
 from service.api.wire.route import JsonRoute, ModelRequest, model_of, validated

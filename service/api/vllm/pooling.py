@@ -24,8 +24,7 @@ from service.api.drop_in.embedding import (
     without_prompts,
 )
 from service.api.drop_in.prompts import without_prompt
-from service.api.vllm.fields import ERRORS, Usage, envelope
-from service.api.vllm.messages import MessagesRequest
+from service.api.vllm.fields import ERRORS, MessagesRequest, Usage, envelope
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.pictures import loaded

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.engines.contract import Floats, Output
-from service.inference.attention.layer_passes import OF_ENCODER, LayerPass
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import OF_ENCODER, AttentionSelection, LayerPass
 from service.inference.attention.statistics import (
     CROSS_STATISTICS,
     STATISTICS,

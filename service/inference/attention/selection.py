@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from model.artifact.signature import MapKind
+from model.config.encoder import EncoderConfig
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import WHOLE, MapPart
 from service.inference.tokenization.tokenized import TokenizedText
@@ -65,3 +66,45 @@ class AttentionSelection:
     def ablates(self) -> bool:
         """Whether a head of any kind is ablated."""
         return any(self.ablated.values())
+
+
+OF_HEADS: frozenset[ArrayName] = frozenset({"weights", "stats", "norms"})
+"""Arrays of each selected head."""
+OF_ENCODER: frozenset[ArrayName] = frozenset({"rollout", "norm_rollout"})
+"""Arrays that need all heads of all layers of the encoder."""
+OF_VALUES: frozenset[ArrayName] = frozenset({"norms", "norm_rollout"})
+"""Arrays that depend on values in addition to maps."""
+
+
+@dataclass(frozen=True)
+class LayerPass:
+    """Computation of a layer's maps of a text."""
+
+    kind: MapKind
+    layer: int
+    heads: tuple[int, ...]
+    include: frozenset[ArrayName]
+    """Arrays of the selection to which the maps are reduced."""
+
+    @property
+    def values(self) -> bool:
+        """Whether the pass needs products of the heads' values in addition to the maps."""
+        return bool(self.include & OF_VALUES)
+
+
+def layer_passes(selection: AttentionSelection, config: EncoderConfig) -> list[LayerPass]:
+    """Return the passes for a selection: its layers in order, and all layers for a rollout.
+
+    If the selection has all encoder layers and heads in order, its passes also serve the rollouts.
+    """
+    layers, heads = range(config.num_hidden_layers), tuple(range(config.num_attention_heads))
+    own, rollouts = selection.include & OF_HEADS, selection.include & OF_ENCODER
+    shared = bool(own) and selection.maps.get("encoder") == (tuple(layers), heads)
+    passes = [
+        LayerPass(kind, layer, of_kind, own | rollouts if shared and kind == "encoder" else own)
+        for kind, (selected, of_kind) in selection.maps.items()
+        for layer in (selected if own else ())
+    ]
+    if rollouts and not shared:
+        passes += [LayerPass("encoder", layer, heads, rollouts) for layer in layers]
+    return passes

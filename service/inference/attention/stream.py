@@ -19,7 +19,6 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, MapsTask, Output
 from service.errors import ReplyTooLarge
-from service.inference.attention.layer_passes import LayerPass, layer_passes
 from service.inference.attention.maps import (
     Convert,
     LayerMaps,
@@ -28,7 +27,12 @@ from service.inference.attention.maps import (
     TextSummary,
     unchanged,
 )
-from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.attention.selection import (
+    AttentionSelection,
+    LayerPass,
+    Lengths,
+    layer_passes,
+)
 from service.inference.attention.statistics import shift
 from service.inference.attention.text import AttentionText, StateLayers, States
 from service.inference.timings import Timings

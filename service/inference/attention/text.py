@@ -14,8 +14,7 @@ from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.numerics.targets import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
-from service.inference.attention.layer_passes import LayerPass
-from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.attention.selection import AttentionSelection, LayerPass, Lengths
 from service.inference.reader import Separators
 from service.inference.tokenization.tokenized import TokenizedText
 

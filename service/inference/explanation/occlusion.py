@@ -4,6 +4,9 @@ Occluding a span equals `attention_mask` 0 at all its tokens in transformers and
 sentence-transformers; the positions of the other tokens stay. To the engine, each occlusion of a
 text is a text.
 
+Heads are ablated one at a time, as in Michel et al. 2019 (arXiv 1905.10650): the head's output is
+multiplied by zero before the output projection.
+
 Notation: S tokens of one text, W spans of it.
 """
 

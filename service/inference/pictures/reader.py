@@ -1,5 +1,8 @@
 """Pictures as the patches that an encoder sees. Stateless, and safe to use from several threads.
 
+The heads of all files are read first, in a thread of their own: they hold the number of pixels, on
+which memory and time depend. Only then is a picture decoded.
+
 Notation: S tokens of a picture, F features of a patch.
 """
 

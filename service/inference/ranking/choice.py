@@ -1,4 +1,8 @@
-"""Choice of a request's scorer by the kind of model, and the tokenisation of its texts."""
+"""Choice of a request's scorer by the kind of model, and the tokenisation of its texts.
+
+Notation: S tokens of one text or pair, D of them tokens of the document, V words of the
+vocabulary.
+"""
 
 from __future__ import annotations
 

@@ -18,12 +18,7 @@ from service.inference.encoding import TextEncoding
 from service.inference.explanation.occlusion import cosine
 from service.inference.head_vectors import sparse_vector, token_vectors
 from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
-from service.inference.tasks.hybrid import (
-    HybridParts,
-    HybridWeights,
-    hybrid_parts,
-    weighted_mean,
-)
+from service.inference.tasks.hybrid import HybridParts, HybridWeights, hybrid_parts, weighted_mean
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.outputs import requested
 

@@ -1,4 +1,11 @@
-"""Backlog of the tokenizer, or of pictures: waiting requests, threads, and predicted times."""
+"""Backlog of the tokenizer, or of pictures: waiting requests, threads, and predicted times.
+
+Clients share the threads by the fair sojourn protocol: the client with the least work done goes
+first. Requests of a client are finished one after another, in the order in which they would end if
+they shared the threads equally (E. Friedman, S. Henderson, "Fairness and efficiency in web server
+protocols", SIGMETRICS 2003). Each request therefore ends at least as soon as with equal sharing,
+and a short text goes before earlier long lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tokenizer of one file of an artifact, with the model's ids and its truncating tokenizers."""
+"""Tokenizer of one file of an artifact, with the model's ids and its truncating tokenizers.
+
+Given ids with all special tokens at their beginning and end are left unchanged. Ids without any of
+these tokens get them added. Ids with some of them are rejected.
+"""
 
 from __future__ import annotations
 

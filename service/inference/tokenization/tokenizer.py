@@ -21,12 +21,7 @@ from service.inference.tokenization.file_tokenizer import (
 )
 from service.inference.tokenization.inputs import Text, TextInput, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling, Subwords
-from service.inference.tokenization.prompts import (
-    NO_PROMPT,
-    Prompt,
-    Prompts,
-    with_prompt,
-)
+from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts, with_prompt
 from service.inference.tokenization.tokenized import TextEnds, TokenizedText
 from service.inference.tokenization.truncation import (
     Direction,

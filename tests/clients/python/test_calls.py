@@ -16,7 +16,7 @@ from service.api.native.attention.selection import AttentionRequest
 from service.api.native.encode_request import EncodeRequest
 from service.api.native.verify import VerifyRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
-from service.api.tei.predict_fields import PredictRequest
+from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
 from service.engines.fake import FakeEngine
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task

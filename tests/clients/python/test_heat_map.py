@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headscope import Reply, Target
-from headscope.heat_map import MAX_TOKENS
+from headscope.display import MAX_TOKENS
 from tests.clients.python.page import NASTY, Page
 
 

@@ -14,8 +14,14 @@ from sentence_transformers.util import quantize_embeddings
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.cohere.quantization import FORMS, EmbeddingType
-from service.api.cohere.replies import embedded, error_response, new_id, searched
+from service.api.cohere.replies import (
+    FORMS,
+    EmbeddingType,
+    embedded,
+    error_response,
+    new_id,
+    searched,
+)
 from service.api.cohere.rerank import RANK_BYTES
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead, Overloaded, ServiceError, UnknownModel, Unprocessable

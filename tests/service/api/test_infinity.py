@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
+from service.api.infinity.embeddings import RANK_BYTES
 from service.api.infinity.fields import (
     MAX_CHARACTERS,
     InfinityRequest,
@@ -27,7 +28,6 @@ from service.api.infinity.fields import (
     error_response,
 )
 from service.api.infinity.models import capabilities
-from service.api.infinity.rerank import RANK_BYTES
 from service.api.tei.predict import PREDICTION_BYTES
 from service.app import create_app
 from service.errors import (

@@ -16,8 +16,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.vllm.fields import VllmRequest, error_response
-from service.api.vllm.messages import MessagesRequest
+from service.api.vllm.fields import MessagesRequest, VllmRequest, error_response
 from service.api.vllm.score import FORM_FIELDS, SCORE_BYTES
 from service.errors import (
     EngineFailed,

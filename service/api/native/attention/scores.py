@@ -12,30 +12,15 @@ from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
 from service.api.native.attention.selection import Places, check_places, token_numbers
-from service.api.native.indices import (
-    Ablate,
-    EncoderHead,
-    ablated_heads,
-    selected_index,
-)
+from service.api.native.indices import Ablate, EncoderHead, ablated_heads, selected_index
 from service.api.native.replies import TextResult, Usage
-from service.api.native.texts import (
-    TextRequest,
-    text_bytes,
-    text_fields,
-    usage,
-    with_pictures,
-)
+from service.api.native.texts import TextRequest, text_bytes, text_fields, usage, with_pictures
 from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.reserved import reserve
-from service.api.wire.route import (
-    JsonRoute,
-    caller_of,
-    model_of,
-)
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.attention.map_parts import MapPart, places
 from service.inference.attention.selection import AttentionSelection
 from service.inference.encoding import PreparedTexts

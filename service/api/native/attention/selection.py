@@ -11,13 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig, PatchLayout
-from service.api.native.indices import (
-    Ablate,
-    Head,
-    Indices,
-    ablated_heads,
-    selected_heads,
-)
+from service.api.native.indices import Ablate, Head, Indices, ablated_heads, selected_heads
 from service.api.native.texts import Targets, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable

@@ -1,4 +1,8 @@
-"""Layout of /attention replies, and their writers as JSON or safetensors."""
+"""Layout of /attention replies, and their writers as JSON or safetensors.
+
+Notation: B texts, S_i tokens of text i and T_i of its target, T of all targets, k = min(top_k, keys
+of a map); Q selected queries and K selected keys of a map, P maximum rows and columns.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.kserve.infer import MapsWriter, map_selection, vector_options
+from service.api.kserve.inputs import InferRequest
 from service.api.kserve.outputs import (
     DATATYPES,
     HEAD_VECTORS,
@@ -22,7 +23,6 @@ from service.api.kserve.outputs import (
     tails,
     text_values,
 )
-from service.api.kserve.schema import InferRequest
 from service.api.native.attention import maps
 from service.engines.onnx import OnnxEngine
 from service.errors import Unprocessable

@@ -16,9 +16,16 @@ from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
 from service.api.kserve.errors import ERRORS, STATUSES, error_response
-from service.api.kserve.inputs import elements, flattened, json_length, texts_of
+from service.api.kserve.inputs import (
+    InferParameters,
+    InferRequest,
+    InputTensor,
+    elements,
+    flattened,
+    json_length,
+    texts_of,
+)
 from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
-from service.api.kserve.schema import InferParameters, InferRequest, InputTensor
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.strict_json import inlined
 from service.errors import (

@@ -25,7 +25,7 @@ from transformers import (
 
 from model.artifact.manifest import Artifact
 from model.numerics.task_head import TaskConfig
-from service.api.tei.predict_fields import PredictRequest, predictions, span_bytes
+from service.api.tei.predict import PredictRequest, predictions, span_bytes
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenizer import Options
 from tests.model.families.parity import saved

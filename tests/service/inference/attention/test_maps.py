@@ -13,14 +13,15 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Output, Pooling, Target, TargetOutput
-from service.inference.attention.layer_passes import LayerPass, layer_passes
 from service.inference.attention.map_parts import MapPart, bins, max_pooled
 from service.inference.attention.maps import MapsReduction
 from service.inference.attention.selection import (
     ArrayName,
     AttentionSelection,
+    LayerPass,
     LayersAndHeads,
     Lengths,
+    layer_passes,
 )
 from service.inference.attention.text import AttentionText, StateLayers, attention_texts
 from service.inference.tokenization.tokenizer import Limits, TextTokenizer
