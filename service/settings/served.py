@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from model.sources.hub.repository import full_name
 from model.sources.locate import DEFAULT_MODEL
-from model.sources.short_names import full_name
 from service.settings.schema import Settings
 
 OPTIONS = (

@@ -16,7 +16,7 @@ from model.checkpoint import load_checkpoint
 from model.decomposition.layers import decomposed
 from model.export.decomposition import save_decomposition
 from model.export.graphs import head_parameters, signatures
-from model.runtimes.decomposition import GraphDecomposition
+from model.runtimes.host_graphs import GraphDecomposition
 from model.runtimes.registry import host_session
 from tests.model.decomposition.test_encoder import IDS, MODELS
 from tests.model.families.parity import saved

@@ -18,8 +18,8 @@ from model.errors import ArtifactError, ModelError
 from model.numerics.batch import Batch, pack
 from model.runtimes.capabilities import Decomposition, capability
 from model.runtimes.contract import Floats, Runtime
-from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.host import LONE_TOKENS
+from model.runtimes.host_graphs import GraphDecomposition
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import host_session, load_runtime

@@ -16,6 +16,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.task import sparse_pooling, task_kind
 from model.errors import ConfigError
 from model.images.processing import ImageProcessing, read_processing
+from model.sources.hub.repository import ORIGINAL, full_name
 from model.sources.locate import DEFAULT_MODEL
 from model.sources.overlay import (
     YES_NO,
@@ -34,7 +35,6 @@ from model.sources.recognition import (
     VISION,
     kind_of,
 )
-from model.sources.short_names import ORIGINAL, full_name
 from tests.model.picture_checkpoints import PROCESSOR
 
 THEIRS: dict[str, set[str]] = {
