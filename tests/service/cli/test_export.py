@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from model.artifact.manifest import TOKENIZER, Artifact, load_artifact, write_manifest
+from model.artifact.manifest import (
+    ENCODER_GRAPH,
+    TOKENIZER,
+    Artifact,
+    load_artifact,
+    write_manifest,
+)
 from model.artifact.verification import Verdict
 from model.errors import ConfigError
 from model.export.exporter import Exported
@@ -115,8 +124,8 @@ def test_an_export_that_is_likely_slower_than_fp32_says_so(
     fast: bool,
 ) -> None:
     monkeypatch.setattr("service.cli.export.open_artifact", lambda *_: artifact)
-    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: not fast)
-    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: fast)
+    monkeypatch.setattr("model.runtimes.openvino.saturates", lambda: not fast)
+    monkeypatch.setattr("model.runtimes.openvino.computes_bfloat16", lambda: fast)
     assert main(["export", "--precision", precision]) == 0
     said = f"headscope: no fast {precision} products on this processor: fp32 is likely faster\n"
     assert capsys.readouterr().err == ("" if fast or precision == "fp32" else said)
@@ -135,7 +144,7 @@ def test_int8_of_7_and_of_8_bits_are_kept_apart(
     monkeypatch.setattr("model.export.exporter.export", export)
     settings = Settings(model=str(small_checkpoint), precision="int8")
     for saturates in (True, False, True, False):
-        monkeypatch.setattr("model.runtimes.processor.saturates", lambda answer=saturates: answer)
+        monkeypatch.setattr("model.runtimes.openvino.saturates", lambda answer=saturates: answer)
         open_artifact(settings)
     assert len(exports) == len({*exports}) == 2
 
@@ -185,3 +194,61 @@ def test_texts_have_no_image_size(
     asked = ["export", "--model", str(small_checkpoint), "--image-size", "28x28"]
     assert main([*asked, "--out", str(tmp_path / "new")]) == 1
     assert "has no image processor: leave out --image-size" in one_line(capsys, "export")
+
+
+Disk = Callable[[str], Path]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Return `disk("1m")`, which makes an empty file system of that size."""
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path:
+        folder = tmp_path / size
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("there is no mount here")
+        if done.returncode:
+            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [("256k", "tokenizer.json"), ("1m", "weights.safetensors"), ("17752k", "encoder.onnx")],
+)
+def test_a_full_disk(
+    disk: Disk,
+    artifact: Artifact,
+    small_checkpoint: Path,
+    tmp_path: Path,
+    size: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Three libraries write, each with its own exceptions; the graph is not traced again."""
+    copy = shutil.copytree(artifact.folder, tmp_path / "artifact")  # others may link its files
+    graph = onnx.load(copy / ENCODER_GRAPH)
+    monkeypatch.setattr("model.export.exporter.export_encoder", lambda *_, **__: graph)
+    folder = disk(size)
+    out = folder / "out"
+    assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    *steps, line = printed.err.splitlines()
+    assert all(step.startswith("headscope: ") for step in steps)
+    assert line.startswith(f"headscope export: {folder}/")
+    assert f"/{name} cannot be written: " in line
+    assert "No space left on device" in line
+    assert list(folder.iterdir()) == []
