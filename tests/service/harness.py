@@ -173,7 +173,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
     return TokenizedText(
         tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
         input_ids=rng.integers(0, 30522, length),
-        segment_ids=rng.integers(0, 2, length),
+        segment_ids=np.append(0, rng.integers(0, 2, length - 1)),
         places=places_of([(n, n + 1) for n in range(length)]),
         truncated=length == 1,
         prompt_tokens=0,
