@@ -261,8 +261,7 @@ def test_without_openvino_it_is_one_line(
     artifact: Artifact, tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    for name in ("model.runtimes.openvino", "model.runtimes.openvino"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "model.runtimes.openvino")
     with pytest.raises(ModelError, match="for OpenVINO, which cannot be imported") as caught:
         load_runtime(artifact)
     assert "\n" not in str(caught.value)
