@@ -54,27 +54,25 @@ def test_equal_tensors_pass() -> None:
     assert comparison.inputs == 1
 
 
-def test_names_are_held_against_each_other_both_ways() -> None:
-    comparison = compared({A: array([1])}, {B: array([1])})
-    assert comparison.mismatches == ["hidden 1 is missing", "attention 0.2 is unexpected"]
-    assert not comparison.passed
+def zeros(*shape: int) -> dict[Key, np.ndarray]:
+    return {A: np.zeros(shape, np.float32)}
 
 
-def test_axes_come_before_shapes() -> None:
-    comparison = compared({A: np.zeros((1, 2, 3), np.float32)}, {A: np.zeros((2, 3), np.float32)})
-    assert comparison.mismatches == ["hidden 1 has 2 axes, not 3"]
-    assert not comparison.passed
-
-
-def test_shapes_come_before_values() -> None:
-    comparison = compared({A: np.zeros((2, 3), np.float32)}, {A: np.ones((3, 2), np.float32)})
-    assert comparison.mismatches == ["hidden 1 is (3, 2), not (2, 3)"]
+@pytest.mark.parametrize(
+    ("reference", "candidate", "mismatches"),
+    [
+        (zeros(1), {B: array([1])}, ["hidden 1 is missing", "attention 0.2 is unexpected"]),
+        (zeros(1, 2, 3), zeros(2, 3), ["hidden 1 has 2 axes, not 3"]),
+        (zeros(2, 3), zeros(3, 2), ["hidden 1 is (3, 2), not (2, 3)"]),
+        (zeros(2, 3), zeros(1, 3), ["hidden 1 is (1, 3), not (2, 3)"]),
+    ],
+)
+def test_names_come_before_axes_before_shapes_before_values(
+    reference: dict, candidate: dict, mismatches: list[str]
+) -> None:
+    comparison = compared(reference, candidate)
+    assert comparison.mismatches == mismatches
     assert comparison.differences == {}
-    assert not comparison.passed
-
-
-def test_a_shape_that_would_broadcast_is_a_mismatch() -> None:
-    comparison = compared({A: np.zeros((2, 3), np.float32)}, {A: np.zeros((1, 3), np.float32)})
     assert not comparison.passed
 
 
@@ -120,14 +118,6 @@ def test_a_value_may_differ_by_atol_and_rtol_of_the_reference(
 ) -> None:
     found = difference(array([reference]), array([candidate]), tolerance)
     assert found.passed is passed
-
-
-def test_one_value_too_far_is_enough() -> None:
-    reference = np.zeros((50, 50), np.float32)
-    candidate = reference.copy()
-    candidate[49, 0] = -0.5
-    found = difference(reference, candidate, Tolerance(0.1, 0.0, -1))
-    assert (found.passed, found.max_abs_diff) == (False, 0.5)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -201,19 +191,6 @@ def test_a_kinds_figures_are_the_worst_of_its_tensors() -> None:
     assert comparison.min_cosine("hidden") == pytest.approx(0.6)
     assert comparison.worst("hidden") == 4
     assert comparison.min_cosine("attention") == 1
-
-
-def test_worst_takes_the_worse_in_each_respect() -> None:
-    a, b = Difference(0.1, 0.9, True), Difference(0.2, 0.95, False)
-    assert a.worst(b) == b.worst(a) == Difference(0.2, 0.9, False)
-
-
-def test_a_pass_does_not_mend_an_earlier_failure() -> None:
-    comparison = Comparison()
-    comparison.add({A: array([1])}, {A: array([math.nan])}, STRICT)
-    comparison.add({A: array([1])}, {A: array([1])}, STRICT)
-    assert not comparison.passed
-    assert comparison.worst("hidden") == math.inf
 
 
 def test_keys_read_well() -> None:
