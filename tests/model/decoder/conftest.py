@@ -13,8 +13,8 @@ from transformers import (
 
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
-from tests.model.families import test_t5
 from tests.model.families.decoder_parity import SIZES, saved_pair
+from tests.model.families.test_encoder_decoders import T5_SIZES
 
 Pair = tuple[torch.nn.Module, Encoder, Decoder, Path]
 
@@ -36,5 +36,5 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return found
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("t5")
-    model = T5ForConditionalGeneration(T5Config(**test_t5.SIZES, n_positions=8192))
+    model = T5ForConditionalGeneration(T5Config(**T5_SIZES, n_positions=8192))
     return (model, *saved_pair(model, folder), folder)
