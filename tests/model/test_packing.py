@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.config.encoder import AdapterLayout, EncoderConfig
 from model.low_rank import LowRank, with_chosen
 from model.norms import RMSNorm, normalize, rms_norm
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from tests.model.numerics.test_batch import CONFIG
 
 LENGTHS = [5, 1, 9, 3]
 
@@ -94,22 +94,6 @@ def test_squares_of_half_precision_do_not_overflow() -> None:
     found = rms_norm(x, torch.ones(4, dtype=torch.float16), 1e-6)
     assert found.dtype == torch.float16
     torch.testing.assert_close(found, torch.ones(1, 4, dtype=torch.float16))
-
-
-CONFIG = EncoderConfig(
-    model_type="jina_embeddings_v3",
-    vocab_size=9,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=4,
-    hidden_act="gelu",
-    max_position_embeddings=9,
-    type_vocab_size=4,
-    layer_norm_eps=1e-5,
-    pad_token_id=0,
-    adapters=AdapterLayout(count=3, rank=2),
-)
 
 
 def chosen(types: list[int], dtype: torch.dtype) -> torch.Tensor:

@@ -69,12 +69,24 @@ def test_keys_of_a_projection_are_outside_the_tower(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_clips_vision_tower_equals_transformers(
-    changes: dict[str, Any], size: tuple[int, int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "config", "has_final_norm"),
+    [
+        (CLIPVisionModel, CLIPVisionConfig, False),
+        (SiglipVisionModel, SiglipVisionConfig, True),
+    ],
+)
+def test_the_vision_towers_equal_transformers(
+    kind: Any,
+    config: Any,
+    has_final_norm: bool,
+    changes: dict[str, Any],
+    size: tuple[int, int],
+    tmp_path: Path,
 ) -> None:
-    model = CLIPVisionModel(CLIPVisionConfig(**PICTURES | changes))
+    model = kind(config(**PICTURES | changes))
     encoder = assert_pictures_equal(model, tmp_path, size, interpolate_pos_encoding=True)
-    assert not encoder.config.has_final_norm
+    assert encoder.config.has_final_norm == has_final_norm
 
 
 @pytest.mark.parametrize(
@@ -89,23 +101,6 @@ def test_clips_vision_tower_equals_transformers(
 def test_siglips_text_tower_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     encoder = assert_equal_to(SiglipTextModel(SiglipTextConfig(**TINY | changes)), tmp_path)
     assert not encoder.config.attention.causal
-
-
-@pytest.mark.parametrize(
-    ("changes", "size"),
-    [
-        ({"image_size": 42, "patch_size": 14}, (42, 42)),
-        ({"image_size": 32, "patch_size": 16, "hidden_act": "gelu"}, (32, 64)),
-        ({"image_size": 32, "patch_size": 8, "num_attention_heads": 2}, (24, 16)),
-    ],
-    ids=str,
-)
-def test_siglips_vision_tower_equals_transformers(
-    changes: dict[str, Any], size: tuple[int, int], tmp_path: Path
-) -> None:
-    model = SiglipVisionModel(SiglipVisionConfig(**PICTURES | changes))
-    encoder = assert_pictures_equal(model, tmp_path, size, interpolate_pos_encoding=True)
-    assert encoder.config.has_final_norm
 
 
 @pytest.mark.parametrize(

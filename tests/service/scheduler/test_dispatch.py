@@ -180,18 +180,20 @@ async def test_closing_waits_for_the_running_batch_and_releases_the_engine() -> 
         assert len(await request) == 1
 
 
-async def test_closing_refuses_what_waits() -> None:
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_closing_refuses_what_waits(resumed: bool) -> None:
     engine = GatedEngine()
     with batching(engine) as (batcher, _):
+        send = batcher.resume if resumed else batcher.submit
         running = asyncio.create_task(batcher.submit("encode", [text(8)]))
         await until(lambda: engine.batches)
-        waiting = asyncio.create_task(batcher.submit("encode", [text(9)]))
+        waiting = asyncio.create_task(send("encode", [layer_maps(9) if resumed else text(9)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == 9)
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         with pytest.raises(EngineUnavailable, match="stopping"):
             await waiting
         with pytest.raises(EngineUnavailable, match="stopping"):
-            await batcher.submit("encode", [text(7)])
+            await send("encode", [layer_maps(7) if resumed else text(7)])
         engine.let_through()
         await closing
         assert len(await running) == 1

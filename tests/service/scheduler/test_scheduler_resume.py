@@ -18,7 +18,6 @@ from service.errors import (
     EngineFailed,
     EngineOutOfMemory,
     EngineTimeout,
-    EngineUnavailable,
     Overloaded,
 )
 from service.scheduler.lanes import LaneName
@@ -108,23 +107,6 @@ async def test_who_leaves_is_dropped() -> None:
         await plug
         assert_same((await stays)[0].value, engine.expected(layer_maps(9, 1)))
     assert engine.batches == [[1], [9]]
-
-
-async def test_closing_refuses_it() -> None:
-    engine = GatedEngine()
-    with batching(engine) as (batcher, _):
-        plug = asyncio.create_task(batcher.submit("attention", [text(1)]))
-        await until(lambda: engine.batches)
-        waiting = asyncio.create_task(batcher.resume("attention", [layer_maps(8)]))
-        await until(lambda: batcher.lanes["attention"].queued_tokens == 8)
-        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        with pytest.raises(EngineUnavailable, match="stopping"):
-            await waiting
-        with pytest.raises(EngineUnavailable, match="stopping"):
-            await batcher.resume("attention", [layer_maps(8)])
-        engine.let_through()
-        await asyncio.gather(closing, plug)
-    assert engine.batches == [[1]]
 
 
 async def test_outputs_are_reduced_each_in_its_way_in_a_workers_thread() -> None:

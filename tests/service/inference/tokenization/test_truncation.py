@@ -129,10 +129,7 @@ def test_an_excerpt_has_the_tokens_of_the_whole(
     direction: Direction,
     data: st.DataObject,
 ) -> None:
-    """Of texts, and of pairs whose texts may have equally many tokens.
-
-    Pairs are short, as what the library cuts from them is the product of their lengths.
-    """
+    """Pairs are short, as what the library cuts from them is the product of their lengths."""
     texts = st.lists(PIECES, max_size=120).map("".join)
     of_pairs = st.lists(PIECES.filter(lambda piece: len(piece) < 20), max_size=40).map("".join)
     pairs = st.tuples(of_pairs, of_pairs) | of_pairs.map(lambda text: (text, text))
