@@ -294,7 +294,7 @@ def minilm(
             from service.settings import Settings
 
             return open_artifact(Settings())
-        return exported(minilm_checkpoint, "minilm", precision, once("fp32"))
+        return exported(minilm_checkpoint, "minilm", precision)
 
     return once
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -76,9 +77,7 @@ def required(wheel: zipfile.ZipFile) -> set[str]:
     """Return the packages that a wheel requires without an extra."""
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     lines = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist", [])
-    return {
-        line.partition(">")[0].partition(";")[0].strip() for line in lines if "extra" not in line
-    }
+    return {re.split(r"[^\w.-]", line)[0] for line in lines if "extra" not in line}
 
 
 def test_the_client_brings_its_own_package_and_three_requirements(client: zipfile.ZipFile) -> None:

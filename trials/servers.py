@@ -15,7 +15,7 @@ from testing.process import free_port
 from trials.stub import Stub
 
 PATIENT = dict.fromkeys(
-    ("queue_timeout_seconds", "queue_target_seconds", "request_timeout_seconds"), 1e6
+    ("queue_timeout_seconds", "queue_target_seconds", "request_timeout_seconds"), 86_400.0
 )
 """Settings under which no request is refused or cancelled for its waiting time."""
 STUB = (sys.executable, "-m", "trials.stub")
