@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.metadata
+import logging
 import os
+import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,21 @@ def installed_file(distribution: str, name: str) -> Path:
     """Return a data file of an installed distribution, without importing the distribution."""
     files = importlib.metadata.files(distribution) or []
     return Path(next(file for file in files if str(file).endswith(name)).locate())
+
+
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
+    """Restore the process's logging after a test that ran a command, which configures it.
+
+    The command's handler writes to the test's captured standard error, which is closed afterwards.
+    """
+    root, hooks = logging.getLogger(), (sys.excepthook, threading.excepthook, sys.unraisablehook)
+    handlers, level, own = [*root.handlers], root.level, logging.getLogger("headscope").level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("headscope").setLevel(own)
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
 
 
 @pytest.fixture(scope="session", autouse=True)
