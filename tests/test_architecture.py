@@ -62,6 +62,7 @@ TORCH_FREE_RUNTIMES = {
     "model.runtimes",
     "model.runtimes.capabilities",
     "model.runtimes.contract",
+    "model.runtimes.cuda",
     "model.runtimes.registry",
 }
 EXPORTING = {
@@ -72,7 +73,7 @@ EXPORTING = {
     )
 }
 """Modules that import the exporter, only when there is something to export."""
-TORCH_PROCESS = "service.engines.torch_process"
+CHILD_PROCESS = "service.engines.child"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub", "PIL"}
@@ -277,17 +278,17 @@ def test_the_scheduler_knows_the_engines_contract_alone() -> None:
 
 def test_the_service_loads_only_what_is_free_of_torch() -> None:
     free = under(*(f"model.{room}" for room in TORCH_FREE)) | TORCH_FREE_RUNTIMES
-    for name in under("service") - {TORCH_PROCESS}:
+    for name in under("service"):
         assert imported(name, "model", loading=True) <= free, name
         if name not in EXPORTING:
             assert imported(name, "model") <= free, name
 
 
-def test_torch_is_the_models_and_one_processes() -> None:
-    assert importers({"torch"}) <= under("model") | {TORCH_PROCESS}
+def test_torch_is_the_models_alone() -> None:
+    assert importers({"torch"}) <= under("model")
     assert importers({"onnx", "onnxscript"}) <= under("model.export")
     assert importers({"transformers"}) <= under("model.tokenization")
-    assert TORCH_PROCESS not in {item.module for name in SOURCES for item in imports(name)}
+    assert CHILD_PROCESS not in {item.module for name in SOURCES for item in imports(name)}
 
 
 def test_numerics_needs_numpy_alone() -> None:

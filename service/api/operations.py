@@ -51,12 +51,15 @@ async def live() -> dict[str, str]:
 async def ready(request: Request) -> dict[str, str]:
     """Return 200 if the engine computed a batch recently, or computes one now, in every worker.
 
-    `status` is "degraded" while PyTorch serves in place of a failed engine.
+    `status` is "degraded" while PyTorch serves in place of a failed engine. `detail` names lost
+    devices while the model's other devices serve.
     """
-    degraded = await service_of(request).readiness.check()
+    state = service_of(request)
+    degraded = await state.readiness.check()
     if degraded:
         return {"status": "degraded", "backend": "torch", "detail": degraded}
-    return {"status": "ready"}
+    lost = state.readiness.lost_devices
+    return {"status": "ready", "detail": lost} if lost else {"status": "ready"}
 
 
 @router.get("/metrics", response_class=Response)
@@ -133,6 +136,7 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
     return {
         "engine": engine.name,
         "provider": engine.provider,
+        "devices": [asdict(device) for device in engine.devices] or None,
         "precision": manifest.precision,
         "precision_note": model.precision_note,
         "batch_cost_ms": _of_cost(engine.cost),

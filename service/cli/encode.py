@@ -27,7 +27,7 @@ zcat texts.gz | headscope encode - --out vectors.npz
 """
 SETTINGS = (
     *("model", "revision", "artifact", "precision", "allow_unverified"),
-    *("device", "device_id", "device_memory_bytes", "threads", "max_batch_tokens"),
+    *("device", "device_id", "devices", "device_memory_bytes", "threads", "max_batch_tokens"),
     *("max_length", "max_characters", "max_image_pixels", "max_image_bytes"),
 )
 SINGLE = {

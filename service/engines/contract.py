@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,15 @@ class BatchCost:
         return self.fixed + self.token * tokens + self.padding * padding
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """State of one of an engine's several devices."""
+
+    id: int
+    state: Literal["serving", "lost"]
+    queued_tokens: int  # of the batches in flight
+
+
 class Engine(ABC):
     """Base of engines, which compute batches."""
 
@@ -152,6 +161,11 @@ class Engine(ABC):
     def alive(self) -> bool:
         """Whether the engine can still compute; once False, it stays False."""
         return True
+
+    @property
+    def devices(self) -> Sequence[DeviceState]:
+        """States of several devices; empty for an engine on one."""
+        return ()
 
     @abstractmethod
     def run(self, tasks: Sequence[Task]) -> list[Output]:

@@ -7,6 +7,7 @@ import os
 from model.artifact.manifest import Artifact
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, load_runtime
+from service.engines.process import START_TIMEOUT_SECONDS, EngineProcess, ProcessEngine, Source
 from service.engines.runtime import RuntimeEngine
 from service.system.distribution import require
 
@@ -14,6 +15,8 @@ CUDA = "CUDAExecutionProvider"
 CUDA_CALLS = 2
 """Concurrent calls: one computes while the other prepares its input or copies its output."""
 CUDA_BATCH_TOKENS = 16384
+PATIENCE = 0.9
+"""Share of a batch's time limit after which its device is lost, before the whole engine is."""
 
 
 class OnnxEngine(RuntimeEngine):
@@ -45,3 +48,36 @@ class OnnxEngine(RuntimeEngine):
         if self.provider == CUDA:
             self.concurrency = threads or CUDA_CALLS
             self.batch_tokens = CUDA_BATCH_TOKENS
+
+
+class DeviceEngine(ProcessEngine):
+    """Engine on ONNX Runtime on one device, in a process of its own."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        device_id: int,
+        timeout_seconds: float,
+        threads: int | None = None,
+        device_memory_bytes: int | None = None,
+        device: Device = "cuda",
+    ) -> None:
+        """Load the graphs; arguments and calls as of `OnnxEngine`.
+
+        Raises:
+            EngineUnavailable: the graphs cannot be loaded, or there is no such device.
+
+        """
+        calls = threads or CUDA_CALLS
+        place = device, device_id, device_memory_bytes
+        source = Source(str(artifact.folder), "onnx", calls, *place)
+        process = EngineProcess(f"device {device_id}", calls)
+        super().__init__(process, source, PATIENCE * timeout_seconds)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """Run the runtime's own warm-up."""
+        self._ask("warm_up", batch_tokens, longest, seconds=START_TIMEOUT_SECONDS)
+
+    def release_memory(self) -> None:
+        """Release the runtime's memory, while the device is alive."""
+        self._ask("release_memory")

@@ -230,4 +230,4 @@ def ranking(vectors: Floats, pairs: Pairs) -> float:
 
 
 def _engine(artifact: Artifact, settings: Settings) -> OnnxEngine:
-    return OnnxEngine(artifact, settings.device, settings.threads, settings.device_id)
+    return OnnxEngine(artifact, settings.device, settings.threads, settings.device_id or 0)

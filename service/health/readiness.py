@@ -163,6 +163,16 @@ class Readiness:
         failures = (model.known_failure for model in self._models().values())
         return next(filter(None, failures), "")
 
+    @property
+    def lost_devices(self) -> str:
+        """Lost devices of this process's models; or empty."""
+        return "; ".join(
+            f"{name}: device {device.id} is lost"
+            for name, model in self._models().items()
+            for device in model.engines.default.engine.devices
+            if device.state == "lost"
+        )
+
     async def check(self) -> str:
         """Return the failure for which a stand-in serves in any worker, else empty.
 

@@ -74,7 +74,7 @@ def _of_tables(settings: Settings, content: Content) -> _Mistakes:
     sources = _sources(settings.models)
     for name, table in tables.items():
         where = f"{MODEL}.{name}"
-        for key, what in _of_table(table, settings):
+        for key, what in chain(_of_table(table, settings), _of_devices(table)):
             yield (MODEL, name, *key), f"{where}: {what}"
         if table.from_repository and settings.models is not None:
             versions = [source.version for source in sources if source.name == name]
@@ -106,6 +106,11 @@ def _of_table(table: ModelTable, settings: Settings) -> _Mistakes:
     source = table.source or ""
     if source.startswith(PATHS) and not expanded(source).exists():
         yield ("source",), f"source {source} does not exist"
+
+
+def _of_devices(table: ModelTable) -> _Mistakes:
+    if table.devices is not None and (table.device_id is not None or table.device == "cpu"):
+        yield ("devices",), "devices is for CUDA, without device-id: leave the others out"
 
 
 def _of_aliases(settings: Settings) -> _Mistakes:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from model.artifact.manifest import Artifact
+from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, declared
+from model.runtimes.registry import check_device
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.measuring import maps_of, measured_batches, measured_cost, texts_of
-from service.engines.onnx import OnnxEngine
+from service.engines.onnx import DeviceEngine, OnnxEngine
+from service.engines.replicas import Replicas
 from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts
 from service.models.limits import token_limits
 from service.settings import Settings
@@ -23,6 +26,13 @@ def torch_hosts(settings: Settings) -> TorchHosts:
     return TorchHosts(settings.threads, idle_seconds)
 
 
+def devices_of(devices: str) -> Sequence[int]:
+    """Return the indices of the setting `devices`; at least 0, though it may be missing."""
+    if devices != "all":
+        return [int(device) for device in devices.split(",")]
+    return range(cuda.device_count() or 1)
+
+
 def engine_factories(
     settings: Settings,
     artifact: Artifact,
@@ -32,13 +42,20 @@ def engine_factories(
     """Return start functions by engine name; real engines pass a trial before they serve."""
 
     def onnx() -> Engine:
-        return OnnxEngine(
-            artifact,
-            settings.device,
-            settings.threads,
-            settings.device_id,
-            settings.device_memory_bytes,
-        )
+        memory, threads = settings.device_memory_bytes, settings.threads
+        if settings.devices is None:
+            device, device_id = settings.device, settings.device_id or 0
+            return OnnxEngine(artifact, device, threads, device_id, memory)
+        devices = devices_of(settings.devices)
+        if len(devices) == 1:
+            return OnnxEngine(artifact, "cuda", threads, devices[0], memory)
+        check_device(artifact.manifest.runtime, "cuda")
+
+        def start(device_id: int) -> Engine:
+            seconds = settings.batch_timeout_seconds
+            return DeviceEngine(artifact, device_id, seconds, threads, memory)
+
+        return Replicas.start(devices, start, trial)
 
     def torch() -> Engine:
         return TorchEngine(artifact, settings.batch_timeout_seconds, hosts)

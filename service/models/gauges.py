@@ -48,9 +48,11 @@ class ModelGauges:
             texts.update(model.queued_texts)
         for lane, count in tokens.items():
             metrics.queued(lane, count, texts[lane])
+        engines = [model.inference.engines.default.engine for model in loaded]
+        metrics.on_devices([device for engine in engines for device in engine.devices])
         limits = [model.inference.engines.limits for model in loaded]
         metrics.limited(
-            sum(model.inference.engines.default.engine.concurrency for model in loaded),
+            sum(engine.concurrency for engine in engines),
             BatchLimits(
                 max(limit.max_batch_tokens for limit in limits),
                 sum(limit.max_queue_tokens for limit in limits),

@@ -45,6 +45,7 @@ class Shown:
     """Default in words, if it is None or depends on the machine."""
 
 
+_INDEX = re.compile(r"[0-9]{1,3}")
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 IMAGE_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|(?:\*\.)?[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -83,6 +84,15 @@ def image_hosts_to_reach(hosts: str | None) -> str | None:
                 "port may follow: images.example.org, *.example.org, 10.0.0.5:8080"
             )
     return hosts
+
+
+def devices_to_use(devices: str | None) -> str | None:
+    """Return a list of devices, if it is `all`, or has each index once."""
+    listed = _each(devices)
+    indices = {int(item) for item in listed if _INDEX.fullmatch(item)}
+    if devices != "all" and len(indices) != len(listed):
+        raise ValueError("devices are `all`, or different indices below 1000: 0,1")
+    return devices
 
 
 def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:

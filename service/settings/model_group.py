@@ -167,6 +167,7 @@ class ModelTable(BaseModel):
     pooling: PoolingSetting | None = None
     device: Device | None = None
     device_id: groups.DeviceIndex | None = None
+    devices: Annotated[str | None, AfterValidator(groups.devices_to_use)] = None
     device_memory_bytes: groups.ModelBytes | None = None
     threads: groups.Processes | None = None
     max_batch_tokens: groups.Count | None = None

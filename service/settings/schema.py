@@ -91,8 +91,15 @@ class Settings(ModelSettings):
     device: Annotated[Device, Shown(Group.DEVICE)] = Field(
         "auto", description="`auto` uses CUDA if there is a device; `cuda` requires it."
     )
-    device_id: Annotated[groups.DeviceIndex, Shown(Group.DEVICE, "INDEX")] = Field(
-        0, description="Index of the CUDA device."
+    device_id: Annotated[groups.DeviceIndex | None, Shown(Group.DEVICE, "INDEX", "0")] = Field(
+        None, description="Index of the CUDA device."
+    )
+    devices: Annotated[
+        str | None, AfterValidator(groups.devices_to_use), Shown(Group.DEVICE, "INDICES", "one")
+    ] = Field(
+        None,
+        description="Indices of CUDA devices, separated by commas, or `all`; each has a replica of "
+        "the model, in a process of its own.",
     )
     device_memory_bytes: Annotated[
         groups.ModelBytes | None, Shown(Group.DEVICE, "BYTES", "no limit")
@@ -311,7 +318,7 @@ class Settings(ModelSettings):
         return init_settings, variables, file, dotenv_settings, file_secret_settings
 
     @model_validator(mode="after")
-    def _ports_and_engines_differ(self) -> Self:
+    def _options_fit_together(self) -> Self:
         if self.metrics_port == self.port:
             raise ValueError(f"--metrics-port {self.port} is --port as well: give another")
         if self.engine == self.fallback:
@@ -319,4 +326,11 @@ class Settings(ModelSettings):
                 "--fallback torch has no effect with --engine torch, which is the engine that it "
                 "would replace: leave --fallback out"
             )
+        if self.devices is not None:
+            if self.device_id is not None:
+                raise ValueError(
+                    "--device-id is for one device, and --devices for several: leave one out"
+                )
+            if self.device == "cpu" or self.engine != "onnx":
+                raise ValueError("--devices is for CUDA: leave --device cpu and --engine out")
         return self

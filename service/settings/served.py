@@ -8,9 +8,10 @@ from pathlib import Path
 from model.sources.hub.repository import full_name
 from model.sources.locate import DEFAULT_MODEL
 from service.settings.schema import Settings
+from service.settings.sources import DEVICES
 
 OPTIONS = (
-    *("precision", "pooling", "device", "device_id", "device_memory_bytes", "threads"),
+    *("precision", "pooling", "device", "device_id", "devices", "device_memory_bytes", "threads"),
     *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
 )
 """Settings that the table of a model may have."""
@@ -24,6 +25,8 @@ def of_model(settings: Settings, name: str) -> Settings:
     own: dict[str, object] = {
         option: value for option in OPTIONS if (value := getattr(table, option)) is not None
     }
+    if own.keys() & DEVICES:  # the one replaces both of the service
+        own = dict.fromkeys(DEVICES) | own
     if not table.from_repository:
         own["model"] = () if table.source is None else (full_name(table.source),)
         own["artifact"] = () if table.artifact is None else (table.artifact,)

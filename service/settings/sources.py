@@ -151,6 +151,8 @@ HIDDEN = ("tables", "cached")
 """Settings without a flag and a variable."""
 OF_MODELS = {*SERVED, "revision", "pooling"}
 """Settings that belong to the models that `SERVED` chooses."""
+DEVICES = {"device_id", "devices"}
+"""Settings that exclude each other."""
 _LISTED = {*SERVED, "served_model_name", "alias", "pinned"}
 
 
@@ -256,6 +258,8 @@ class ConfigFile(PydanticBaseSettingsSource):
 
 def without(values: Mapping[str, object], given: Set[str]) -> dict[str, object]:
     """Return the values of a file over which no given flag or variable takes precedence."""
+    if given & DEVICES:
+        given = given | DEVICES
     kept = {name: value for name, value in values.items() if name not in given}
     tables = kept.pop(TABLES, None)
     if given & SERVED:  # a flag or a variable chooses what is served

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from model.numerics.comparison import Kind
-from service.engines.contract import Task, TextTask
+from service.engines.contract import DeviceState, Task, TextTask
 from service.scheduler.admission import BatchLimits, RefusalReason
 from service.scheduler.lanes import LANE_SHARES, LaneName
 from service.telemetry.buckets import BATCH_TOKENS, INPUT_TOKENS, SECONDS, TEXTS
@@ -68,7 +68,7 @@ class LoadedModels(Collector):
             yield family
 
 
-_MODEL, _LANE = ["model"], ["model", "lane"]
+_MODEL, _LANE, _DEVICE = ["model"], ["model", "lane"], ["model", "device"]
 VERSIONS, ENGINES = "headscope_model_versions", "headscope_engine_info"
 VERIFICATION_RESULTS = ("passed", "failed", "unknown")
 NO_LIMITS = BatchLimits(0, 0, 0)
@@ -83,6 +83,7 @@ class ModelFamilies:
         histogram = partial(Histogram, registry=registry)
         summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
         most = partial(Gauge, registry=registry, multiprocess_mode="livemax")
+        least = partial(Gauge, registry=registry, multiprocess_mode="livemin")
         self.tokens = counter("headscope_tokens", "Tokens computed, without padding.", _LANE)
         self.input_tokens = histogram(
             "headscope_input_tokens",
@@ -160,6 +161,14 @@ class ModelFamilies:
             "1 while a stand-in serves in place of a model's failed engine.",
             _MODEL,
         )
+        self.device_up = least(
+            "headscope_device_up",
+            "1 while a device of a model on several devices computes, 0 once it is lost.",
+            _DEVICE,
+        )
+        self.device_tokens = summed(
+            "headscope_device_queued_tokens", "Tokens in flight on a device.", _DEVICE
+        )
         self.engine_restarts = counter(
             "headscope_engine_restarts", "Restarts of failed engines.", _MODEL
         )
@@ -207,6 +216,7 @@ class ModelMetrics:
         self._all = families
         self._model = model
         self._worst: dict[Kind, float] = {}
+        self._devices: set[int] = set()
         self._input_tokens = families.input_tokens.labels(model)
         self._lanes: dict[str, LaneSeries] = {}
         """Series of each lane, which are looked up once."""
@@ -273,6 +283,17 @@ class ModelMetrics:
         self._all.queue_tokens.labels(self._model, lane).set(tokens)
         self._all.queue_texts.labels(self._model, lane).set(texts)
 
+    def on_devices(self, devices: Sequence[DeviceState]) -> None:
+        """Set the state of each device, and its tokens in flight; of several versions, both."""
+        up, tokens = dict.fromkeys(self._devices, True), collections.Counter[int]()
+        for device in devices:
+            up[device.id] = up.get(device.id, True) and device.state == "serving"
+            tokens[device.id] += device.queued_tokens
+        for number, value in up.items():
+            self._all.device_up.labels(self._model, number).set(value)
+            self._all.device_tokens.labels(self._model, number).set(tokens[number])
+        self._devices = {*up}
+
     def stood_in(self, *, stood_in: bool) -> None:
         """Set whether a stand-in serves the model in place of its own engine."""
         self._all.degraded.labels(self._model).set(stood_in)
@@ -301,6 +322,7 @@ class ModelMetrics:
             self.queued(lane, 0, 0)
         self.limited(0, NO_LIMITS, 0)
         self.stood_in(stood_in=False)
+        self.on_devices(())  # 1 is neutral where the minimum of workers counts
         for kind in self._worst:
             self._all.live_max_abs_diff.labels(self._model, kind).set(0)
         self._worst.clear()

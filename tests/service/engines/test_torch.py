@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,9 @@ import pytest
 
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
+from service.engines.messages import receive, send
 from service.engines.onnx import OnnxEngine
+from service.engines.process import Failure, Source
 from service.engines.torch import TorchEngine, TorchHosts
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
@@ -302,16 +304,16 @@ def test_it_ends_with_its_parent(artifact: Artifact) -> None:
 
 
 def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
-    ours, theirs = Pipe()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-m", "service.engines.torch_process"]
-        command += [str(theirs.fileno()), "1", "info", "json"]
+        command = [sys.executable, "-m", "service.engines.child"]
+        command += [str(theirs.fileno()), "info", "json"]
         with subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
         ) as process:
             theirs.close()
-            ours.send((str(tmp_path), []))
-            assert ours.recv() == "ArtifactError"
+            send(ours, (Source(str(tmp_path), "torch", 1), "load", ()))
+            assert receive(ours) == Failure("ArtifactError", "")
             ours.close()
             _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -319,4 +321,4 @@ def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
     (error,) = line["exception"]
     assert error["type"] == "model.errors.ArtifactError"
     assert error["detail"].endswith("it holds no manifest.json")
-    assert error["frames"][0].startswith("service/engines/torch_process.py:")
+    assert error["frames"][0].startswith("service/engines/child.py:")

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from service.cli.terminal import WrongUseError
 from service.settings import Settings
 from service.settings.groups import Group, Shown
+from service.settings.served import of_model
 from tests.service.settings.conftest import from_command_line
 
 EMPTY = Path(__file__).parent / "__init__.py"
@@ -28,6 +29,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "precision": ("bf16", "int8"),
     "engine": ("onnx", "fake"),
     "device": ("cpu", "cuda"),
+    "device_id": (7, 8),
+    "devices": ("0,1", "all"),
     "config": (EMPTY, EMPTY.parent / ".." / "settings" / EMPTY.name),
     "models": (Path("/flag"), Path("/environment")),
     "pinned": (("flag", "other"), ("environment",)),
@@ -62,7 +65,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "log_level": ("debug", "error"),
     **dict.fromkeys(
         [
-            "device_id",
             "workers",
             "max_length",
             "max_characters",
@@ -152,6 +154,7 @@ BAD: list[tuple[str, str]] = [
     ("threads", "1025"),
     ("workers", "1025"),
     ("device_id", "1024"),
+    *itertools.product(["devices"], ["", "some", "0,", "0,0", "0;1", "-1", "0,1000", "1.0"]),
     ("drain_seconds", "86401"),
 ]
 
@@ -210,7 +213,7 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
         name: default(name) for name in VALUES
     }
     # variables of these exclude one of an artifact
-    others = VALUES.keys() - {"model", "revision", "pooling", "precision"}
+    others = VALUES.keys() - {"model", "revision", "pooling", "precision", "devices"}
     for name in others:
         monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", variable(VALUES[name][1]))
     found = from_command_line()
@@ -228,6 +231,21 @@ def test_an_engine_is_not_its_own_fallback() -> None:
     with pytest.raises(WrongUseError, match=r"--engine torch, .*: leave --fallback out"):
         from_command_line("--engine", "torch", "--fallback", "torch")
     assert from_command_line("--fallback", "torch").engine == "onnx"
+
+
+def test_several_devices_exclude_one(tmp_path: Path) -> None:
+    with pytest.raises(WrongUseError, match="--device-id is for one device, and --devices for"):
+        from_command_line("--devices", "0,1", "--device-id", "0")
+    for flags in (["--device", "cpu"], ["--engine", "torch"]):
+        with pytest.raises(WrongUseError, match="--devices is for CUDA: leave"):
+            from_command_line("--devices", "all", *flags)
+    file = tmp_path / "headscope.toml"
+    file.write_text('device-id = 1\n[model.a]\nsource = "a/b"\ndevice-id = 2\n', encoding="utf-8")
+    found = of_model(from_command_line("--config", str(file), "--devices", "0,1"), "a")
+    assert (found.devices, found.device_id) == ("0,1", None)
+    file.write_text('device-id = 1\n[model.a]\nsource = "a/b"\ndevices = "2,3"\n', encoding="utf-8")
+    found = of_model(from_command_line("--config", str(file)), "a")
+    assert (found.devices, found.device_id) == ("2,3", None)
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

@@ -1,0 +1,246 @@
+"""Engines in a child process, whose libraries and devices can fail without the service."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from model.errors import DeviceLostError
+from model.runtimes.contract import Device
+from service.engines.contract import Engine, Output, Task
+from service.engines.messages import receive, send
+from service.engines.runtime import OUT_OF_MEMORY, out_of_memory
+from service.errors import EngineFailed, EngineTimeout, EngineUnavailable
+from service.system import logs, resources
+
+START_TIMEOUT_SECONDS = 120.0
+_log = logging.getLogger("headscope")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Artifact and place of an engine that a child process loads; see `OnnxEngine`."""
+
+    folder: str
+    engine: str
+    """`torch` or `onnx`."""
+    threads: int
+    device: Device = "cpu"
+    device_id: int = 0
+    device_memory_bytes: int | None = None
+
+
+class Traits(NamedTuple):
+    """Attributes of a loaded engine."""
+
+    provider: str
+    concurrency: int
+    hidden_size: int
+    batch_tokens: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> Traits:
+        """Return the traits of an engine."""
+        return cls(*(getattr(engine, name) for name in cls._fields))
+
+
+class Failure(NamedTuple):
+    """Exception of a child process."""
+
+    kind: str
+    """Name of its class, or `OUT_OF_MEMORY`."""
+    detail: str
+    """Message about a device; empty for other errors, which may quote texts or paths."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+class EngineProcess:
+    """Handle of a child process of engines, connected by a socket pair for each concurrent call."""
+
+    def __init__(self, title: str, calls: int = 1, idle_seconds: float | None = None) -> None:
+        """Initialise without starting the process.
+
+        `title` names the process in messages. It ends after `idle_seconds` without a call, and the
+        next call starts another; never if None.
+        """
+        self.title = title
+        self._calls = calls
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connections = queue.SimpleQueue[socket.socket]()
+        """Connections without a call, which are closed once the process has ended."""
+        self._loaded: set[Source] = set()
+        self._failed = False
+        self._running = 0
+        self._last_used = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can compute: its process runs, or has ended only because it was idle."""
+        process = self._process
+        runs = process is None or process.poll() is None
+        return not self._failed and (runs or process is not self._process)
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process; None if there is none."""
+        return self._process.pid if self._process else None
+
+    def ask(self, source: Source, method: str, *arguments: object, seconds: float) -> Any:
+        """Return what a method of an engine returns, or a `Failure`; start and load as needed.
+
+        The time limit begins once the engine is loaded. A process that exceeds it is ended.
+
+        Raises:
+            EngineTimeout: the process did not answer.
+            EngineUnavailable: the process has ended.
+
+        """
+        with self._lock:
+            if self._failed:
+                raise self._ended()
+            if self._process is None:
+                self._start()
+            connections, loaded = self._connections, self._loaded
+            self._running += 1
+        limit = seconds if source in loaded else seconds + START_TIMEOUT_SECONDS
+        connection = connections.get()
+        try:
+            connection.settimeout(limit)
+            send(connection, (source, method, arguments))
+            answer = receive(connection)
+        except TimeoutError:
+            self.close()
+            raise EngineTimeout(f"{self.title} did not answer within {limit:g} s") from None
+        except (EOFError, OSError):
+            self.close()
+            raise self._ended() from None
+        finally:
+            with self._lock:
+                if self._process is None:
+                    connection.close()
+                connections.put(connection)
+                self._running -= 1
+                self._last_used = time.monotonic()
+        if not isinstance(answer, Failure):
+            loaded.add(source)
+        return answer
+
+    def close(self) -> None:
+        """End the process permanently."""
+        self._failed = True
+        with self._lock:
+            self._end()
+
+    def _start(self) -> None:
+        pairs = [socket.socketpair() for _ in range(self._calls)]
+        descriptors = [theirs.fileno() for _, theirs in pairs]
+        command = [sys.executable, "-P", "-m", "service.engines.child"]
+        command += [",".join(map(str, descriptors)), *logs.chosen()]
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command,
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            env=resources.torch_environment(),
+        )
+        self._connections, self._loaded = queue.SimpleQueue(), set()
+        for ours, theirs in pairs:
+            theirs.close()
+            self._connections.put(ours)
+        self._last_used = time.monotonic()
+        if self._idle_seconds is not None:
+            threading.Thread(
+                target=self._end_when_idle, args=(self._process, self._idle_seconds), daemon=True
+            ).start()
+
+    def _end_when_idle(self, process: subprocess.Popen[bytes], idle_seconds: float) -> None:
+        """End a process after `idle_seconds` without a call; runs in a thread of its own."""
+        while process.poll() is None:
+            left = self._last_used + idle_seconds - time.monotonic()
+            if left > 0 or self._running:
+                time.sleep(max(left, 0.01))
+                continue
+            with self._lock:
+                idle = time.monotonic() >= self._last_used + idle_seconds and not self._running
+                if idle and not self._failed:
+                    _log.info("%s had no batch for %g s: it ends", self.title, idle_seconds)
+                    self._end()
+                    return
+
+    def _end(self) -> None:
+        """Detach the process, then end it: `alive` depends on this order."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        idle = []
+        while not self._connections.empty():
+            idle.append(self._connections.get())
+        for connection in idle:
+            connection.close()
+            self._connections.put(connection)  # for calls that wait for one, and fail
+
+    def _ended(self) -> EngineUnavailable:
+        return EngineUnavailable(f"the {self.title} process has ended", retry_after_seconds=1)
+
+
+class ProcessEngine(Engine):
+    """Engine of a child process."""
+
+    def __init__(self, process: EngineProcess, source: Source, timeout_seconds: float) -> None:
+        """Wait until the process has loaded the engine.
+
+        Raises:
+            EngineUnavailable: the process ended, or cannot load the engine.
+
+        """
+        self.name = source.engine
+        self._process, self._source = process, source
+        self._timeout_seconds = timeout_seconds
+        self.provider, self.concurrency, self.hidden_size, self.batch_tokens = self._ask("load")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, or would be started for the next batch."""
+        return self._process.alive
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process; None if there is none."""
+        return self._process.pid
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """Compute the tasks in the other process."""
+        outputs: list[Output] = self._ask("compute", list(tasks))
+        return outputs
+
+    def _ask(self, method: str, *arguments: object, seconds: float = 0.0) -> Any:
+        process, limit = self._process, max(seconds, self._timeout_seconds)
+        answer = process.ask(self._source, method, *arguments, seconds=limit)
+        if not isinstance(answer, Failure):
+            return answer
+        if method == "load":
+            self.close()
+            raise EngineUnavailable(f"{process.title} cannot load the model: {answer}")
+        if answer.kind == DeviceLostError.__name__:
+            process.close()
+            raise EngineUnavailable(f"{process.title}: {answer.detail}", retry_after_seconds=1)
+        if answer.kind == OUT_OF_MEMORY:
+            raise out_of_memory(self.provider)
+        raise EngineFailed(f"{process.title} failed: {answer.kind}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
