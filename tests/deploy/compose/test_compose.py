@@ -42,6 +42,10 @@ def test_docker_compose_takes_every_profile() -> None:
     assert set(configured("--profile", "observe", "--profile", "scale")) == both
     openvino = configured(TARGET="openvino")["cpu"]
     assert (openvino["image"], openvino["build"]["target"]) == ("headscope:openvino", "openvino")
+    for given, count in ({}, 1), ({"GPUS": "2"}, 2), ({"GPUS": "all"}, -1):
+        gpu = configured("--profile", "gpu", **given)["gpu"]
+        [device] = gpu["deploy"]["resources"]["reservations"]["devices"]
+        assert device["count"] == count
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -102,7 +106,8 @@ def test_the_gpu_service_gets_a_gpu(compose: Services) -> None:
     gpu = compose["gpu"]
     assert (gpu["profiles"], gpu["build"]["target"]) == (["gpu"], "cuda")
     [device] = gpu["deploy"]["resources"]["reservations"]["devices"]
-    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    assert device == {"driver": "nvidia", "count": "${GPUS:-1}", "capabilities": ["gpu"]}
+    assert gpu["environment"]["HEADSCOPE_DEVICES"] is None
 
 
 def test_the_balancer_waits_for_the_replicas_and_finds_them_by_name(compose: Services) -> None:
