@@ -19,7 +19,7 @@ from model.errors import DeviceLostError, ProviderError
 from model.runtimes.registry import load_runtime
 from service.engines.messages import receive, send
 from service.engines.onnx import OnnxEngine
-from service.engines.process import Failure, Source, Traits
+from service.engines.process import TRAITS, Failure, Source
 from service.engines.runtime import OUT_OF_MEMORY, RuntimeEngine, ran_out_of_memory
 from service.system import logs, resources
 
@@ -36,7 +36,7 @@ class Engines:
     def serve(self, connection: socket.socket) -> None:
         """Answer messages; answer an exception with a `Failure`.
 
-        A message is a source, a method of its engine, and arguments; "load" returns its `Traits`.
+        A message is a source, a method of its engine, and arguments; "load" returns its `TRAITS`.
 
         Raises:
             EOFError, OSError: the other end has closed the connection.
@@ -47,8 +47,9 @@ class Engines:
             answer: object
             try:
                 engine = self._engine(source)
-                answer = Traits.of(engine) if method == "load" else None
-                if method != "load":
+                if method == "load":
+                    answer = [getattr(engine, name) for name in TRAITS]
+                else:
                     answer = getattr(engine, method)(*arguments)
             except Exception as error:
                 _log.exception("a model was not loaded" if method == "load" else "a batch failed")

@@ -68,9 +68,8 @@ class DeviceEngine(ProcessEngine):
             EngineUnavailable: the graphs cannot be loaded, or there is no such device.
 
         """
-        calls = threads or CUDA_CALLS
-        place = device, device_id, device_memory_bytes
-        source = Source(str(artifact.folder), "onnx", calls, *place)
+        calls, folder = threads or CUDA_CALLS, str(artifact.folder)
+        source = Source(folder, "onnx", calls, device, device_id, device_memory_bytes)
         process = EngineProcess(f"device {device_id}", calls)
         super().__init__(process, source, PATIENCE * timeout_seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import socket
@@ -22,6 +23,8 @@ from service.errors import EngineFailed, EngineTimeout, EngineUnavailable
 from service.system import logs, resources
 
 START_TIMEOUT_SECONDS = 120.0
+TRAITS = ("provider", "concurrency", "hidden_size", "batch_tokens")
+"""Attributes of an engine that its child process reports once it is loaded."""
 _log = logging.getLogger("headscope")
 
 
@@ -38,20 +41,6 @@ class Source:
     device_memory_bytes: int | None = None
 
 
-class Traits(NamedTuple):
-    """Attributes of a loaded engine."""
-
-    provider: str
-    concurrency: int
-    hidden_size: int
-    batch_tokens: int
-
-    @classmethod
-    def of(cls, engine: Engine) -> Traits:
-        """Return the traits of an engine."""
-        return cls(*(getattr(engine, name) for name in cls._fields))
-
-
 class Failure(NamedTuple):
     """Exception of a child process."""
 
@@ -59,9 +48,6 @@ class Failure(NamedTuple):
     """Name of its class, or `OUT_OF_MEMORY`."""
     detail: str
     """Message about a device; empty for other errors, which may quote texts or paths."""
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
 class EngineProcess:
@@ -185,9 +171,10 @@ class EngineProcess:
             return
         process.kill()
         process.wait()
-        idle = []
-        while not self._connections.empty():
-            idle.append(self._connections.get())
+        idle: list[socket.socket] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._connections.get_nowait())
         for connection in idle:
             connection.close()
             self._connections.put(connection)  # for calls that wait for one, and fail
@@ -209,7 +196,8 @@ class ProcessEngine(Engine):
         self.name = source.engine
         self._process, self._source = process, source
         self._timeout_seconds = timeout_seconds
-        self.provider, self.concurrency, self.hidden_size, self.batch_tokens = self._ask("load")
+        for name, value in zip(TRAITS, self._ask("load"), strict=True):
+            setattr(self, name, value)
 
     @property
     def alive(self) -> bool:
@@ -233,7 +221,8 @@ class ProcessEngine(Engine):
             return answer
         if method == "load":
             self.close()
-            raise EngineUnavailable(f"{process.title} cannot load the model: {answer}")
+            reason = answer.detail or answer.kind
+            raise EngineUnavailable(f"{process.title} cannot load the model: {reason}")
         if answer.kind == DeviceLostError.__name__:
             process.close()
             raise EngineUnavailable(f"{process.title}: {answer.detail}", retry_after_seconds=1)

@@ -25,7 +25,7 @@ def of_model(settings: Settings, name: str) -> Settings:
     own: dict[str, object] = {
         option: value for option in OPTIONS if (value := getattr(table, option)) is not None
     }
-    if own.keys() & DEVICES:  # the one replaces both of the service
+    if own.keys() & DEVICES or table.device == "cpu":  # replaces both of the service
         own = dict.fromkeys(DEVICES) | own
     if not table.from_repository:
         own["model"] = () if table.source is None else (full_name(table.source),)

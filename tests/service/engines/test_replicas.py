@@ -213,6 +213,13 @@ def test_a_replica_computes_as_the_engine_in_the_service(
 
 
 @pytest.mark.slow
+def test_a_device_that_is_not_there(artifact: Artifact) -> None:
+    """Here the package for CPUs has no device at all."""
+    with pytest.raises(EngineUnavailable, match="device 7 cannot load the model: device cuda: "):
+        DeviceEngine(artifact, 7, 60)
+
+
+@pytest.mark.slow
 def test_a_device_that_its_process_has_lost(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:

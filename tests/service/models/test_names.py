@@ -291,6 +291,8 @@ def test_the_example_is_valid_and_has_every_key(here: Path) -> None:
             "source and artifact exclude",
         ),
         ("[model.a]\nartifact = 'models'\npooling = 'cls'\n", "an artifact has its own pooling"),
+        ("model.a={source='x',devices='0,1',device-id=0}\n", "column 21: model.a: devices is for"),
+        ("model.a={source='x',devices='all',device='cpu'}\n", "column 21: model.a: devices is for"),
         ("on-demand = false\n[model.a]\nsource = 'x'\nload = 'on-demand'\n", "line 4, column 1"),
         ("artifact = 'models'\n[model.a]\nsource = 'x'\n", "artifact is for models without tables"),
         ("model.a.source = 'x'\n[alias]\nb = 'c'\n", "line 3, column 1: alias.b: c is not a model"),

@@ -240,12 +240,16 @@ def test_several_devices_exclude_one(tmp_path: Path) -> None:
         with pytest.raises(WrongUseError, match="--devices is for CUDA: leave"):
             from_command_line("--devices", "all", *flags)
     file = tmp_path / "headscope.toml"
-    file.write_text('device-id = 1\n[model.a]\nsource = "a/b"\ndevice-id = 2\n', encoding="utf-8")
-    found = of_model(from_command_line("--config", str(file), "--devices", "0,1"), "a")
-    assert (found.devices, found.device_id) == ("0,1", None)
-    file.write_text('device-id = 1\n[model.a]\nsource = "a/b"\ndevices = "2,3"\n', encoding="utf-8")
-    found = of_model(from_command_line("--config", str(file)), "a")
-    assert (found.devices, found.device_id) == ("2,3", None)
+    table = '[model.a]\nsource = "a/b"\n'
+    for content, flags, expected in [
+        (f"device-id = 1\n{table}device-id = 2\n", ["--devices", "0,1"], ("auto", None, "0,1")),
+        (f'device-id = 1\n{table}devices = "2,3"\n', [], ("auto", None, "2,3")),
+        (f'devices = "0,1"\n{table}device-id = 2\n', [], ("auto", 2, None)),
+        (f'devices = "0,1"\n{table}device = "cpu"\n', [], ("cpu", None, None)),
+    ]:
+        file.write_text(content, encoding="utf-8")
+        found = of_model(from_command_line("--config", str(file), *flags), "a")
+        assert (found.device, found.device_id, found.devices) == expected
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

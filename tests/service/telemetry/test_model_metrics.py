@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from model.artifact.manifest import Artifact
+from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
 from service.scheduler.admission import BatchLimits
 from service.telemetry.model_metrics import LoadedModels, ModelFamilies, ModelMetrics, PresentSeries
@@ -87,6 +88,27 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
     assert values("live_max_abs_diff", kind="pooled") == [None, 0.25]
     assert values("queue_tokens_limit", lane="encode") == [1000, None]
     assert values("queue_texts_limit", lane="attention") == [77, None]
+
+
+def test_a_device_is_up_unless_a_version_has_lost_it() -> None:
+    """An unloaded model says 1, as the minimum of all workers counts."""
+    registry = CollectorRegistry()
+    metrics = ModelMetrics(ModelFamilies(registry), "one")
+
+    def values(name: str) -> list[float | None]:
+        labels = [{"model": "one", "device": device} for device in ("0", "5")]
+        return [registry.get_sample_value(f"headscope_device_{name}", one) for one in labels]
+
+    assert values("up") == [None, None]
+    metrics.on_devices([DeviceState(0, "serving", 7), DeviceState(5, "serving", 0)])
+    assert (values("up"), values("queued_tokens")) == ([1, 1], [7, 0])
+    lost = [DeviceState(0, "serving", 1), DeviceState(5, "lost", 0)]
+    working = [DeviceState(0, "serving", 2), DeviceState(5, "serving", 4)]
+    for versions in (lost + working, working + lost):
+        metrics.on_devices(versions)
+        assert (values("up"), values("queued_tokens")) == ([1, 0], [3, 4])
+    metrics.unloaded()
+    assert (values("up"), values("queued_tokens")) == ([1, 1], [0, 0])
 
 
 def test_only_models_that_have_gone_are_left_out() -> None:
