@@ -26,13 +26,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from transformers.utils import logging
 
 from benchmarks.harness import alone, rounding
 from benchmarks.harness.alone import Alone
 from benchmarks.harness.builds import BUILDS, write
-from benchmarks.harness.encoding import Encoding
 from benchmarks.harness.report import markdown, write_json
 from benchmarks.harness.rounding import Rounding
 from benchmarks.harness.service import InProcess, default_checkpoint
@@ -41,10 +39,7 @@ from benchmarks.harness.timing import in_turn, median_ratio
 from benchmarks.harness.vectors import check_vectors
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
 from model.artifact.cache import cache_key
-from model.artifact.manifest import load_artifact
 from model.export.exporter import export
-from model.numerics.batch import pack
-from model.runtimes.onnx import OnnxRuntime
 
 LENGTHS = (16, 128, 512, 2048)
 CHECKED, LEAST_COSINE = 8, 0.99999
@@ -77,11 +72,9 @@ def beside(folder: Path, checkpoint: Path, texts: list[str], rounds: int) -> Bes
         OtherVectorsError: their vectors differ.
 
     """
-    peer, artifact = SentenceTransformersPeer(checkpoint), load_artifact(folder)
-    encoding = Encoding(artifact, OnnxRuntime(artifact))
-    vectors = np.array(encoding.pooled(pack(encoding.tokenize(texts[:CHECKED]))))
-    cosine = check_vectors("ours", vectors, peer.encode_texts(texts[:CHECKED]), LEAST_COSINE)
-    ours = InProcess(folder)
+    peer, ours = SentenceTransformersPeer(checkpoint), InProcess(folder)
+    checked = texts[:CHECKED]
+    cosine = check_vectors("ours", ours.vectors(checked), peer.encode_texts(checked), LEAST_COSINE)
     seconds = in_turn({"ours": lambda: ours(texts), "theirs": lambda: peer.seconds(texts)}, rounds)
     return Beside(
         texts_per_second=len(texts) / statistics.median(seconds["ours"]),

@@ -1,4 +1,4 @@
-"""Timing of calls: by the device's clock for its own work, else by the wall clock."""
+"""Timing of calls."""
 
 from __future__ import annotations
 
@@ -6,29 +6,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-import torch
-
 Call = Callable[[], object]
 Clock = Callable[[], float]
-WARM_UP, REPEATS = 3, 10
-
-
-def device_seconds(call: Call, *, cuda: bool) -> float:
-    """Return the median seconds of a call in torch, between two events of the device."""
-    for _ in range(WARM_UP):
-        call()
-    seconds = []
-    for _ in range(REPEATS):
-        if cuda:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            seconds.append(start.elapsed_time(end) / 1000)
-        else:
-            seconds.append(wall_seconds(call))
-    return statistics.median(seconds)
 
 
 def wall_seconds(call: Call) -> float:

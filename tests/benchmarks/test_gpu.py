@@ -1,9 +1,9 @@
-"""Dry run of the GPU command on the CPU: each figure has a value or a reason."""
+"""The GPU lab on the CPU: a dry run of every cell, its checks, and the packing of its packages."""
 
 from __future__ import annotations
 
 import json
-import statistics
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,94 +11,178 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import in_process, profiling
-from benchmarks.gpu import STEPS
-from tests.benchmarks.conftest import POSITIONS
+from benchmarks.gpu import ways
+from benchmarks.gpu.lab import Lab, Shape, Unavailable, Work
+from benchmarks.gpu.slim import slim
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_THE_WEB = """
+FOLDER = ROOT / "benchmarks" / "gpu"
+WITHOUT_THE_SERVICE = """
 import runpy, sys
-for name in ("fastapi", "starlette", "uvicorn", "pydantic_settings", "orjson", "prometheus_client",
-             "httpx", "uvloop", "httptools"):
+for name in ("service", "benchmarks.harness", "testing", "fastapi", "starlette", "uvicorn",
+             "pydantic_settings", "orjson", "prometheus_client", "httpx", "sentence_transformers"):
     sys.modules[name] = None
 sys.argv[0] = "benchmarks.gpu"
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
+NEEDS_GPU = {"limits", "memory"}
+GPU_WAYS = {ways.COMPILED, ways.VARIABLE}
 
 
-def test_without_the_device_it_ends_at_once(dry, capsys: pytest.CaptureFixture[str]):
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    code, found = dry(device="cuda")
-    assert code == 1
-    assert list(found["steps"]) == ["environment"]
-    assert "no CUDA device" in found["steps"]["environment"]["error"]
-    assert "| environment | FAILED |" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_dry_run_measures_or_says_why_not(dry, capsys: pytest.CaptureFixture[str]):
-    code, found = dry()
-    assert code == 0
-    assert list(found["steps"]) == list(STEPS)
-    figures = {
-        figure["name"]: figure for step in found["steps"].values() for figure in step["figures"]
-    }
-    assert all(step["complete"] and step["figures"] for step in found["steps"].values())
-    missing = {name: one["note"] for name, one in figures.items() if one["value"] is None}
-    assert set(missing.values()) == {
-        "the CPU was asked for",
-        "needs a GPU",
-        f"the model has {POSITIONS} positions",
-    }
-    assert len(figures) > 2 * len(missing)
-    for name in ("tiny, fp32", "tiny, fp16", "BERT-base shape, fp16"):
-        assert figures[name]["value"] == "right"
-        assert figures[name]["details"]["tensors"] >= 1 + 2 + 1
-    check_throughput(figures)
-    for name in ("one text a request, JSON", "4 texts a request, safetensors"):
-        assert figures[name]["value"] > 0
-    assert figures["tiny fp32, S = 32, 6 maps"]["details"]["bytes"] == 6 * 32 * 32 * 4
-    operators = next(one for name, one in figures.items() if name.endswith("operators"))
-    assert len(operators["details"]["top_microseconds"]) == profiling.TOP
-    lines = capsys.readouterr().out.strip().splitlines()
-    table = lines[lines.index("| figure | value | goal |  |") :]
-    assert len(table) == 2 + sum(len(step["figures"]) for step in found["steps"].values()) + 1
-    assert table[-1].startswith("a dry run on a CPU")
-
-
-def check_throughput(figures: dict[str, dict]) -> None:
-    for model in ("tiny", "BERT-base shape"):
-        for workload in ("S = 8", "S = 32", "mixed"):
-            details = figures[f"{model}, {workload}"]["details"]
-            for of in ("tokenised", "texts"):
-                rates = details[f"tokens_per_second_{of}"]
-                assert rates.keys() == {in_process.OURS, in_process.SDPA}
-                for name, rate in rates.items():
-                    seconds = statistics.median(details[of][name])
-                    assert rate == pytest.approx(details["token_count"] / seconds)
-            assert details["least_cosine"] > 0.999
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_all_but_http_runs_without_the_web(checkpoint: Path, kept: Path, tmp_path: Path):
-    path = tmp_path / "out.json"
-    command = [sys.executable, "-c", WITHOUT_THE_WEB, "--model", str(checkpoint), "--quick"]
-    command += ["--keep", str(kept), "--json", str(path), "--device", "cpu"]
+def dry_run(command: list[str], path: Path) -> list[dict]:
+    """Run the lab on the CPU, and return its figures."""
+    command = [sys.executable, *command, "--cpu", "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(path.read_text(encoding="utf-8"))["steps"]
-    assert list(found) == list(STEPS)
-    assert all(step["complete"] for step in found.values())
-    (figure,) = found["http"]["figures"]
-    assert figure["value"] is None
-    assert figure["note"].startswith("not installed: fastapi, uvicorn")
-    assert "| over HTTP | not measured |" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_docs_name_every_step():
-    text = (ROOT / "docs" / "benchmarks-gpu.md").read_text(encoding="utf-8")
-    for step in STEPS:
-        assert f"\n## `{step}`" in text
+@pytest.mark.slow
+def test_a_dry_run_measures_or_says_why_not(tmp_path: Path):
+    figures = dry_run(["-m", "benchmarks.gpu"], tmp_path / "dry.json")
+    cells = list(dict.fromkeys(figure["cell"] for figure in figures))
+    assert cells[:6] == [
+        *("environment", "limits", "MiniLM, mixed", "BERT-base, 128", "MiniLM, 128"),
+        "BERT-base, 512",
+    ]
+    assert {*cells[6:]} >= {"maps", "MiniLM, 1 × 128", "pictures, 1", "memory"}
+    for cell in cells[1:]:
+        own = [figure for figure in figures if figure["cell"] == cell]
+        assert "cell_seconds" in own[-1]
+        skipped = {figure["skipped"] for figure in own if "skipped" in figure}
+        assert skipped <= {ways.NEEDS_GPU}
+        computed = {
+            figure["way"]: figure for figure in own if "verdict" in figure and "way" in figure
+        }
+        assert bool(computed) == (cell not in {*NEEDS_GPU, "maps"})
+        for figure in computed.values():
+            assert figure["verdict"] == "right"
+            assert figure["ms"] > 0
+            assert figure["tokens_a_second"] > 0
+            assert ("predicted_us_a_layer" in figure) == (cell in ways.PREDICTED_US)
+        if cell in ways.PREDICTED_US:
+            assert {ways.SERVED, ways.RIVAL} <= computed.keys()
+            assert {figure["way"] for figure in own if "skipped" in figure} >= GPU_WAYS
+    (maps,) = (figure for figure in figures if "map_bytes" in figure)
+    assert maps["map_bytes"] == 2 * 2 * 32 * 32 * 4
+
+
+@pytest.mark.slow
+def test_it_runs_without_the_service(tmp_path: Path):
+    command = ["-c", WITHOUT_THE_SERVICE, "--only", "MiniLM, 128", "http", "--http"]
+    *others, http, _ = dry_run(command, tmp_path / "dry.json")
+    assert http["cell"] == "http"
+    assert http["skipped"].startswith("not installed: fastapi, uvicorn")
+    assert "transformers and pooling" in {figure.get("way") for figure in others}
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_service_is_measured(tmp_path: Path):
+    command = ["-m", "benchmarks.gpu", "--only", "http", "--http"]
+    figures = dry_run(command, tmp_path / "dry.json")
+    (http,) = (figure for figure in figures if "texts_a_second" in figure)
+    assert http["texts_a_second"] > 0
+
+
+def lab_of(folder: Path) -> Lab:
+    return Lab(folder / "lab.json", 60, cpu=True)
+
+
+def test_a_wrong_way_is_called_wrong_and_a_failing_one_stops_no_other(tmp_path: Path):
+    lab = lab_of(tmp_path)
+    reference = torch.eye(2)
+
+    def fail():
+        raise RuntimeError("no such kernel")
+
+    def skip():
+        raise Unavailable("needs a GPU")
+
+    makes = {
+        "broken": fail,
+        "absent": skip,
+        "off": lambda: lambda: reference + 0.002,
+        "rows exchanged": lambda: lambda: reference.flip(0),
+        "not a number": lambda: lambda: reference * torch.nan,
+        "too few": lambda: lambda: reference[:1],
+        "right": lambda: lambda: reference.numpy() + 0.0005,
+    }
+    lab.run("cell", lambda: lab.compare(makes, Work(Shape(1, 1, 2, 2), [3, 3], reference, "right")))
+    figures = {figure["way"]: figure for figure in lab.figures if "way" in figure}
+    verdicts = {name: figure.get("verdict") for name, figure in figures.items()}
+    wrong = dict.fromkeys(("off", "rows exchanged", "not a number", "too few"), "WRONG")
+    assert verdicts == {"broken": None, "absent": None, **wrong, "right": "right"}
+    assert figures["broken"]["failed"] == "RuntimeError: no such kernel"
+    assert figures["absent"]["skipped"] == "needs a GPU"
+    assert figures["right"]["times_rival"] == 1
+
+
+def test_a_failing_cell_stops_no_other_and_every_figure_is_in_the_file(tmp_path: Path):
+    lab = lab_of(tmp_path)
+    lab.run("first", lambda: 1 / 0)
+    lab.run("second", lambda: lab.note(value=1.23456))
+    written = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
+    assert "ZeroDivisionError" in written[0]["failed"]
+    assert written[2] == {"cell": "second", "value": 1.235}
+
+
+def test_no_cell_begins_without_time(tmp_path: Path):
+    lab = Lab(tmp_path / "lab.json", 1, cpu=True)
+    lab.run("late", lambda: lab.note(value=1))
+    assert lab.figures[0] == {"cell": "late", "skipped": "no time is left"}
+
+
+def test_padding_is_at_most_a_quarter_of_a_row():
+    assert list(ways.similar([8, 7, 6, 5, 4, 2])) == [(0, 3), (3, 5), (5, 6)]
+
+
+def code(architecture: int, content: bytes, kind: int = 2) -> bytes:
+    header = struct.pack("<HHIQ", kind, 0, 64, len(content)).ljust(28) + struct.pack(
+        "<I", architecture
+    )
+    return header.ljust(64) + content
+
+
+def binary(*parts: bytes) -> bytes:
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, sum(map(len, parts))) + b"".join(parts)
+
+
+def test_only_the_code_of_other_chips_is_zeroed(tmp_path: Path):
+    library = tmp_path / "library.so"
+    text = code(80, b"source", kind=1)
+    chance = b"\x50\xed\x55\xba text"
+    library.write_bytes(
+        b"x"
+        + binary(code(80, b"eighty"), text, code(90, b"ninety"))
+        + chance
+        + binary(code(120, b"b"))
+    )
+    assert slim(library, 90) == 7
+    assert library.read_bytes() == (
+        b"x"
+        + binary(code(80, bytes(6)), text, code(90, b"ninety"))
+        + chance
+        + binary(code(120, b"\0"))
+    )
+
+
+def test_pieces_are_unpacked_once_all_are_there(tmp_path: Path):
+    home, tree = tmp_path / "home", tmp_path / "tree"
+    pieces, site = tree / ".lab", tmp_path / "site"
+    for folder in (home, pieces, site):
+        folder.mkdir(parents=True)
+    (site / "module.py").write_text("x = 1\n")
+    packed = subprocess.run(
+        f"tar -C {site} -cf - . | xz", shell=True, capture_output=True, check=True
+    )
+    command = ["sh", str(FOLDER / "unpack.sh"), "2"]
+    codes = []
+    for number, part in enumerate((packed.stdout[:40], packed.stdout[40:])):
+        for piece in pieces.iterdir():
+            piece.unlink()
+        (pieces / f"site.0{number}").write_bytes(part)
+        environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        codes.append(subprocess.run(command, cwd=tree, env=environment, check=False).returncode)
+    assert codes == [3, 0]
+    assert (home / "site" / "module.py").read_text() == "x = 1\n"

@@ -1,0 +1,226 @@
+"""GPU lab: one command that measures the product's graphs on one GPU, the most telling cells first.
+
+    python -m benchmarks.gpu --json lab.json [--seconds 470] [--keep FOLDER] [--checkpoint FOLDER]
+                             [--only CELL …] [--http]
+    python -m benchmarks.gpu --json dry.json --cpu        dry run in tiny sizes
+
+It imports `model`, PyTorch and transformers; only the cell `http` needs the service. Every figure
+is in the JSON file as soon as it is printed. docs/benchmarks-gpu.md explains the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+import transformers
+from torch.nn import functional as F  # noqa: N812
+
+from benchmarks.gpu import ways
+from benchmarks.gpu.lab import ENOUGH_SECONDS, Lab, Unavailable, Way, Work
+from benchmarks.gpu.models import PATCH, SHAPES, Model
+from model.images.patches import patch_rows
+from model.numerics.batch import pack
+from model.runtimes.capabilities import HeadMaps, capability
+
+TOKENS, TINY_TOKENS = 65_536, 600
+PINNED = "to the host, pinned"
+SERVICE = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "uvloop")
+LIST_TEXTS, CONNECTIONS = 256, 64
+"""Texts of a request to the service, and connections in closed loop."""
+Cell = Callable[[], None]
+
+
+def mixed_lengths(tokens: int) -> list[int]:
+    """Return lengths as in a corpus of documentation, the longest first: median 30, mean 42."""
+    draws = np.random.default_rng(0).lognormal(np.log(30), 0.8, tokens).clip(3, 244).astype(int)
+    return sorted(draws[: int(np.searchsorted(draws.cumsum(), tokens))].tolist(), reverse=True)
+
+
+def limits(lab: Lab) -> None:
+    """Measure products in fp16, and copies to the host and within the device."""
+    if lab.cpu:
+        raise Unavailable(ways.NEEDS_GPU)
+    n, size = 8192, 2**28
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
+    device, other = (torch.ones(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+    pinned = torch.ones(size, dtype=torch.uint8, pin_memory=True)
+    pageable = torch.ones(size, dtype=torch.uint8)
+    calls: dict[str, Way] = {
+        "product": lambda: a @ b,
+        PINNED: lambda: pinned.copy_(device, non_blocking=True),
+        "to the host, pageable": lambda: pageable.copy_(device),
+        "within the device": lambda: other.copy_(device),
+    }
+    counts = dict.fromkeys(calls, size) | {"product": 2 * n**3, "within the device": 2 * size}
+    lab.limits |= {name: 1e3 * counts[name] / ms for name, ms in lab.median_ms(calls).items()}
+    lab.note(unit="FLOP/s and bytes/s", **lab.limits)
+
+
+def texts(lab: Lab, model: Model, lengths: list[int]) -> None:
+    """Compare the product and its rivals on texts of these lengths, in one batch."""
+    generator = np.random.default_rng(1)
+    ids = [generator.integers(5, 500, length) for length in lengths]
+    grid = sum((end - first) * lengths[first] for first, end in ways.similar(lengths))
+    product, rivals = ways.product_ways(model, ways.batch_of(ids)), ways.rivals(model, ids)
+    predicted: dict[str, float] = {}
+    if lab.cell in ways.PREDICTED_US:
+        packed, padded, variable = ways.PREDICTED_US[lab.cell]
+        predicted = dict.fromkeys(product, packed) | dict.fromkeys(rivals, padded)
+        predicted[ways.VARIABLE] = variable
+    lab.note(tokens=sum(lengths), texts=len(ids), padding=grid / sum(lengths))
+    work = Work(model.shape, lengths, ways.reference(model, ids), ways.RIVAL, predicted)
+    lab.compare(product | rivals, work, kernels=len(ids) > 8)
+
+
+def pictures(lab: Lab, model: Model, count: int) -> None:
+    """Compare the product and transformers on random pixels, in one batch."""
+    edge, rival = model.exact.config.image_size, "transformers"
+    values = torch.randn(count, 3, edge, edge, generator=torch.Generator().manual_seed(0))
+    first = np.zeros((1, 3 * PATCH**2), np.float32)
+    pixels = [np.concatenate([first, patch_rows(one, PATCH)]) for one in values.numpy()]
+    ids = np.eye(1, len(pixels[0]), dtype=np.int64)[0]  # 1 for [CLS], 0 for a patch
+    batch = pack([(ids, 0 * ids)] * count, pixels=pixels)
+
+    def computed_by(module: torch.nn.Module) -> Way:
+        given = values.to(model.device, next(module.parameters()).dtype)
+
+        @torch.inference_mode()
+        def run() -> torch.Tensor:
+            return F.normalize(module(given).last_hidden_state[:, 0].float(), dim=1)
+
+        return run
+
+    with lab.on_stream():
+        expected = computed_by(model.exact)().cpu()
+    work = Work(model.shape, [len(ids)] * count, expected, rival)
+    makes = ways.product_ways(model, batch) | {rival: lambda: computed_by(model.half)}
+    lab.compare(makes, work, kernels=True)
+
+
+def maps(lab: Lab, model: Model, length: int) -> None:
+    """Time all maps of a text, those of one head, and the text's vector, until on the host."""
+    runtime, heads = model.runtime, range(model.shape.heads)
+    layers, of_heads = range(model.shape.layers), capability(runtime, HeadMaps)
+    batch = ways.batch_of([np.arange(5, 5 + length)])
+
+    def asked(layers: range, heads: range) -> list[np.ndarray]:
+        states, _ = runtime.encode(batch, [(0, layer) for layer in layers], [])
+        pairs = zip(states, layers, strict=True)
+        return [of_heads.attention(state, state, layer, heads) for state, layer in pairs]
+
+    size = sum(one.nbytes for one in asked(layers, heads))
+    calls: dict[str, Way] = {
+        "all maps": lambda: asked(layers, heads),
+        "one head": lambda: asked(layers[-1:], heads[:1]),
+        "the vector": ways.served(model, batch),
+    }
+    ms = lab.median_ms(calls)
+    rate = 1e3 * size / ms["all maps"]
+    share = {"share_of_pinned": rate / lab.limits[PINNED]} if PINNED in lab.limits else {}
+    lab.note(tokens=length, map_bytes=size, map_bytes_a_second=rate, **share, ms=ms)
+
+
+def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
+    """Run mixed batches; the peak of device memory must not grow after the first tenth."""
+    generator, peaks_bytes = random.Random(0), [0, 0]
+    longest = min(most_tokens, model.artifact.manifest.config.max_position_embeddings)
+    model.runtime.warm_up(most_tokens, longest)
+    for number in range(batches):
+        lengths = [max(2, int(longest * generator.random() ** 2)) for _ in range(64)]
+        most = int(np.searchsorted(np.cumsum(lengths), most_tokens))
+        some = [np.full(n, 7) for n in lengths[: generator.randint(1, most)]]
+        ways.served(model, ways.batch_of(some))()
+        if not lab.cpu:
+            free, total = torch.cuda.mem_get_info()
+            settled = number >= batches // 10
+            peaks_bytes[settled] = max(peaks_bytes[settled], total - free)
+        if lab.left_seconds < ENOUGH_SECONDS:
+            break
+    if lab.cpu:
+        raise Unavailable(ways.NEEDS_GPU)
+    grown = max(0, peaks_bytes[1] - peaks_bytes[0])
+    lab.note(batches=number + 1, held_bytes=peaks_bytes[0], grown_bytes=grown)
+
+
+def http(lab: Lab, model: Model, workers: int, requests: int) -> None:
+    """Load the service with lists of texts in closed loop; replies in safetensors."""
+    if missing := [name for name in SERVICE if find_spec(name) is None]:
+        raise Unavailable(f"not installed: {', '.join(missing)}")
+    from benchmarks.harness.servers import headscope, running
+
+    lengths = np.random.default_rng(0).permutation(mixed_lengths(64 * LIST_TEXTS))[:LIST_TEXTS]
+    body = {"inputs": [" ".join(["w7"] * int(length)) for length in lengths], "truncate": True}
+    flags = ["--device", model.device, "--workers", str(workers), "--max-queue-tokens", str(2**23)]
+    with running(headscope("lab", "fp16", model.artifact.folder, flags), "w7") as server:
+        asked = [("/encode", body | {"outputs": ["pooled"]})] * requests
+        headers = {"accept": "application/vnd.safetensors"}
+        result = server.load(asked, min(CONNECTIONS, requests), headers=headers)
+    rate = LIST_TEXTS * requests / (result.ended - result.started)
+    p50_ms = float(np.median(result.latencies_ms))
+    lab.note(workers=workers, texts_a_request=LIST_TEXTS, texts_a_second=rate, p50_ms=p50_ms)
+
+
+def plan(lab: Lab, folder: Path, checkpoint: Path | None) -> dict[str, Cell]:
+    """Return the cells by name, in their order."""
+    given = {"MiniLM": checkpoint}
+    small, base, vit = (Model(lab, name, folder, given.get(name)) for name in SHAPES)
+    tokens = TINY_TOKENS if lab.cpu else TOKENS
+
+    def equal(model: Model, length: int, count: int) -> Cell:
+        return partial(texts, lab, model, [length // 8 if lab.cpu else length] * count)
+
+    cells: dict[str, Cell] = {"limits": partial(limits, lab)}
+    cells["MiniLM, mixed"] = partial(texts, lab, small, mixed_lengths(tokens))
+    for model, length in ((base, 128), (small, 128), (base, 512)):
+        cells[f"{model.name}, {length}"] = equal(model, length, tokens // length + lab.cpu)
+    cells["maps"] = partial(maps, lab, small, 32 if lab.cpu else 512)
+    for model in (small, base):
+        for count in (1, 8):
+            cells[f"{model.name}, {count} × 128"] = equal(model, 128, count)
+    for count in (1, 2) if lab.cpu else (1, 32, 128):
+        cells[f"pictures, {count}"] = partial(pictures, lab, vit, count)
+    cells["memory"] = partial(memory, lab, small, *((40, 512) if lab.cpu else (10_000, 16_384)))
+    cells["http"] = partial(http, lab, small, *((1, 4) if lab.cpu else (4, 1_000)))
+    return cells
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cells; return 1 if a cell failed or a way is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=470)
+    parser.add_argument("--keep", type=Path, help="folder that keeps exports for the next run")
+    parser.add_argument("--checkpoint", type=Path, help="all-MiniLM-L6-v2, or random weights")
+    parser.add_argument("--only", nargs="+", default=[""], help="first letters of cells")
+    parser.add_argument("--http", action="store_true", help="measure the service as well")
+    parser.add_argument("--cpu", action="store_true", help="dry run in tiny sizes")
+    options = parser.parse_args(arguments)
+    transformers.utils.logging.disable_progress_bar()
+    lab = Lab(options.json, options.seconds, cpu=options.cpu)
+    device = "a dry run on a CPU" if options.cpu else torch.cuda.get_device_name()
+    versions = {one.__name__: one.__version__ for one in (onnxruntime, torch, transformers)}
+    lab.note(device=device, cuda=torch.version.cuda, **versions)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, cell in plan(lab, options.keep or Path(scratch), options.checkpoint).items():
+            if name.startswith(tuple(options.only)) and (name != "http" or options.http):
+                lab.run(name, cell)
+    bad = [one for one in lab.figures if "failed" in one or one.get("verdict") == "WRONG"]
+    for figure in bad:
+        print("WRONG" if "verdict" in figure else "FAILED", figure["cell"], figure.get("way", ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Ways to compute the unit vectors of texts: the product's, and its rivals'.
+
+`product_ways` alone knows the product's graphs and their inputs.
+
+Notation: B texts, T tokens of all texts, S tokens of the longest, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torch.nn.utils.rnn import pad_sequence
+
+from benchmarks.gpu.lab import Make, Unavailable, Way
+from benchmarks.gpu.models import Model
+from model.numerics.batch import Batch, pack
+from model.numerics.pooling import TextPooling
+
+Texts = Sequence[NDArray[np.int64]]
+"""Token ids of each text, the longest text first."""
+Embed = Callable[[dict[str, Tensor]], Tensor]
+"""Function from padded inputs `[B, S]` to pooled vectors `[B, H]`."""
+SERVED, VARIABLE = "as served", "torch, variable lengths"
+HAS_RIVAL = find_spec("sentence_transformers") is not None
+RIVAL = "sentence-transformers" if HAS_RIVAL else "transformers and pooling"
+"""Rival that is compared with: fp16, or float32 on a CPU, with fused attention, padded texts."""
+COMPILED = f"{RIVAL}, compiled"
+PREDICTED_US = {
+    "MiniLM, mixed": (855, 993, 886),
+    "BERT-base, 128": (2250, 2313, 2313),
+    "MiniLM, 128": (855, 886, 886),
+    "BERT-base, 512": (2419, 2482, 2482),
+}
+"""Predicted µs of a layer on an H200 by cell, from bytes and operations alone: the packed graph,
+PyTorch on padded texts, PyTorch on packed texts."""
+NEEDS_GPU = "needs a GPU"
+FULLEST, REFERENCE_TEXTS, COMPILING_SECONDS = 0.75, 256, 120
+"""Minimum length of a text relative to the longest of its group, for ways that pad; texts of a
+batch in float32; seconds that must be left for a compilation."""
+
+
+def batch_of(texts: Texts) -> Batch:
+    """Return the product's batch of texts of one segment."""
+    return pack([(ids, 0 * ids) for ids in texts])
+
+
+def product_ways(model: Model, batch: Batch) -> dict[str, Make]:
+    """Return the product's ways by name."""
+    return {SERVED: lambda: served(model, batch)}
+
+
+def served(model: Model, batch: Batch) -> Way:
+    """Return a call of the runtime as an engine makes it: arrays on the host in, and out."""
+    runtime, shape = model.runtime, model.shape
+    mode, texts = model.artifact.manifest.sentence.pooling, range(len(batch.padded_index))
+    asked = [TextPooling(n, shape.layers, mode, unit_features=shape.hidden) for n in texts]
+    return lambda: np.stack(runtime.encode(batch, [], asked)[1])
+
+
+def rivals(model: Model, texts: Texts) -> dict[str, Make]:
+    """Return the rivals' ways by name."""
+    return {
+        RIVAL: lambda: padded(sentence_transformers(model), model, texts),
+        COMPILED: lambda: padded(compiled(model), model, texts),
+        VARIABLE: lambda: variable_lengths(model, texts),
+    }
+
+
+def sentence_transformers(model: Model) -> Embed:
+    """Return the rival's function; if it is not installed, transformers with mean pooling."""
+    if not HAS_RIVAL:
+        return partial(mean_of, model.half)
+    from sentence_transformers import SentenceTransformer
+
+    how = {"dtype": model.half.dtype, "attn_implementation": "sdpa"}
+    module = SentenceTransformer(str(model.checkpoint), device=model.device, model_kwargs=how)
+
+    def embed(features: dict[str, Tensor]) -> Tensor:
+        mask = torch.ones_like(features["input_ids"])
+        return module({"attention_mask": mask, **features})["sentence_embedding"]
+
+    return embed
+
+
+def compiled(model: Model) -> Embed:
+    """Return the compiled module with mean pooling."""
+    if model.lab.cpu:
+        raise Unavailable(NEEDS_GPU)
+    if model.lab.left_seconds < COMPILING_SECONDS:
+        raise Unavailable("too little time is left to compile")
+    return partial(mean_of, torch.compile(model.half, dynamic=True))
+
+
+def mean_of(module: Any, features: dict[str, Tensor]) -> Tensor:
+    """Return the mean of each text's tokens."""
+    last = module(**features).last_hidden_state
+    if "attention_mask" not in features:
+        return last.mean(1)
+    weights = features["attention_mask"][..., None].to(last.dtype)
+    return (last * weights).sum(1) / weights.sum(1)
+
+
+def padded(embed: Embed, model: Model, texts: Texts) -> Way:
+    """Return a way that pads, in groups of similar lengths; inputs are on the device before."""
+    groups: list[dict[str, Tensor]] = []
+    for first, end in similar([len(ids) for ids in texts]):
+        rows = [torch.from_numpy(ids).to(model.device) for ids in texts[first:end]]
+        groups.append({"input_ids": pad_sequence(rows, batch_first=True)})
+        if len(rows[0]) > len(rows[-1]):  # without a mask Flash applies
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            groups[-1]["attention_mask"] = mask
+
+    @torch.inference_mode()
+    def run() -> Tensor:
+        return F.normalize(torch.cat([embed(group) for group in groups]).float(), dim=1)
+
+    return run
+
+
+def similar(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ends of groups of texts, the longest first, that pad rows by at most a quarter."""
+    first = 0
+    for index, length in enumerate(lengths):
+        if length < FULLEST * lengths[first]:
+            yield first, index
+            first = index
+    yield first, len(lengths)
+
+
+def reference(model: Model, texts: Texts) -> Tensor:
+    """Return unit vectors `[B, H]` of transformers in float32, on the host."""
+    parts = [texts[n : n + REFERENCE_TEXTS] for n in range(0, len(texts), REFERENCE_TEXTS)]
+    with model.lab.on_stream():
+        ways = [padded(partial(mean_of, model.exact), model, part) for part in parts]
+        return torch.cat([way().cpu() for way in ways])
+
+
+def variable_lengths(model: Model, texts: Texts) -> Way:
+    """Return PyTorch's own operators on packed texts: what omitting padding gives PyTorch."""
+    if model.lab.cpu:
+        raise Unavailable(NEEDS_GPU)
+    from torch.nn.attention.varlen import varlen_attn
+
+    batch, module = batch_of(texts), model.half
+    heads, table = module.config.num_attention_heads, module.embeddings
+    ids, positions, ends = (
+        torch.from_numpy(array).to(model.device)
+        for array in (batch.input_ids, batch.position_ids, batch.cu_seqlens)
+    )
+    offsets, counts, longest = ends.int(), ends.diff(), len(texts[0])
+    text = torch.repeat_interleave(torch.arange(len(texts), device=model.device), counts)
+    layers = [(layer, *joined(layer.attention.self)) for layer in module.encoder.layer]
+
+    @torch.inference_mode()
+    def run() -> Tensor:
+        x = table.word_embeddings(ids) + table.position_embeddings(positions)
+        x = table.LayerNorm(x + table.token_type_embeddings.weight[0])
+        for layer, weight, bias in layers:
+            q, k, v = F.linear(x, weight, bias).view(len(x), 3, heads, -1).unbind(1)
+            mixed = varlen_attn(q, k, v, offsets, offsets, longest, longest).flatten(1)
+            output = layer.attention.output
+            x = output.LayerNorm(output.dense(mixed) + x)
+            inner = F.gelu(layer.intermediate.dense(x))
+            x = layer.output.LayerNorm(layer.output.dense(inner) + x)
+        total = torch.zeros(len(texts), x.shape[1], device=model.device)
+        return F.normalize(total.index_add_(0, text, x.float()) / counts[:, None], dim=1)
+
+    return run
+
+
+def joined(attention: Any) -> tuple[Tensor, Tensor]:
+    """Return the weights and biases of Q, K and V as those of one linear map."""
+    parts = (attention.query, attention.key, attention.value)
+    return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
