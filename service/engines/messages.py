@@ -1,21 +1,48 @@
 """Messages between the service and its child processes, over a socket pair.
 
-A message is a pickle (protocol 5), and the large arrays in it, which are sent from where they are
-and received into their final place.
+A message is a pickle without its arrays, which follow in one piece: many small arrays are slow to
+pickle, and large arrays are sent from where they are and received into their final place.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+Array = NDArray[Any]
+ALIGNED_BYTES = 8
 LARGE_BYTES = 2**16
-"""Minimum bytes of an array that is sent beside the pickle; a smaller one is copied into it."""
-_COUNT = struct.Struct("<Q")
+"""Minimum bytes of an array that is not copied before it is sent."""
+_SIZES = struct.Struct("<QQQ")
+"""Bytes of the arrays' types and shapes, of the pickle, and of the arrays."""
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self.arrays: list[Array] = []
+
+    def persistent_id(self, thing: object) -> int | None:
+        if type(thing) is not np.ndarray:
+            return None
+        self.arrays.append(thing)
+        return len(self.arrays) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, arrays: Sequence[Array]) -> None:
+        super().__init__(file)
+        self._arrays = arrays
+
+    def persistent_load(self, number: int) -> Array:
+        return self._arrays[number]
 
 
 def send(connection: socket.socket, message: object) -> None:
@@ -26,34 +53,40 @@ def send(connection: socket.socket, message: object) -> None:
         OSError: the other end is closed.
 
     """
-    large: list[memoryview] = []
-
-    def inline(buffer: pickle.PickleBuffer) -> bool:
-        view = buffer.raw()
-        if view.nbytes < LARGE_BYTES:
-            return True
-        large.append(view)
-        return False
-
-    head = pickle.dumps(message, protocol=5, buffer_callback=inline)
-    sizes = [len(head), *(view.nbytes for view in large)]
-    connection.sendall(_COUNT.pack(len(sizes)) + np.array(sizes, "<u8").tobytes() + head)
-    for view in large:
-        connection.sendall(view)
+    body = io.BytesIO()
+    pickler = _Pickler(body)
+    pickler.dump(message)
+    arrays = pickler.arrays
+    types = pickle.dumps([(array.dtype.str, array.shape) for array in arrays])
+    size = sum(array.nbytes + -array.nbytes % ALIGNED_BYTES for array in arrays)
+    small = [_SIZES.pack(len(types), body.tell(), size), types, body.getvalue()]
+    for array in arrays:
+        if array.nbytes < LARGE_BYTES:
+            small.append(array.tobytes())
+        else:
+            connection.sendall(b"".join(small))
+            connection.sendall(np.ascontiguousarray(array).data.cast("B"))
+            small.clear()
+        small.append(bytes(-array.nbytes % ALIGNED_BYTES))
+    connection.sendall(b"".join(small))
 
 
 def receive(connection: socket.socket) -> Any:
-    """Return the next message, whose arrays are writable.
+    """Return the next message, whose arrays are writable parts of one buffer.
 
     Raises:
         EOFError: the other end is closed.
         TimeoutError: the rest of the message does not come.
 
     """
-    (count,) = _COUNT.unpack(_read(connection, _COUNT.size))
-    sizes = np.frombuffer(_read(connection, 8 * count), "<u8").tolist()
-    head, *large = [_read(connection, size) for size in sizes]
-    return pickle.loads(head, buffers=large)  # noqa: S301 - of our own process
+    sizes = _SIZES.unpack(_read(connection, _SIZES.size))
+    types, body, buffer = (_read(connection, size) for size in sizes)
+    arrays, start = [], 0
+    for dtype, shape in pickle.loads(types):  # noqa: S301 - of our own process
+        array: Array = np.ndarray(shape, dtype, buffer, start)
+        arrays.append(array)
+        start += array.nbytes + -array.nbytes % ALIGNED_BYTES
+    return _Unpickler(io.BytesIO(body), arrays).load()
 
 
 def _read(connection: socket.socket, size: int) -> memoryview:

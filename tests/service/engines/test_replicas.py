@@ -160,6 +160,8 @@ def test_large_arrays_arrive_as_they_were_sent() -> None:
     hidden = [rng.standard_normal((n, 8), np.float32) for n in (3, LARGE_BYTES // 32, 9999)]
     sent = [Output(hidden, pooled=hidden[1][0]), Output(maps=hidden[2].T)]
     one, other = socket.socketpair()
+    for end in (one, other):
+        end.settimeout(20)
     with one, other, ThreadPoolExecutor(1) as threads:
         sending = threads.submit(send, one, sent)
         received = receive(other)
@@ -167,6 +169,13 @@ def test_large_arrays_arrive_as_they_were_sent() -> None:
         for found, expected in zip(received, sent, strict=True):
             assert_same(found, expected)
         assert all(array.flags.writeable for array in received[0].hidden)
+        for array in (np.arange(3, dtype=np.uint8), np.zeros((0, 4)), np.arange(5)):
+            send(one, [array, array[:0], np.arange(3)])
+            found, empty, last = receive(other)
+            np.testing.assert_array_equal(found, array, strict=True)
+            assert empty.shape == array[:0].shape
+            assert last.flags.aligned
+            assert last.tolist() == [0, 1, 2]
         one.close()
         with pytest.raises(EOFError):
             receive(other)
