@@ -1,11 +1,7 @@
 """GPU lab: one command that measures the product's graphs on one GPU, the most telling cells first.
 
-    python -m benchmarks.gpu --json lab.json [--seconds 470] [--keep FOLDER] [--checkpoint FOLDER]
-                             [--only CELL …] [--http]
-    python -m benchmarks.gpu --json dry.json --cpu        dry run in tiny sizes
-
-It imports `model`, PyTorch and transformers; only the cell `http` needs the service. Every figure
-is in the JSON file as soon as it is printed. docs/benchmarks-gpu.md explains the figures.
+It imports `model`, PyTorch and transformers; only the cell `http` needs the service.
+docs/benchmarks-gpu.md explains its options, cells and figures.
 """
 
 from __future__ import annotations
@@ -27,8 +23,8 @@ import transformers
 from torch.nn import functional as F  # noqa: N812
 
 from benchmarks.gpu import ways
-from benchmarks.gpu.lab import ENOUGH_SECONDS, Lab, Unavailable, Way, Work
-from benchmarks.gpu.models import PATCH, SHAPES, Model
+from benchmarks.gpu.lab import ENOUGH_SECONDS, Lab, Unavailable, Way, Work, ratio
+from benchmarks.gpu.ways import PATCH, Model
 from model.images.patches import patch_rows
 from model.numerics.batch import pack
 from model.runtimes.capabilities import HeadMaps, capability
@@ -109,7 +105,7 @@ def pictures(lab: Lab, model: Model, count: int) -> None:
 
 
 def maps(lab: Lab, model: Model, length: int) -> None:
-    """Time all maps of a text, those of one head, and the text's vector, until on the host."""
+    """Time all maps of a text, one head's maps, and the text's vector, until on the host."""
     runtime, heads = model.runtime, range(model.shape.heads)
     layers, of_heads = range(model.shape.layers), capability(runtime, HeadMaps)
     batch = ways.batch_of([np.arange(5, 5 + length)])
@@ -121,14 +117,14 @@ def maps(lab: Lab, model: Model, length: int) -> None:
 
     size = sum(one.nbytes for one in asked(layers, heads))
     calls: dict[str, Way] = {
-        "all maps": lambda: asked(layers, heads),
-        "one head": lambda: asked(layers[-1:], heads[:1]),
-        "the vector": ways.served(model, batch),
+        "all_maps_ms": lambda: asked(layers, heads),
+        "one_head_ms": lambda: asked(layers[-1:], heads[:1]),
+        "vector_ms": ways.served(model, batch),
     }
     ms = lab.median_ms(calls)
-    rate = 1e3 * size / ms["all maps"]
-    share = {"share_of_pinned": rate / lab.limits[PINNED]} if PINNED in lab.limits else {}
-    lab.note(tokens=length, map_bytes=size, map_bytes_a_second=rate, **share, ms=ms)
+    rate = 1e3 * size / ms["all_maps_ms"]
+    share = ratio(rate, lab.limits.get(PINNED))
+    lab.note(map_bytes=size, map_bytes_a_second=rate, share_of_pinned=share, **ms)
 
 
 def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
@@ -174,7 +170,7 @@ def http(lab: Lab, model: Model, workers: int, requests: int) -> None:
 def plan(lab: Lab, folder: Path, checkpoint: Path | None) -> dict[str, Cell]:
     """Return the cells by name, in their order."""
     given = {"MiniLM": checkpoint}
-    small, base, vit = (Model(lab, name, folder, given.get(name)) for name in SHAPES)
+    small, base, vit = (Model(lab, name, folder, given.get(name)) for name in ways.SHAPES)
     tokens = TINY_TOKENS if lab.cpu else TOKENS
 
     def equal(model: Model, length: int, count: int) -> Cell:

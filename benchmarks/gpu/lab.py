@@ -77,8 +77,9 @@ class Lab:
         return self._end - time.monotonic()
 
     def note(self, **figure: Any) -> None:
-        """Add a figure of the current cell, write all, and print it; numbers get four digits."""
-        short = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figure.items()}
+        """Add a figure of the current cell, write all, and print it; None is left out."""
+        known = {name: value for name, value in figure.items() if value is not None}
+        short = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in known.items()}
         self.figures.append({"cell": self.cell, **short})
         part = self._path.with_name(f"{self._path.name}.part")
         part.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
@@ -112,28 +113,23 @@ class Lab:
                 with self.on_stream():
                     errors[name] = difference(way(), work.reference)
                 ways[name] = way
-            except Unavailable as reason:
-                self.note(way=name, skipped=str(reason))
             except Exception as error:  # one way's failure does not stop the others
-                self.note(way=name, failed=f"{type(error).__name__}: {error}"[:600])
+                kind = "skipped" if isinstance(error, Unavailable) else "failed"
+                self.note(way=name, **{kind: str(error)[:600]})
         median_ms, layers = self.median_ms(ways), work.shape.layers
         for name, ms in median_ms.items():
-            figures = {"us_a_layer": 1e3 * ms / layers}
-            if name in work.predicted_us:
-                figures["predicted_us_a_layer"] = work.predicted_us[name]
-            if work.rival in ways:
-                figures["times_rival"] = median_ms[work.rival] / ms
-            if "product" in self.limits:
-                rate = 1e3 * work.shape.flop(work.lengths) / ms
-                figures["share_of_products"] = rate / self.limits["product"]
+            rate = 1e3 * work.shape.flop(work.lengths) / ms
             self.note(
                 way=name,
                 verdict="right" if errors[name] < TOLERANCE else "WRONG",  # a NaN is wrong
                 error=errors[name],
                 ms=ms,
                 launch_ms=self._launch_ms(ways[name]),
+                us_a_layer=1e3 * ms / layers,
+                predicted_us_a_layer=work.predicted_us.get(name),
+                times_rival=ratio(median_ms.get(work.rival), ms),
                 tokens_a_second=1e3 * sum(work.lengths) / ms,
-                **figures,
+                share_of_products=ratio(rate, self.limits.get("product")),
             )
         for name, way in ways.items() if kernels and not self.cpu else ():
             self._kernels(name, way, layers)
@@ -194,10 +190,10 @@ class Lab:
         if self.stream is None:
             yield
             return
-        torch.cuda.synchronize()
         with torch.cuda.stream(self.stream):
+            torch.cuda.synchronize()
             yield
-        torch.cuda.synchronize()
+            torch.cuda.synchronize()
 
 
 def difference(vectors: Any, reference: torch.Tensor) -> float:
@@ -206,3 +202,8 @@ def difference(vectors: Any, reference: torch.Tensor) -> float:
     return (
         (found - reference).abs().max().item() if found.shape == reference.shape else float("nan")
     )
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """Return a ratio of two figures, or None if one of them is unknown."""
+    return above / below if above and below else None

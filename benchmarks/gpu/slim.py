@@ -2,9 +2,8 @@
 
     python slim.py LIBRARY ARCHITECTURE        for example 90, compute capability 9.0
 
-The library is changed in place. Its offsets stay, and the driver loads the chip's own code. A fat
-binary is a header (magic, version, header's size, size of all) and parts, each with a header of
-its own (kind, version, header's size, size) that names the architecture at byte 28.
+The driver loads the chip's own code. A fat binary is a header (magic, version, header's size, size)
+and parts, each with a header (kind, version, header's size, size; the architecture at byte 28).
 """
 
 import mmap

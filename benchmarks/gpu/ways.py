@@ -1,4 +1,4 @@
-"""Ways to compute the unit vectors of texts: the product's, and its rivals'.
+"""Models in known shapes, and the ways to compute unit vectors: the product's, and its rivals'.
 
 `product_ways` alone knows the product's graphs and their inputs.
 
@@ -7,10 +7,13 @@ Notation: B texts, T tokens of all texts, S tokens of the longest, H hidden size
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,12 +21,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModel, BertConfig, BertModel, BertTokenizer, ViTConfig, ViTModel
 
-from benchmarks.gpu.lab import Make, Unavailable, Way
-from benchmarks.gpu.models import Model
+from benchmarks.gpu.lab import Lab, Make, Shape, Unavailable, Way
+from model.artifact.manifest import Artifact, load_artifact
+from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
+from model.runtimes.contract import Runtime
+from model.runtimes.registry import load_runtime
 
+BASE, TINY = Shape(12, 12, 768, 3072), Shape(2, 2, 64, 128)
+SHAPES = {"MiniLM": Shape(6, 12, 384, 1536), "BERT-base": BASE, "ViT-B/16": BASE}
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PATCH = 16
+"""Edge of a patch in pixels."""
+WIDER = 1.5
+"""Factor of the random weights, so that vectors of different texts differ."""
 Texts = Sequence[NDArray[np.int64]]
 """Token ids of each text, the longest text first."""
 Embed = Callable[[dict[str, Tensor]], Tensor]
@@ -42,9 +56,84 @@ PREDICTED_US = {
 """Predicted µs of a layer on an H200 by cell, from bytes and operations alone: the packed graph,
 PyTorch on padded texts, PyTorch on packed texts."""
 NEEDS_GPU = "needs a GPU"
-FULLEST, REFERENCE_TEXTS, COMPILING_SECONDS = 0.75, 256, 120
-"""Minimum length of a text relative to the longest of its group, for ways that pad; texts of a
-batch in float32; seconds that must be left for a compilation."""
+FULLEST = 0.75
+"""Minimum length of a text relative to the longest of its group, for ways that pad."""
+
+
+class Model:
+    """Checkpoint in one shape, tiny in a dry run; everything is made at its first use."""
+
+    def __init__(self, lab: Lab, name: str, folder: Path, given: Path | None = None) -> None:
+        self.lab, self.name = lab, name
+        self.shape = TINY if lab.cpu else SHAPES[name]
+        self.device: Literal["cpu", "cuda"] = "cpu" if lab.cpu else "cuda"
+        self._folder = folder / ("given" if given else name.replace("/", "-"))
+        self._given = given
+
+    @cached_property
+    def checkpoint(self) -> Path:
+        """Folder of the checkpoint, the given one or a random one."""
+        folder = self._given or self._folder / "checkpoint"
+        if not folder.exists():
+            write_checkpoint(folder, self.shape, pictures=self.name.startswith("ViT"))
+        return folder
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """Export, verified on the device."""
+        folder = self._folder / "artifact"
+        if folder.exists():
+            return load_artifact(folder)
+        start = time.monotonic()
+        made = export(self.checkpoint, folder, self.name, "fp16", device=self.device).artifact
+        verdict = "right" if made.manifest.verification.passed else "WRONG"
+        self.lab.note(exported=self.name, seconds=time.monotonic() - start, verdict=verdict)
+        return made
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Runtime of the export."""
+        return load_runtime(self.artifact, self.device)
+
+    @cached_property
+    def exact(self) -> Any:
+        """Module of transformers in float32."""
+        return self.module(torch.float32)
+
+    @cached_property
+    def half(self) -> Any:
+        """Module of transformers in fp16 with fused attention; in float32 on a CPU."""
+        return self.module(torch.float32 if self.lab.cpu else torch.float16)
+
+    def module(self, dtype: torch.dtype) -> Any:
+        """Load the module of transformers onto the device."""
+        how = {"dtype": dtype, "attn_implementation": "sdpa", "add_pooling_layer": False}
+        return AutoModel.from_pretrained(self.checkpoint, **how).eval().to(self.device)
+
+
+def write_checkpoint(folder: Path, shape: Shape, *, pictures: bool) -> None:
+    """Write a random ViT and its image processor, or a random BERT with words w5, w6 and so on."""
+    tiny = shape == TINY
+    sizes = {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads}
+    sizes |= {"hidden_size": shape.hidden, "intermediate_size": shape.inner}
+    torch.manual_seed(0)
+    module: Any
+    if pictures:
+        edge = 64 if tiny else 224
+        config = ViTConfig(image_size=edge, patch_size=PATCH, **sizes)
+        module = ViTModel(config, add_pooling_layer=False)
+    else:
+        words = [*SPECIAL_TOKENS, *(f"w{n}" for n in range(5, 500 if tiny else 30_522))]
+        module = BertModel(BertConfig(vocab_size=len(words), **sizes), add_pooling_layer=False)
+        BertTokenizer(vocab={word: n for n, word in enumerate(words)}).save_pretrained(folder)
+    for parameter in module.parameters():
+        noise = 0.1 * torch.randn_like(parameter)
+        parameter.data = WIDER * parameter.data if parameter.ndim > 1 else parameter.data + noise
+    module.save_pretrained(folder)
+    if pictures:
+        size = {"height": edge, "width": edge}
+        processor = {"image_processor_type": "ViTImageProcessor", "size": size}
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
 
 
 def batch_of(texts: Texts) -> Batch:
@@ -94,8 +183,6 @@ def compiled(model: Model) -> Embed:
     """Return the compiled module with mean pooling."""
     if model.lab.cpu:
         raise Unavailable(NEEDS_GPU)
-    if model.lab.left_seconds < COMPILING_SECONDS:
-        raise Unavailable("too little time is left to compile")
     return partial(mean_of, torch.compile(model.half, dynamic=True))
 
 
@@ -137,10 +224,8 @@ def similar(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def reference(model: Model, texts: Texts) -> Tensor:
     """Return unit vectors `[B, H]` of transformers in float32, on the host."""
-    parts = [texts[n : n + REFERENCE_TEXTS] for n in range(0, len(texts), REFERENCE_TEXTS)]
     with model.lab.on_stream():
-        ways = [padded(partial(mean_of, model.exact), model, part) for part in parts]
-        return torch.cat([way().cpu() for way in ways])
+        return padded(partial(mean_of, model.exact), model, texts)().cpu()
 
 
 def variable_lengths(model: Model, texts: Texts) -> Way:
@@ -157,7 +242,11 @@ def variable_lengths(model: Model, texts: Texts) -> Way:
     )
     offsets, counts, longest = ends.int(), ends.diff(), len(texts[0])
     text = torch.repeat_interleave(torch.arange(len(texts), device=model.device), counts)
-    layers = [(layer, *joined(layer.attention.self)) for layer in module.encoder.layer]
+    layers = []
+    for layer in module.encoder.layer:
+        parts = layer.attention.self.query, layer.attention.self.key, layer.attention.self.value
+        joined = (torch.cat([getattr(part, kind) for part in parts]) for kind in ("weight", "bias"))
+        layers.append((layer, *joined))
 
     @torch.inference_mode()
     def run() -> Tensor:
@@ -174,9 +263,3 @@ def variable_lengths(model: Model, texts: Texts) -> Way:
         return F.normalize(total.index_add_(0, text, x.float()) / counts[:, None], dim=1)
 
     return run
-
-
-def joined(attention: Any) -> tuple[Tensor, Tensor]:
-    """Return the weights and biases of Q, K and V as those of one linear map."""
-    parts = (attention.query, attention.key, attention.value)
-    return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
