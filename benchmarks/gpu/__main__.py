@@ -203,6 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="dry run in tiny sizes")
     options = parser.parse_args(arguments)
     transformers.utils.logging.disable_progress_bar()
+    if not options.cpu:
+        onnxruntime.preload_dlls()
     lab = Lab(options.json, options.seconds, cpu=options.cpu)
     device = "a dry run on a CPU" if options.cpu else torch.cuda.get_device_name()
     versions = {one.__name__: one.__version__ for one in (onnxruntime, torch, transformers)}

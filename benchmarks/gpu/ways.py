@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnxruntime
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,6 +30,8 @@ from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.contract import Runtime
+from model.runtimes.onnx import provider_options
+from model.runtimes.onnx_device import Place
 from model.runtimes.registry import load_runtime
 
 BASE, TINY = Shape(12, 12, 768, 3072), Shape(2, 2, 64, 128)
@@ -42,7 +45,7 @@ Texts = Sequence[NDArray[np.int64]]
 """Token ids of each text, the longest text first."""
 Embed = Callable[[dict[str, Tensor]], Tensor]
 """Function from padded inputs `[B, S]` to pooled vectors `[B, H]`."""
-SERVED, VARIABLE = "as served", "torch, variable lengths"
+BOUND, SERVED, VARIABLE = "graph of vectors", "as served", "torch, variable lengths"
 HAS_RIVAL = find_spec("sentence_transformers") is not None
 RIVAL = "sentence-transformers" if HAS_RIVAL else "transformers and pooling"
 """Rival that is compared with: fp16, or float32 on a CPU, with fused attention, padded texts."""
@@ -55,7 +58,7 @@ PREDICTED_US = {
 }
 """Predicted µs of a layer on an H200 by cell, from bytes and operations alone: the packed graph,
 PyTorch on padded texts, PyTorch on packed texts."""
-NEEDS_GPU = "needs a GPU"
+NEEDS_GPU, NO_GRAPH = "needs a GPU", "the export has no graph of vectors"
 FULLEST = 0.75
 """Minimum length of a text relative to the longest of its group, for ways that pad."""
 
@@ -93,7 +96,29 @@ class Model:
     @cached_property
     def runtime(self) -> Runtime:
         """Runtime of the export."""
-        return load_runtime(self.artifact, self.device)
+        runtime: Any = load_runtime(self.artifact, self.device)
+        if self.lab.cpu and "vectors" in self.artifact.manifest.signature:
+            from model.export.emulation import emulate
+
+            emulate(self.artifact, runtime)
+        return runtime
+
+    @cached_property
+    def vectors_session(self) -> Any:
+        """Session of the graph of vectors on the lab's stream; emulated on a CPU."""
+        options = onnxruntime.SessionOptions()
+        options.enable_mem_pattern = False
+        graph = self.artifact.path("vectors.onnx")
+        if self.lab.stream is None:
+            from model.export.emulation import emulated
+
+            folder = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(folder, str(graph.parent))
+            return onnxruntime.InferenceSession(emulated(graph), options)
+        how = {"user_compute_stream": str(self.lab.stream.cuda_stream)}
+        how |= provider_options(Place("cuda"), None)
+        providers = [("CUDAExecutionProvider", how)]
+        return onnxruntime.InferenceSession(str(graph), options, providers=providers)
 
     @cached_property
     def exact(self) -> Any:
@@ -143,7 +168,33 @@ def batch_of(texts: Texts) -> Batch:
 
 def product_ways(model: Model, batch: Batch) -> dict[str, Make]:
     """Return the product's ways by name."""
-    return {SERVED: lambda: served(model, batch)}
+    return {BOUND: lambda: bound(model, batch), SERVED: lambda: served(model, batch)}
+
+
+def bound(model: Model, batch: Batch) -> Way:
+    """Return the graph of vectors on the lab's stream, with inputs and output on the device."""
+    manifest = model.artifact.manifest
+    if (signature := manifest.signature.get("vectors")) is None:
+        raise Unavailable(NO_GRAPH)
+    from model.runtimes.packed_inputs import packed_inputs
+
+    session, options = model.vectors_session, onnxruntime.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    names = [spec.name for spec in signature.inputs]
+    feed = packed_inputs(batch, manifest.config, names, last=False)
+    binding = session.io_binding()
+    for name, array in feed.items():
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(array, model.device, 0)
+        binding.bind_ortvalue_input(name, value)
+    vectors = torch.empty(len(batch.padded_index), model.shape.hidden, device=model.device)
+    place = model.device, 0, np.float32, tuple(vectors.shape), vectors.data_ptr()
+    binding.bind_output("unit_vectors", *place)
+
+    def run() -> Tensor:
+        session.run_with_iobinding(binding, options)
+        return vectors
+
+    return run
 
 
 def served(model: Model, batch: Batch) -> Way:
