@@ -22,7 +22,7 @@ from service.engines.contract import DeviceState, Engine, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
 from service.engines.messages import LARGE_BYTES, receive, send
 from service.engines.onnx import DeviceEngine, OnnxEngine
-from service.engines.process import Failure
+from service.engines.process import EngineProcess, Failure
 from service.engines.replicas import SUSPICIOUS_FAILURES, Replicas
 from service.errors import EngineFailed, EngineUnavailable
 from service.health.golden import GoldenCheck
@@ -208,8 +208,6 @@ def test_a_replica_computes_as_the_engine_in_the_service(
     with replicas(artifact) as (engine, pids):
         assert engine.provider == onnx_engine.provider
         assert (engine.hidden_size, engine.batch_tokens) == (128, onnx_engine.batch_tokens)
-        engine.warm_up(64, 8)
-        engine.release_memory()
         for found, expected in zip(engine.run(tasks), onnx_engine.run(tasks), strict=True):
             assert_same(found, expected)
         with pytest.raises(EngineFailed, match="device 0 failed: "):
@@ -219,6 +217,26 @@ def test_a_replica_computes_as_the_engine_in_the_service(
             assert any("onnxruntime" in path for path in loaded)
             assert not any("torch" in path for path in loaded)
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.slow
+def test_every_device_is_warmed_up_in_its_process(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replicas(artifact) as (engine, _):
+        asked: list[tuple[object, ...]] = []
+        ask = EngineProcess.ask
+
+        def recorded(process: EngineProcess, *call: Any, seconds: float) -> object:
+            asked.append((process.title, *call[1:], ask(process, *call, seconds=seconds)))
+            return asked[-1][-1]
+
+        monkeypatch.setattr(EngineProcess, "ask", recorded)
+        engine.warm_up(64, 8)
+        engine.release_memory()
+    expected = [("warm_up", 64, 8, None), ("release_memory", None)]
+    calls = [(f"device {device}", *call) for call in expected for device in (0, 1)]
+    assert sorted(asked, key=repr) == sorted(calls, key=repr)
 
 
 @pytest.mark.slow
