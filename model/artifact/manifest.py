@@ -2,6 +2,7 @@
 
     manifest.json           description of the artifact, and the SHA-256 of every other file
     encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
+    vectors.onnx            token ids → one vector per text, on a GPU; fp16 of most families
     attention.onnx          a layer's input and some heads' parameters → attention weights
     device_attention.onnx   the same, with every head's parameters kept on a device
     device_pooling.onnx     hidden states kept on a device → the requested vectors
@@ -70,6 +71,7 @@ VISION = "vision"
 """Folder of the vision tower's artifact, inside the text tower's."""
 ENCODER_GRAPH = "encoder.onnx"
 ENCODER_DATA = "encoder.onnx.data"
+VECTORS_GRAPH = "vectors.onnx"
 ATTENTION_GRAPH = "attention.onnx"
 DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
 DEVICE_POOLING_GRAPH = "device_pooling.onnx"
@@ -91,6 +93,7 @@ DECODER_HEADS = "decoder_heads.safetensors"
 DECODER_WEIGHTS = "decoder.safetensors"
 GRAPHS: dict[GraphName, str] = {
     "encoder": ENCODER_GRAPH,
+    "vectors": VECTORS_GRAPH,
     "attention": ATTENTION_GRAPH,
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
@@ -114,7 +117,7 @@ DECODER_FILES = (
 )
 """Files of a decoder."""
 FILES = (
-    *(name for name in GRAPHS.values() if name not in (*TASK_FILES, *DECODER_FILES)),
+    *(name for name in GRAPHS.values() if name not in (VECTORS_GRAPH, *TASK_FILES, *DECODER_FILES)),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
 """Files of every artifact with graphs."""
@@ -126,6 +129,7 @@ FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
 _OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
 DATA_OF: dict[str, tuple[str, ...]] = {
     ENCODER_GRAPH: (ENCODER_DATA, WEIGHTS),
+    VECTORS_GRAPH: (ENCODER_DATA, WEIGHTS),
     HEADS: (WEIGHTS,),
     TASK_GRAPH: (WEIGHTS, TASK_WEIGHTS),
     TASK_WEIGHTS: (WEIGHTS,),
@@ -135,7 +139,7 @@ DATA_OF: dict[str, tuple[str, ...]] = {
     DECODER_HEADS: (WEIGHTS, DECODER_WEIGHTS),
 }
 """File → files beside it that may hold some of its tensors; other files are self-contained."""
-FORMAT: Literal[11] = 11
+FORMAT: Literal[12] = 12
 
 ArtifactRuntimeName = Literal["onnx", "openvino", "static"]
 RuntimeName = Literal[ArtifactRuntimeName, "pytorch"]
@@ -173,7 +177,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[11]
+    format: Literal[12]
     model: str
     runtime: ArtifactRuntimeName
     """Runtime that the artifact is exported for."""
@@ -210,6 +214,11 @@ class Manifest(BaseModel):
         return self.runtime == "static"
 
     @property
+    def vectors_pooling(self) -> object:
+        """Pooling of the usual request, which a graph of vectors computes."""
+        return self.task.pooling if self.task else self.sentence.pooling
+
+    @property
     def depths(self) -> tuple[int, int]:
         """Number of layers of the encoder, and of the decoder; 0 without one."""
         layers = self.decoder.layers.num_hidden_layers if self.decoder else 0
@@ -221,10 +230,11 @@ class Manifest(BaseModel):
         if self.static:
             return STATIC_FILES
         own = tuple(name for name in FILES if not (self.images and name == TOKENIZER))
+        of_vectors = (VECTORS_GRAPH,) if "vectors" in self.signature else ()
         of_task = TASK_FILES if self.task else ()
         of_decoder = DECODER_FILES if self.decoder else ()
         of_targets = (TARGET_TOKENIZER,) if self.own_target_tokenizer else ()
-        return (*own, *of_task, *of_decoder, *of_targets)
+        return (*own, *of_vectors, *of_task, *of_decoder, *of_targets)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """ONNX contract: names, dtypes and axes of every graph in an artifact.
 
 * `encoder.onnx`: token ids to all hidden states;
+* `vectors.onnx`: token ids to one vector per text, on a GPU; absent for some families;
 * `attention.onnx`: one layer's inputs and the requested heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the indices of requested heads;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
@@ -20,7 +21,7 @@ from and outputs to the host are float32 in every precision. Axes that are strin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,7 +29,7 @@ from model.config.encoder import EncoderConfig
 from model.numerics.task_head import TaskConfig
 
 Float = Literal["float32", "float16"]
-Dtype = Literal["int64"] | Float
+Dtype = Literal["int64", "int32"] | Float
 """Data type of an input or output."""
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project → their token axes."""
@@ -54,6 +55,7 @@ VALUES_OF: Mapping[MapKind, Literal["value_norms", "decoder_value_norms", "cross
 """Kind of heads → name of the graph of their value products."""
 GraphName = Literal[
     "encoder",
+    "vectors",
     "attention",
     "device_attention",
     "device_pooling",
@@ -138,6 +140,60 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
                 axes=("*".join(tokens), config.hidden_size),
             )
             for layer in range(config.num_hidden_layers + 1)
+        ),
+    )
+
+
+PackedPooling = Literal["mean", "cls", "last"]
+PACKED_POOLINGS: tuple[PackedPooling, ...] = get_args(PackedPooling)
+"""Poolings that a graph of vectors computes."""
+
+
+def vectors_signature(config: EncoderConfig) -> GraphSignature:
+    """Return the signature of `vectors.onnx`.
+
+    It maps T tokens of B texts, end to end, to `vectors` `[n, H]` of the n texts whose
+    `pooled_rows` are given, and to the same scaled to unit length. Ids are int32:
+
+        input_ids         [T]
+        token_type_ids    [T], with adapters
+        embedding_rows    [T], row of a segment's and a position's embedding in their common table
+        position_ids      [T], int64, with rotary positions
+        pixels            [T, F], float32, of pictures
+        columns           [S], 0 … S − 1 and at most M − 1, if scores depend on distances
+        token_offset      [B, S], positions of the grid `[B, S]` with a token, then those without
+        cu_seqlens        [B + 1], first token of each text, and T
+        pooled_rows       [n], the first token of a text; the last one if it is pooled
+    """
+    layout, tokens = config.attention, ("tokens",)
+    has_rows = config.embeddings.positions != "none" or config.type_vocab_size > 0
+    has_window = any(window is not None for window in layout.windows)
+    by_distance = has_window or layout.alibi or layout.bias_buckets is not None
+    optional: dict[str, tuple[bool, Dtype, tuple[int | str, ...]]] = {
+        "token_type_ids": (config.adapters is not None, "int32", tokens),
+        "embedding_rows": (has_rows, "int32", tokens),
+        "position_ids": (bool(layout.rotary_bases), "int64", tokens),
+        "pixels": (bool(config.pixel_features), "float32", (*tokens, config.pixel_features)),
+        "columns": (by_distance, "int32", ("sequence",)),
+    }
+    ranges: dict[str, tuple[int | str, ...]] = {
+        "token_offset": ("batch", "sequence"),
+        "cu_seqlens": ("batch+1",),
+        "pooled_rows": ("vectors",),
+    }
+    return GraphSignature(
+        inputs=(
+            TensorSpec(name="input_ids", dtype="int32", axes=tokens),
+            *(
+                TensorSpec(name=name, dtype=dtype, axes=axes)
+                for name, (present, dtype, axes) in optional.items()
+                if present
+            ),
+            *(TensorSpec(name=name, dtype="int32", axes=axes) for name, axes in ranges.items()),
+        ),
+        outputs=tuple(
+            TensorSpec(name=name, dtype="float32", axes=("vectors", config.hidden_size))
+            for name in ("vectors", "unit_vectors")
         ),
     )
 

@@ -33,6 +33,8 @@ class VerificationRecord(BaseModel):
     heads: Verdict
     provider: str
     """Hardware that computed, as the runtime reports it."""
+    emulated: bool = False
+    """Whether attention of `vectors.onnx` was emulated, as no device was there that has it."""
     inputs: int
     """Number of texts whose tensors were compared."""
     tolerances: dict[str, dict[str, float]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -39,12 +40,19 @@ from model.artifact.manifest import (
     TOKENIZER,
     VALUE_NORMS_GRAPH,
     VECTOR_MODULES,
+    VECTORS_GRAPH,
     WEIGHTS,
     Artifact,
     Manifest,
     write_manifest,
 )
-from model.artifact.signature import Float, GraphName, GraphSignature
+from model.artifact.signature import (
+    Float,
+    GraphName,
+    GraphSignature,
+    PackedPooling,
+    vectors_signature,
+)
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
 from model.artifact.weight_files import report_pickles
@@ -81,6 +89,7 @@ from model.export.shared_tensors import save_tensors
 from model.export.tensors import calibration_vectors, torch_targets
 from model.export.to_onnx import save_graph
 from model.export.towers import add_vision, read_dual
+from model.export.vectors_graph import export_vectors, obstacle
 from model.export.verify import verify
 from model.families.registry import FAMILIES, read_decoder_config
 from model.numerics.targets import random_labels
@@ -272,6 +281,11 @@ def _build(
     bits = weight_bits(precision)
     served = _served(encoder, samples, bits, progress)
     _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
+    pooling = head.config.pooling if head else sentence.pooling
+    if packed := precision == "fp16" and obstacle(config, pooling) is None:
+        progress(f"exporting {VECTORS_GRAPH}")
+        graph = export_vectors(encoder, cast(PackedPooling, pooling))
+        save_graph(graph, folder / VECTORS_GRAPH, beside=[folder / WEIGHTS, folder / ENCODER_GRAPH])
     _save_other_graphs(config, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
@@ -290,7 +304,7 @@ def _build(
         decoder=decoder.config if decoder else None,
         images=source.images,
         own_target_tokenizer=target is not None,
-        signature=_signatures(modules, _dtype(precision)),
+        signature=_signatures(modules, _dtype(precision), packed=packed),
         files={},
         weights_sha256="",
         verification=UNVERIFIED,
@@ -359,9 +373,11 @@ def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: 
     save_graph(export_task(head, config), folder / TASK_GRAPH, beside=beside)
 
 
-def _signatures(modules: Modules, dtype: Float) -> dict[GraphName, GraphSignature]:
+def _signatures(modules: Modules, dtype: Float, *, packed: bool) -> dict[GraphName, GraphSignature]:
     task = modules.head.config if modules.head else None
     of_encoder = signatures(modules.encoder.config, dtype, task)
+    if packed:
+        of_encoder["vectors"] = vectors_signature(modules.encoder.config)
     decoder = modules.decoder
     return of_encoder | (decoder_signatures_of(decoder.config, dtype) if decoder else {})
 

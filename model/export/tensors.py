@@ -298,7 +298,8 @@ def runtime_tensors(
     layers, heads = range(last + 1), range(config.num_attention_heads)
     requests = [(text, layer) for text in texts for layer in layers]
     poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
-    states, pooled = runtime.encode(batch, requests, poolings)
+    states, _ = runtime.encode(batch, requests, [])
+    _, pooled = runtime.encode(batch, [], poolings)  # by the graph of vectors, if there is one
     tensors = []
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]

@@ -19,6 +19,7 @@ from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.config.precision import USES, Precision, Use
 from model.encoder.encoder import Encoder
+from model.export.emulation import emulate
 from model.export.failure import first_failure
 from model.export.loading import Modules
 from model.export.samples import Sample, pack_samples, samples_of
@@ -47,6 +48,7 @@ from model.numerics.task_head import text_scores
 from model.packing import PackedBatch
 from model.runtimes.capabilities import TaskHead, capability
 from model.runtimes.contract import Device, Floats, Runtime
+from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -164,6 +166,8 @@ class Verification:
     tolerances: Mapping[Kind, Tolerance]
     comparison: Comparison = field(default_factory=Comparison)
     similarity: Similarity | None = None
+    emulated: bool = False
+    """Whether attention of the graph of vectors was emulated."""
 
     @property
     def passed(self) -> bool:
@@ -201,6 +205,7 @@ class Verification:
             vectors=self.verdict("vectors"),
             heads=self.verdict("heads"),
             provider=self.provider,
+            emulated=self.emulated,
             inputs=self.comparison.inputs,
             tolerances={kind: asdict(self.tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
@@ -231,7 +236,10 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     manifest = artifact.manifest
     modules, runtime = load_references(artifact), load_runtime(artifact, device)
     tolerances = tolerances_of(manifest.precision, *manifest.depths)
-    result = Verification(manifest.precision, runtime.provider, tolerances)
+    emulated = isinstance(runtime, BoundRuntime) and emulate(artifact, runtime)
+    result = Verification(
+        manifest.precision, runtime.provider, tolerances, emulated=emulated
+    )
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
@@ -246,7 +254,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     measured = with_rounding(modules, batches, TextVectors.of(artifact), tolerances)
     if measured == tolerances:
         return result
-    result = Verification(manifest.precision, runtime.provider, measured)
+    result = Verification(manifest.precision, runtime.provider, measured, emulated=emulated)
     _compare(artifact, modules, runtime, result)
     return result
 

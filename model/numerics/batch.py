@@ -11,6 +11,7 @@ Notation: B texts, T tokens of all of them, S tokens of the longest, F pixel val
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -100,6 +101,38 @@ def dummies(lengths: Sequence[int], features: int) -> Batch:
     ids = [np.zeros(length, np.int64) for length in lengths]
     pixels = [np.zeros((length, features), np.float32) for length in lengths if features]
     return pack(list(zip(ids, ids, strict=True)), pixels=pixels)
+
+
+def texts_of(batch: Batch) -> list[tuple[Ids, Ids]]:
+    """Return token ids and segment ids of each text, as views."""
+    return [
+        (batch.input_ids[start:end], batch.token_type_ids[start:end])
+        for start, end in itertools.pairwise(batch.cu_seqlens.tolist())
+    ]
+
+
+def masked_texts(batch: Batch) -> list[int]:
+    """Return the indices of texts with a token that is masked as a key."""
+    lengths = np.diff(batch.cu_seqlens)
+    real = np.arange(batch.padded_index.shape[1]) < lengths[:, None]
+    return np.flatnonzero((real & (batch.padded_index < 0)).any(axis=1)).tolist()
+
+
+def join(first: Batch, second: Batch) -> Batch:
+    """Return the texts of two batches, one batch after the other; no token may be masked."""
+    pixels = [batch.pixels for batch in (first, second) if batch.pixels is not None]
+    return pack([*texts_of(first), *texts_of(second)], pixels=pixels)
+
+
+def select(batch: Batch, texts: Sequence[int]) -> Batch:
+    """Return some texts of a batch, in the given order."""
+    ends, own = batch.cu_seqlens, texts_of(batch)
+    rows = batch.padded_index
+    unseen = [
+        np.flatnonzero(rows[text, : ends[text + 1] - ends[text]] < 0).tolist() for text in texts
+    ]
+    pixels = [] if batch.pixels is None else [batch.pixels[ends[n] : ends[n + 1]] for n in texts]
+    return pack([own[text] for text in texts], unseen, pixels)
 
 
 def widen(batch: Batch, rows: int, columns: int) -> Batch:

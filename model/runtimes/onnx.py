@@ -63,6 +63,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
     threads, memory = resources.threads, resources.device_memory_bytes
     graphs = BoundRuntime.GRAPHS
+    if chosen == "cuda" and "vectors" in artifact.manifest.signature:
+        graphs += ("vectors",)
     if artifact.manifest.task:
         graphs += ("task",)
     if artifact.manifest.decoder:

@@ -12,14 +12,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
-from model.numerics.batch import Batch, Ids, coarser, dummies, padded, widen
+from model.numerics.batch import (
+    Batch,
+    Ids,
+    coarser,
+    dummies,
+    masked_texts,
+    padded,
+    select,
+    widen,
+)
 from model.numerics.pooling import Pool, TextPooling, l2_normalize, modes_of, pool
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, find
@@ -28,6 +37,7 @@ from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
+from model.runtimes.packed_inputs import ALIGNED, packed_inputs
 from model.runtimes.registry import host_session
 from model.runtimes.sessions import Array, Session
 
@@ -92,10 +102,6 @@ def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
         first_weight=np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
         unit_features=np.array([pooling.unit_features for pooling in poolings], np.int64),
     )
-
-
-ALIGNED = 8
-"""Alignment of the grid's row length, for the fastest half-precision products."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,12 @@ class BoundRuntime(HeadMaps):
         self._encoder, self._attention, self._pooling = (
             Bound(sessions[name], place, watch) for name in self.GRAPHS
         )
+        self._place, self._usual = place, manifest.vectors_pooling
+        packed = manifest.signature.get("vectors")
+        self._packed_inputs = [spec.name for spec in packed.inputs] if packed else []
+        self.vectors_session: Bound | None = None
+        if "vectors" in sessions:
+            self.use_vectors(sessions["vectors"])
         self.parts = host_parts(artifact, host_session)
         if manifest.task:
             self.parts.append(session_head(manifest.task, Watched(sessions["task"], watch)))
@@ -248,7 +260,84 @@ class BoundRuntime(HeadMaps):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """Return `[S, H]` per hidden state, `[H]` per pooling and mode; copied once per layer."""
+        """Return `[S, H]` per hidden state, `[H]` per pooling and mode; copied once per layer.
+
+        Texts with nothing but the artifact's own pooling are computed by the graph of vectors,
+        whatever the other texts need, so that a text's vector does not depend on them.
+        """
+        texts = {*range(len(batch.padded_index))}
+        others = texts
+        if self.vectors_session is not None:
+            others = self._unusual(batch, hidden, poolings, head_mask)
+        states: list[Floats] = []
+        vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
+        for own, compute in ((texts - others, self._packed), (others, self._from_states)):
+            if not own:
+                continue
+            if own == texts:
+                return compute(batch, hidden, poolings, head_mask)
+            rows = {text: row for row, text in enumerate(sorted(own))}
+            asked = [i for i, pooling in enumerate(poolings) if pooling.text in rows]
+            states, pooled = compute(
+                select(batch, [*rows]),
+                [(rows[text], layer) for text, layer in hidden if text in rows],
+                [replace(poolings[i], text=rows[poolings[i].text]) for i in asked],
+                None if head_mask is None else head_mask[[*rows]],
+            )
+            for i, vector in zip(asked, pooled, strict=True):
+                vectors[i] = vector
+        return states, vectors
+
+    def use_vectors(self, session: Session) -> None:
+        """Compute the usual request by a session of the graph of vectors."""
+        self.vectors_session = Bound(session, self._place, self._watch)
+
+    def _unusual(
+        self,
+        batch: Batch,
+        hidden: Sequence[tuple[int, int]],
+        poolings: Sequence[TextPooling],
+        head_mask: Floats | None,
+    ) -> set[int]:
+        """Return the texts that need more than the artifact's own pooling of all their tokens."""
+        size, last = self.config.hidden_size, self.config.num_hidden_layers
+        others = {text for text, _ in hidden}
+        others |= {
+            pooling.text
+            for pooling in poolings
+            if (pooling.layer, pooling.mode, pooling.first_token) != (last, self._usual, 0)
+            or pooling.left_out
+            or pooling.unit_features not in (0, size)
+        }
+        others |= {*range(len(batch.padded_index))} - {pooling.text for pooling in poolings}
+        others.update(masked_texts(batch))
+        if head_mask is not None:
+            others.update(np.flatnonzero((head_mask != 1).any(axis=(1, 2))).tolist())
+        return others
+
+    def _packed(
+        self, batch: Batch, hidden: object, poolings: Sequence[TextPooling], head_mask: object
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Return no hidden states, and vectors from the graph of vectors."""
+        del hidden, head_mask  # such texts need neither
+        session = cast(Bound, self.vectors_session)
+        names, last = self._packed_inputs, self._usual == "last"
+        feed = packed_inputs(batch, self.config, names, last=last)
+        shape = len(batch.padded_index), self.config.hidden_size
+        vectors = {
+            units: session.fetch(feed, "unit_vectors" if units else "vectors", shape)
+            for units in {pooling.unit_features for pooling in poolings}
+        }
+        return [], [vectors[pooling.unit_features][pooling.text] for pooling in poolings]
+
+    def _from_states(
+        self,
+        batch: Batch,
+        hidden: Sequence[tuple[int, int]],
+        poolings: Sequence[TextPooling],
+        head_mask: Floats | None,
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Return hidden states and vectors, both from the graph of hidden states."""
         ends = batch.cu_seqlens
         states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)

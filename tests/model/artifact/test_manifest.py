@@ -137,8 +137,8 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda m: m.update(format=10), "format: this version reads 11; export the model again"),
-        (lambda m: m.update(format=12), "format: this version reads 11"),
+        (lambda m: m.update(format=11), "format: this version reads 12; export the model again"),
+        (lambda m: m.update(format=13), "format: this version reads 12"),
         (lambda m: m.update(runtime="jax"), "runtime"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),

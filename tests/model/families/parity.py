@@ -14,6 +14,7 @@ from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from tests.model.packed_vectors import assert_packed_vectors_equal
 
 VOCABULARY = 97
 LENGTHS = (1, 5, 17, 33)
@@ -65,10 +66,11 @@ def assert_equal_to(
     encoder = load_checkpoint(saved(reference, folder))
     texts = texts_of(encoder, lengths)
     with torch.no_grad():
-        packed = PackedBatch.of(pack([(text, [0] * len(text)) for text in texts]))
+        batch = pack([(text, [0] * len(text)) for text in texts])
+        packed = PackedBatch.of(batch)
         ours = encoder(packed, output_attentions=True)
         config, every_head = encoder.config, encoder.head_parameters()
-        start, sharpest = 0, 0.0
+        start, sharpest, last_states = 0, 0.0, []
         for row, text in enumerate(texts):
             theirs = reference(
                 input_ids=text[None],
@@ -77,6 +79,7 @@ def assert_equal_to(
                 output_attentions=True,
             )
             rows = slice(start, start := start + len(text))
+            last_states.append(theirs[0][0].numpy())
             # CLIP and SigLIP normalise after the last of transformers' hidden_states
             states = (*theirs.hidden_states[:-1], theirs[0])
             for expected, found in zip(states, ours.hidden_states, strict=True):
@@ -94,6 +97,7 @@ def assert_equal_to(
                     sharpest = max(sharpest, expected.max().item())
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
     assert_masked_tokens_equal(reference, encoder, texts[2])
+    assert_packed_vectors_equal(encoder, batch, last_states)
     return encoder
 
 

@@ -19,6 +19,7 @@ from model.images.patches import patch_rows
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
 from tests.model.families.parity import saved
+from tests.model.packed_vectors import assert_packed_vectors_equal
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24,
@@ -70,8 +71,8 @@ def assert_equal_to(
     generator = torch.Generator().manual_seed(1)
     pictures = 0.3 * torch.randn(PICTURES, 3, *size, generator=generator)
     with torch.no_grad():
-        batch = PackedBatch.of(packed_pictures(patches, pictures))
-        ours = encoder(batch, output_attentions=True)
+        batch = packed_pictures(patches, pictures)
+        ours = encoder(PackedBatch.of(batch), output_attentions=True)
         theirs = reference(pictures, output_hidden_states=True, output_attentions=True, **call)
         expected = (*theirs.hidden_states[:-1], theirs.last_hidden_state)
         for found, state in zip(ours.hidden_states, expected, strict=True):
@@ -88,4 +89,5 @@ def assert_equal_to(
             torch.testing.assert_close(some, maps[:, [1, 0]], atol=5e-6, rtol=0)
     sharpest = max(maps.max().item() for maps in theirs.attentions)
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
+    assert_packed_vectors_equal(encoder, batch, [*theirs.last_hidden_state.numpy()])
     return encoder
