@@ -237,9 +237,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     modules, runtime = load_references(artifact), load_runtime(artifact, device)
     tolerances = tolerances_of(manifest.precision, *manifest.depths)
     emulated = isinstance(runtime, BoundRuntime) and emulate(artifact, runtime)
-    result = Verification(
-        manifest.precision, runtime.provider, tolerances, emulated=emulated
-    )
+    result = Verification(manifest.precision, runtime.provider, tolerances, emulated=emulated)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)

@@ -17,6 +17,7 @@ from model.artifact.manifest import (
     GRAPHS,
     LOGPROBS_GRAPH,
     TASK_GRAPH,
+    VECTORS_GRAPH,
     Artifact,
 )
 from model.artifact.signature import hidden_state_name
@@ -28,6 +29,7 @@ from model.runtimes.contract import Device, Floats, Resources, Runtime, every_he
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
+from model.runtimes.host_memory import cuda_register
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime, Place
 
@@ -42,6 +44,8 @@ except ImportError as error:
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+CUDA_LEAST_VERSION = (1, 28)
+"""Least version on a GPU: earlier ones sum a norm's variance in half precision."""
 _HOST = Place("cpu")
 _FATAL, _WARNING = 4, 2
 """Severities of ONNX Runtime's log."""
@@ -73,7 +77,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
     }
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
-    return BoundRuntime(artifact, sessions, upload, place)
+    register = cuda_register(onnxruntime.cuda_version) if chosen == "cuda" else None
+    return BoundRuntime(artifact, sessions, upload, place, register)
 
 
 class OnnxRuntime(HostRuntime, HeadMaps):
@@ -173,8 +178,18 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
             "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed: "
             "pip uninstall onnxruntime, then pip install onnxruntime-gpu"
         )
+    if _version(onnxruntime.__version__) < CUDA_LEAST_VERSION:
+        least = ".".join(map(str, CUDA_LEAST_VERSION))
+        raise ProviderError(
+            f"device cuda: onnxruntime-gpu {onnxruntime.__version__} sums variances in half "
+            f"precision; install {least} or later"
+        )
     cuda.check(device_id, onnxruntime.cuda_version)
     return "cuda"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")[:2]))
 
 
 def _session(
@@ -193,6 +208,8 @@ def _session(
     options.enable_mem_pattern = False  # ONNX Runtime keeps a pattern for every shape
     options.enable_cpu_mem_arena = arena
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if graph.name == VECTORS_GRAPH:  # an operator without a kernel for CUDA is an error
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if graph.name == LOGPROBS_GRAPH:  # prepacking copies the word embedding for little gain
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:

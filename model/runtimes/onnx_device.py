@@ -36,6 +36,7 @@ from model.runtimes.contract import Floats, every_head, layers_of
 from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
+from model.runtimes.host_memory import HostMemory, Register
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.packed_inputs import ALIGNED, packed_inputs
 from model.runtimes.registry import host_session
@@ -158,8 +159,9 @@ class Watched:
 class Bound:
     """Session with inputs on host or device, and outputs on the device."""
 
-    def __init__(self, session: Any, place: Place, watch: Watch) -> None:
+    def __init__(self, session: Any, place: Place, watch: Watch, memory: HostMemory) -> None:
         self._session = session
+        self._memory = memory
         self._place = place
         self._watch = watch
 
@@ -174,7 +176,7 @@ class Bound:
 
     def fetch(self, feed: Mapping[str, object], output: str, shape: tuple[int, ...]) -> Floats:
         """Run the graph, and copy one float32 output of this shape into host memory."""
-        array = np.empty(shape, np.float32)
+        array = self._memory.take(shape)
         with self._watch():
             binding = self._binding(feed)
             binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
@@ -205,6 +207,7 @@ class BoundRuntime(HeadMaps):
         sessions: Mapping[GraphName, Session],
         upload: Callable[[Array, str, int], object],
         place: Place,
+        register: Register | None = None,
     ) -> None:
         """Copy all heads' parameters to the device.
 
@@ -213,14 +216,16 @@ class BoundRuntime(HeadMaps):
             sessions: sessions of `GRAPHS`, and of the task head and the decoder, if there are any.
             upload: function from an array, and the kind and index of a device, to the array on it.
             place: device of the sessions.
+            register: function that page-locks host memory; None on a CPU.
 
         """
         manifest = artifact.manifest
         self.config = manifest.config
         self.provider = sessions["encoder"].get_providers()[0]
         self._watch = watch = Watch(self.provider)
+        self._memory = memory = HostMemory(register)
         self._encoder, self._attention, self._pooling = (
-            Bound(sessions[name], place, watch) for name in self.GRAPHS
+            Bound(sessions[name], place, watch, memory) for name in self.GRAPHS
         )
         self._place, self._usual = place, manifest.vectors_pooling
         packed = manifest.signature.get("vectors")
@@ -290,7 +295,7 @@ class BoundRuntime(HeadMaps):
 
     def use_vectors(self, session: Session) -> None:
         """Compute the usual request by a session of the graph of vectors."""
-        self.vectors_session = Bound(session, self._place, self._watch)
+        self.vectors_session = Bound(session, self._place, self._watch, self._memory)
 
     def _unusual(
         self,

@@ -10,7 +10,7 @@ from model.artifact.recorded import passed_uses, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from model.numerics.comparison import Comparison, Key, keyed, task_key, tolerances_of
-from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.contract import Engine, Floats, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.scheduler.outputs import check_outputs
 
@@ -42,10 +42,13 @@ class GoldenCheck:
         of_float32 = tolerances_of("fp32", *self._manifest.depths)
         tolerances = of_float32 if exact else recorded_tolerances(self._manifest)
         head, unit = self._manifest.task, self._vectors.unit
-        for text, output in zip(self._texts, self._encode(engine), strict=True):
+        outputs, pooled = self._encode(engine), self._pool(engine)
+        for number, (text, output) in enumerate(zip(self._texts, outputs, strict=True)):
             expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output, int(text.segment_ids[0])))
             computed = keyed(output.hidden, maps, unit)
+            if pooled:
+                computed[Key("pooled")] = pooled[number]
             if head and text.scores is not None and output.scores is not None:
                 expected[task_key(head)], computed[task_key(head)] = text.scores, output.scores
             if text.target:
@@ -77,6 +80,19 @@ class GoldenCheck:
             for text in self._texts
         ]
         return _run(engine, tasks)
+
+    def _pool(self, engine: Engine) -> list[Floats]:
+        """Return each text's unit vector from the graph of vectors; none if there is no graph."""
+        if "vectors" not in self._manifest.signature or self._manifest.task:
+            return []
+        mode = self._manifest.sentence.pooling
+        pooling = Pooling(self._manifest.config.num_hidden_layers, mode)
+        tasks = [
+            TextTask(text.input_ids, text.segment_ids, pooling=pooling, pixels=text.pixels)
+            for text in self._texts
+        ]
+        vectors = [output.pooled for output in _run(engine, tasks)]
+        return self._vectors.units([vector for vector in vectors if vector is not None])
 
     def _attend(self, engine: Engine, output: Output, segment: int) -> list[Floats]:
         heads = tuple(range(self._manifest.config.num_attention_heads))

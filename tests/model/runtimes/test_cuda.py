@@ -121,6 +121,19 @@ def test_a_package_for_cpus_only_is_named(
     assert choose("auto") == "cpu"
 
 
+@pytest.mark.parametrize(("version", "works"), [("1.27.9", False), ("1.28.0", True), ("2.0", True)])
+def test_a_version_that_sums_variances_in_half_precision_is_named(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, version: str, works: bool
+) -> None:
+    machine(Driver())
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    if works:
+        assert choose("cuda") == "cuda"
+        return
+    with pytest.raises(ProviderError, match=r"onnxruntime-gpu 1\.27\.9 .* install 1\.28 or later"):
+        choose("cuda")
+
+
 @pytest.mark.parametrize(
     ("driver", "device_id", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
 from service.health.golden import GoldenCheck
 from service.settings import Settings
+from tests.model.checkpoints import write_checkpoint
 from tests.service.harness import AnsweringEngine, StaysOpen
 
 Bend = Callable[[Task, Output], None]
@@ -70,6 +72,24 @@ def test_an_engine_that_lies_is_found(
         GoldenCheck(artifact)(Bent(onnx_engine, bend))
     assert "\n" not in str(refused.value)
     assert "disagrees with PyTorch" in str(refused.value)
+
+
+def roll_pooled(task: Task, output: Output) -> None:
+    if output.pooled is not None:
+        output.pooled = np.roll(output.pooled, 1)
+
+
+@pytest.mark.slow
+def test_the_graph_of_vectors_is_tried_by_requests_of_vectors_alone(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    write_checkpoint(tmp_path / "even", hidden_size=24, num_attention_heads=3)
+    half = exported(tmp_path / "even", "even-service", "fp16")
+    assert "vectors" in half.manifest.signature
+    engine = OnnxEngine(half, "cpu", threads=1)
+    GoldenCheck(half)(engine)
+    with pytest.raises(VerificationError, match="pooled"):
+        GoldenCheck(half)(Bent(engine, roll_pooled))
 
 
 def shift_target(task: Task, output: Output) -> None:
