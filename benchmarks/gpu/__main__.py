@@ -7,7 +7,8 @@ docs/benchmarks-gpu.md explains its options, cells and figures.
 from __future__ import annotations
 
 import argparse
-import os
+import itertools
+import math
 import random
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import transformers
 from torch.nn import functional as F  # noqa: N812
 
 from benchmarks.gpu import ways
-from benchmarks.gpu.lab import ENOUGH_SECONDS, Lab, Unavailable, Way, Work, ratio
+from benchmarks.gpu.lab import Lab, Unavailable, Way, Work
 from benchmarks.gpu.ways import PATCH, Model
 from model.images.patches import patch_rows
 from model.numerics.batch import pack
@@ -46,7 +47,7 @@ def mixed_lengths(tokens: int) -> list[int]:
 def limits(lab: Lab) -> None:
     """Measure products in fp16, and copies to the host and within the device."""
     if lab.cpu:
-        raise Unavailable(ways.NEEDS_GPU)
+        ways.needs_gpu()
     n, size = 8192, 2**28
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
     device, other = (torch.ones(size, dtype=torch.uint8, device="cuda") for _ in range(2))
@@ -68,15 +69,13 @@ def texts(lab: Lab, model: Model, lengths: list[int]) -> None:
     generator = np.random.default_rng(1)
     ids = [generator.integers(5, 500, length) for length in lengths]
     grid = sum((end - first) * lengths[first] for first, end in ways.similar(lengths))
-    product, rivals = ways.product_ways(model, ways.batch_of(ids)), ways.rivals(model, ids)
-    predicted: dict[str, float] = {}
-    if lab.cell in ways.PREDICTED_US:
-        packed, padded, variable = ways.PREDICTED_US[lab.cell]
-        predicted = dict.fromkeys(product, packed) | dict.fromkeys(rivals, padded)
-        predicted[ways.VARIABLE] = variable
+    with lab.on_stream():
+        expected = ways.padded(partial(ways.mean_of, model.exact), model, ids)().cpu()
     lab.note(tokens=sum(lengths), texts=len(ids), padding=grid / sum(lengths))
-    work = Work(model.shape, lengths, ways.reference(model, ids), ways.RIVAL, predicted)
-    lab.compare(product | rivals, work, kernels=len(ids) > 8)
+    predicted = ways.PREDICTED_US.get(lab.cell, {})
+    work = Work(model.shape, lengths, expected, ways.RIVAL, predicted)
+    makes = ways.product_ways(model, ways.batch_of(ids)) | ways.rivals(model, ids)
+    lab.compare(makes, work, kernels=len(ids) > 8)
 
 
 def pictures(lab: Lab, model: Model, count: int) -> None:
@@ -123,7 +122,7 @@ def maps(lab: Lab, model: Model, length: int) -> None:
     }
     ms = lab.median_ms(calls)
     rate = 1e3 * size / ms["all_maps_ms"]
-    share = ratio(rate, lab.limits.get(PINNED))
+    share = rate / lab.limits.get(PINNED, math.nan)
     lab.note(map_bytes=size, map_bytes_a_second=rate, share_of_pinned=share, **ms)
 
 
@@ -141,10 +140,10 @@ def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
             free, total = torch.cuda.mem_get_info()
             settled = number >= batches // 10
             peaks_bytes[settled] = max(peaks_bytes[settled], total - free)
-        if lab.left_seconds < ENOUGH_SECONDS:
+        if lab.is_late():
             break
     if lab.cpu:
-        raise Unavailable(ways.NEEDS_GPU)
+        ways.needs_gpu()
     grown = max(0, peaks_bytes[1] - peaks_bytes[0])
     lab.note(batches=number + 1, held_bytes=peaks_bytes[0], grown_bytes=grown)
 
@@ -155,22 +154,22 @@ def http(lab: Lab, model: Model, workers: int, requests: int) -> None:
         raise Unavailable(f"not installed: {', '.join(missing)}")
     from benchmarks.harness.servers import headscope, running
 
-    lengths = np.random.default_rng(0).permutation(mixed_lengths(64 * LIST_TEXTS))[:LIST_TEXTS]
-    body = {"inputs": [" ".join(["w7"] * int(length)) for length in lengths], "truncate": True}
+    generator = np.random.default_rng(0)
+    words = [generator.integers(5, 500, length) for length in mixed_lengths(TOKENS)]
+    inputs = [" ".join(f"w{word}" for word in some) for some in words]
+    lists = [generator.choice(inputs, LIST_TEXTS).tolist() for _ in range(requests)]
+    asked = [("/encode", {"inputs": some, "outputs": ["pooled"]}) for some in lists]
     flags = ["--device", model.device, "--workers", str(workers), "--max-queue-tokens", str(2**23)]
     with running(headscope("lab", "fp16", model.artifact.folder, flags), "w7") as server:
-        asked = [("/encode", body | {"outputs": ["pooled"]})] * requests
-        headers = {"accept": "application/vnd.safetensors"}
-        result = server.load(asked, min(CONNECTIONS, requests), headers=headers)
+        accept = {"accept": "application/vnd.safetensors"}
+        result = server.load(asked, min(CONNECTIONS, requests), headers=accept)
     rate = LIST_TEXTS * requests / (result.ended - result.started)
-    p50_ms = float(np.median(result.latencies_ms))
-    lab.note(workers=workers, texts_a_request=LIST_TEXTS, texts_a_second=rate, p50_ms=p50_ms)
+    lab.note(workers=workers, texts_a_second=rate, p50_ms=float(np.median(result.latencies_ms)))
 
 
-def plan(lab: Lab, folder: Path, checkpoint: Path | None) -> dict[str, Cell]:
+def plan(lab: Lab, folder: Path) -> dict[str, Cell]:
     """Return the cells by name, in their order."""
-    given = {"MiniLM": checkpoint}
-    small, base, vit = (Model(lab, name, folder, given.get(name)) for name in ways.SHAPES)
+    small, base, vit = (Model(lab, name, folder) for name in ways.SHAPES)
     tokens = TINY_TOKENS if lab.cpu else TOKENS
 
     def equal(model: Model, length: int, count: int) -> Cell:
@@ -178,14 +177,13 @@ def plan(lab: Lab, folder: Path, checkpoint: Path | None) -> dict[str, Cell]:
 
     cells: dict[str, Cell] = {"limits": partial(limits, lab)}
     cells["MiniLM, mixed"] = partial(texts, lab, small, mixed_lengths(tokens))
-    for model, length in ((base, 128), (small, 128), (base, 512)):
-        cells[f"{model.name}, {length}"] = equal(model, length, tokens // length + lab.cpu)
+    alike = ((base, 128), (small, 128), (base, 512))
+    cells |= {f"{of.name}, {n}": equal(of, n, tokens // n + lab.cpu) for of, n in alike}
     cells["maps"] = partial(maps, lab, small, 32 if lab.cpu else 512)
-    for model in (small, base):
-        for count in (1, 8):
-            cells[f"{model.name}, {count} × 128"] = equal(model, 128, count)
-    for count in (1, 2) if lab.cpu else (1, 32, 128):
-        cells[f"pictures, {count}"] = partial(pictures, lab, vit, count)
+    few = itertools.product((small, base), (1, 8))
+    cells |= {f"{of.name}, {count} × 128": equal(of, 128, count) for of, count in few}
+    counts = (1, 2) if lab.cpu else (1, 32, 128)
+    cells |= {f"pictures, {count}": partial(pictures, lab, vit, count) for count in counts}
     cells["memory"] = partial(memory, lab, small, *((40, 512) if lab.cpu else (10_000, 16_384)))
     cells["http"] = partial(http, lab, small, *((1, 4) if lab.cpu else (4, 1_000)))
     return cells
@@ -197,7 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=470)
     parser.add_argument("--keep", type=Path, help="folder that keeps exports for the next run")
-    parser.add_argument("--checkpoint", type=Path, help="all-MiniLM-L6-v2, or random weights")
     parser.add_argument("--only", nargs="+", default=[""], help="first letters of cells")
     parser.add_argument("--http", action="store_true", help="measure the service as well")
     parser.add_argument("--cpu", action="store_true", help="dry run in tiny sizes")
@@ -210,15 +207,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = {one.__name__: one.__version__ for one in (onnxruntime, torch, transformers)}
     lab.note(device=device, cuda=torch.version.cuda, **versions)
     with tempfile.TemporaryDirectory() as scratch:
-        for name, cell in plan(lab, options.keep or Path(scratch), options.checkpoint).items():
+        for name, cell in plan(lab, options.keep or Path(scratch)).items():
             if name.startswith(tuple(options.only)) and (name != "http" or options.http):
                 lab.run(name, cell)
     bad = [one for one in lab.figures if "failed" in one or one.get("verdict") == "WRONG"]
-    for figure in bad:
-        print("WRONG" if "verdict" in figure else "FAILED", figure["cell"], figure.get("way", ""))
-    return 1 if bad else 0
+    print(f"\n{len(bad)} figures failed or are wrong")
+    return min(1, len(bad))
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     sys.exit(main())

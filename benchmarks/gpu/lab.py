@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import statistics
 import time
 import traceback
@@ -18,7 +19,6 @@ from torch.profiler import ProfilerActivity, profile
 Way = Callable[[], Any]
 """Function that computes the unit vectors of a batch, `[B, H]`, on the device or in host memory."""
 Make = Callable[[], Way]
-"""Function that prepares a way."""
 TOLERANCE = 1e-3
 """Maximum difference of a unit vector's value in fp16 from transformers in float32."""
 SAMPLE_MS, ROUNDS, PROFILED_RUNS = 60, 5, 3
@@ -69,16 +69,15 @@ class Lab:
         self.limits: dict[str, float] = {}
         """FLOP/s of products, and bytes/s of each kind of copies, once measured."""
         self._path, self.cell = path, "environment"
-        self._end = time.monotonic() + seconds
+        self._latest = time.monotonic() + seconds - ENOUGH_SECONDS
 
-    @property
-    def left_seconds(self) -> float:
-        """Seconds of the budget that are left."""
-        return self._end - time.monotonic()
+    def is_late(self) -> bool:
+        """Return whether too little of the budget is left."""
+        return time.monotonic() > self._latest
 
     def note(self, **figure: Any) -> None:
-        """Add a figure of the current cell, write all, and print it; None is left out."""
-        known = {name: value for name, value in figure.items() if value is not None}
+        """Add a figure of the current cell, write all, and print it; unknown ones are left out."""
+        known = {k: v for k, v in figure.items() if v is not None and str(v) != "nan"}
         short = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in known.items()}
         self.figures.append({"cell": self.cell, **short})
         part = self._path.with_name(f"{self._path.name}.part")
@@ -92,7 +91,7 @@ class Lab:
         print(f"\n{name}", flush=True)
         start = time.monotonic()
         try:
-            if self.left_seconds < ENOUGH_SECONDS:
+            if self.is_late():
                 raise Unavailable("no time is left")
             cell()
         except Unavailable as reason:
@@ -127,9 +126,9 @@ class Lab:
                 launch_ms=self._launch_ms(ways[name]),
                 us_a_layer=1e3 * ms / layers,
                 predicted_us_a_layer=work.predicted_us.get(name),
-                times_rival=ratio(median_ms.get(work.rival), ms),
+                times_rival=median_ms.get(work.rival, math.nan) / ms,
                 tokens_a_second=1e3 * sum(work.lengths) / ms,
-                share_of_products=ratio(rate, self.limits.get("product")),
+                share_of_products=rate / self.limits.get("product", math.nan),
             )
         for name, way in ways.items() if kernels and not self.cpu else ():
             self._kernels(name, way, layers)
@@ -199,11 +198,4 @@ class Lab:
 def difference(vectors: Any, reference: torch.Tensor) -> float:
     """Return the largest difference from the reference `[B, H]`; NaN for another shape."""
     found = torch.as_tensor(vectors).float().cpu()
-    return (
-        (found - reference).abs().max().item() if found.shape == reference.shape else float("nan")
-    )
-
-
-def ratio(above: float | None, below: float | None) -> float | None:
-    """Return a ratio of two figures, or None if one of them is unknown."""
-    return above / below if above and below else None
+    return (found - reference).abs().max().item() if found.shape == reference.shape else math.nan

@@ -1,8 +1,6 @@
 """Models in known shapes, and the ways to compute unit vectors: the product's, and its rivals'.
 
-`product_ways` alone knows the product's graphs and their inputs.
-
-Notation: B texts, T tokens of all texts, S tokens of the longest, H hidden size.
+Notation: B texts, S tokens of the longest, H hidden size.
 """
 
 from __future__ import annotations
@@ -16,49 +14,48 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import onnxruntime
 import torch
 from numpy.typing import NDArray
+from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel, BertConfig, BertModel, BertTokenizer, ViTConfig, ViTModel
 
 from benchmarks.gpu.lab import Lab, Make, Shape, Unavailable, Way
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import VECTORS_GRAPH, Artifact, load_artifact
+from model.export.emulation import emulate
 from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
-from model.runtimes.contract import Runtime
 from model.runtimes.onnx import provider_options
 from model.runtimes.onnx_device import Place
+from model.runtimes.packed_inputs import packed_inputs
 from model.runtimes.registry import load_runtime
 
 BASE, TINY = Shape(12, 12, 768, 3072), Shape(2, 2, 64, 128)
 SHAPES = {"MiniLM": Shape(6, 12, 384, 1536), "BERT-base": BASE, "ViT-B/16": BASE}
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PATCH = 16
-"""Edge of a patch in pixels."""
-WIDER = 1.5
-"""Factor of the random weights, so that vectors of different texts differ."""
+PATCH, WIDER = 16, 1.5
+"""Pixels of a patch's edge; factor of the random weights, so that vectors of two texts differ."""
 Texts = Sequence[NDArray[np.int64]]
 """Token ids of each text, the longest text first."""
 Embed = Callable[[dict[str, Tensor]], Tensor]
-"""Function from padded inputs `[B, S]` to pooled vectors `[B, H]`."""
 BOUND, SERVED, VARIABLE = "graph of vectors", "as served", "torch, variable lengths"
 HAS_RIVAL = find_spec("sentence_transformers") is not None
 RIVAL = "sentence-transformers" if HAS_RIVAL else "transformers and pooling"
 """Rival that is compared with: fp16, or float32 on a CPU, with fused attention, padded texts."""
 COMPILED = f"{RIVAL}, compiled"
 PREDICTED_US = {
-    "MiniLM, mixed": (855, 993, 886),
-    "BERT-base, 128": (2250, 2313, 2313),
-    "MiniLM, 128": (855, 886, 886),
-    "BERT-base, 512": (2419, 2482, 2482),
+    cell: {BOUND: packed, SERVED: packed, RIVAL: padded, COMPILED: padded, VARIABLE: variable}
+    for cell, packed, padded, variable in (
+        ("MiniLM, mixed", 855, 993, 886),
+        ("BERT-base, 128", 2250, 2313, 2313),
+        ("MiniLM, 128", 855, 886, 886),
+        ("BERT-base, 512", 2419, 2482, 2482),
+    )
 }
-"""Predicted µs of a layer on an H200 by cell, from bytes and operations alone: the packed graph,
-PyTorch on padded texts, PyTorch on packed texts."""
-NEEDS_GPU, NO_GRAPH = "needs a GPU", "the export has no graph of vectors"
+"""Predicted µs of a layer on an H200 by cell and way, from bytes and operations alone."""
 FULLEST = 0.75
 """Minimum length of a text relative to the longest of its group, for ways that pad."""
 
@@ -66,17 +63,16 @@ FULLEST = 0.75
 class Model:
     """Checkpoint in one shape, tiny in a dry run; everything is made at its first use."""
 
-    def __init__(self, lab: Lab, name: str, folder: Path, given: Path | None = None) -> None:
+    def __init__(self, lab: Lab, name: str, folder: Path) -> None:
         self.lab, self.name = lab, name
         self.shape = TINY if lab.cpu else SHAPES[name]
         self.device: Literal["cpu", "cuda"] = "cpu" if lab.cpu else "cuda"
-        self._folder = folder / ("given" if given else name.replace("/", "-"))
-        self._given = given
+        self._folder = folder / name.replace("/", "-")
 
     @cached_property
     def checkpoint(self) -> Path:
-        """Folder of the checkpoint, the given one or a random one."""
-        folder = self._given or self._folder / "checkpoint"
+        """Folder of the checkpoint, with random weights."""
+        folder = self._folder / "checkpoint"
         if not folder.exists():
             write_checkpoint(folder, self.shape, pictures=self.name.startswith("ViT"))
         return folder
@@ -90,35 +86,28 @@ class Model:
         start = time.monotonic()
         made = export(self.checkpoint, folder, self.name, "fp16", device=self.device).artifact
         verdict = "right" if made.manifest.verification.passed else "WRONG"
-        self.lab.note(exported=self.name, seconds=time.monotonic() - start, verdict=verdict)
+        self.lab.note(exported=self.name, verdict=verdict, seconds=time.monotonic() - start)
         return made
 
     @cached_property
-    def runtime(self) -> Runtime:
-        """Runtime of the export."""
+    def runtime(self) -> Any:
+        """Runtime of the export; on a CPU the graph of vectors is emulated."""
         runtime: Any = load_runtime(self.artifact, self.device)
-        if self.lab.cpu and "vectors" in self.artifact.manifest.signature:
-            from model.export.emulation import emulate
-
+        if self.lab.cpu:
             emulate(self.artifact, runtime)
         return runtime
 
     @cached_property
     def vectors_session(self) -> Any:
-        """Session of the graph of vectors on the lab's stream; emulated on a CPU."""
-        options = onnxruntime.SessionOptions()
-        options.enable_mem_pattern = False
-        graph = self.artifact.path("vectors.onnx")
+        """Session of the graph of vectors on the lab's stream."""
         if self.lab.stream is None:
-            from model.export.emulation import emulated
-
-            folder = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(folder, str(graph.parent))
-            return onnxruntime.InferenceSession(emulated(graph), options)
+            return self.runtime.vectors_session._session
+        options = SessionOptions()
+        options.enable_mem_pattern = False
         how = {"user_compute_stream": str(self.lab.stream.cuda_stream)}
-        how |= provider_options(Place("cuda"), None)
-        providers = [("CUDAExecutionProvider", how)]
-        return onnxruntime.InferenceSession(str(graph), options, providers=providers)
+        providers = [("CUDAExecutionProvider", how | provider_options(Place("cuda"), None))]
+        graph = str(self.artifact.path(VECTORS_GRAPH))
+        return InferenceSession(graph, options, providers=providers)
 
     @cached_property
     def exact(self) -> Any:
@@ -173,18 +162,13 @@ def product_ways(model: Model, batch: Batch) -> dict[str, Make]:
 
 def bound(model: Model, batch: Batch) -> Way:
     """Return the graph of vectors on the lab's stream, with inputs and output on the device."""
-    manifest = model.artifact.manifest
-    if (signature := manifest.signature.get("vectors")) is None:
-        raise Unavailable(NO_GRAPH)
-    from model.runtimes.packed_inputs import packed_inputs
-
-    session, options = model.vectors_session, onnxruntime.RunOptions()
+    manifest, session, options = model.artifact.manifest, model.vectors_session, RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    names = [spec.name for spec in signature.inputs]
+    names = [spec.name for spec in manifest.signature["vectors"].inputs]
     feed = packed_inputs(batch, manifest.config, names, last=False)
     binding = session.io_binding()
     for name, array in feed.items():
-        value = onnxruntime.OrtValue.ortvalue_from_numpy(array, model.device, 0)
+        value = OrtValue.ortvalue_from_numpy(array, model.device, 0)
         binding.bind_ortvalue_input(name, value)
     vectors = torch.empty(len(batch.padded_index), model.shape.hidden, device=model.device)
     place = model.device, 0, np.float32, tuple(vectors.shape), vectors.data_ptr()
@@ -205,13 +189,19 @@ def served(model: Model, batch: Batch) -> Way:
     return lambda: np.stack(runtime.encode(batch, [], asked)[1])
 
 
+def needs_gpu() -> Way:
+    """Raise the error of what a CPU cannot measure."""
+    raise Unavailable("needs a GPU")
+
+
 def rivals(model: Model, texts: Texts) -> dict[str, Make]:
     """Return the rivals' ways by name."""
-    return {
-        RIVAL: lambda: padded(sentence_transformers(model), model, texts),
-        COMPILED: lambda: padded(compiled(model), model, texts),
-        VARIABLE: lambda: variable_lengths(model, texts),
-    }
+    rival: dict[str, Make] = {RIVAL: lambda: padded(sentence_transformers(model), model, texts)}
+    if model.lab.cpu:
+        return rival | dict.fromkeys((COMPILED, VARIABLE), needs_gpu)
+    compiled = partial(mean_of, torch.compile(model.half, dynamic=True))
+    compiling = {COMPILED: lambda: padded(compiled, model, texts)}
+    return rival | compiling | {VARIABLE: lambda: variable_lengths(model, texts)}
 
 
 def sentence_transformers(model: Model) -> Embed:
@@ -228,13 +218,6 @@ def sentence_transformers(model: Model) -> Embed:
         return module({"attention_mask": mask, **features})["sentence_embedding"]
 
     return embed
-
-
-def compiled(model: Model) -> Embed:
-    """Return the compiled module with mean pooling."""
-    if model.lab.cpu:
-        raise Unavailable(NEEDS_GPU)
-    return partial(mean_of, torch.compile(model.half, dynamic=True))
 
 
 def mean_of(module: Any, features: dict[str, Tensor]) -> Tensor:
@@ -273,24 +256,13 @@ def similar(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, len(lengths)
 
 
-def reference(model: Model, texts: Texts) -> Tensor:
-    """Return unit vectors `[B, H]` of transformers in float32, on the host."""
-    with model.lab.on_stream():
-        return padded(partial(mean_of, model.exact), model, texts)().cpu()
-
-
 def variable_lengths(model: Model, texts: Texts) -> Way:
     """Return PyTorch's own operators on packed texts: what omitting padding gives PyTorch."""
-    if model.lab.cpu:
-        raise Unavailable(NEEDS_GPU)
     from torch.nn.attention.varlen import varlen_attn
 
     batch, module = batch_of(texts), model.half
-    heads, table = module.config.num_attention_heads, module.embeddings
-    ids, positions, ends = (
-        torch.from_numpy(array).to(model.device)
-        for array in (batch.input_ids, batch.position_ids, batch.cu_seqlens)
-    )
+    arrays = batch.input_ids[None], batch.position_ids[None], batch.cu_seqlens
+    ids, positions, ends = (torch.from_numpy(array).to(model.device) for array in arrays)
     offsets, counts, longest = ends.int(), ends.diff(), len(texts[0])
     text = torch.repeat_interleave(torch.arange(len(texts), device=model.device), counts)
     layers = []
@@ -301,15 +273,12 @@ def variable_lengths(model: Model, texts: Texts) -> Way:
 
     @torch.inference_mode()
     def run() -> Tensor:
-        x = table.word_embeddings(ids) + table.position_embeddings(positions)
-        x = table.LayerNorm(x + table.token_type_embeddings.weight[0])
+        x = module.embeddings(input_ids=ids, position_ids=positions)[0]
         for layer, weight, bias in layers:
-            q, k, v = F.linear(x, weight, bias).view(len(x), 3, heads, -1).unbind(1)
+            q, k, v = F.linear(x, weight, bias).view(len(x), 3, model.shape.heads, -1).unbind(1)
             mixed = varlen_attn(q, k, v, offsets, offsets, longest, longest).flatten(1)
-            output = layer.attention.output
-            x = output.LayerNorm(output.dense(mixed) + x)
-            inner = F.gelu(layer.intermediate.dense(x))
-            x = layer.output.LayerNorm(layer.output.dense(inner) + x)
+            x = layer.attention.output(mixed, x)
+            x = layer.output(layer.intermediate(x), x)
         total = torch.zeros(len(texts), x.shape[1], device=model.device)
         return F.normalize(total.index_add_(0, text, x.float()) / counts[:, None], dim=1)
 
