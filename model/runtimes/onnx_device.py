@@ -397,7 +397,9 @@ class BoundRuntime(HeadMaps):
             texts = range(max(1, batch_tokens // length))
             vectors = [TextPooling(i, last, "mean") for i in texts]
             batch = dummies([length] * len(texts), self.config.pixel_features)
-            self.encode(batch, [], vectors)
+            self._from_states(batch, [], vectors, None)
+            if self.vectors_session is not None:
+                self._packed(batch, [], vectors, None)
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, heads)
         if decoder := find(self, OnnxDecoder):

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
+from model.errors import ModelError
 from model.numerics.batch import Batch, Floats, Ids, coarser, dummies, join
 from model.runtimes.sessions import Array
 
 ALIGNED = 8
 """Alignment of row lengths, for the fastest half-precision kernels."""
 MOST_ROTATED = 65_535
-"""Maximum tokens of a batch whose kernel of rotary positions has a block row per token."""
+"""Maximum tokens of a batch with rotary positions, whose kernel has a row of blocks per token."""
 
 
 def with_dummies(batch: Batch, features: int) -> Batch:
@@ -42,8 +43,16 @@ def packed_inputs(
         names: names of the inputs.
         last: whether a text's last token is pooled, in place of its first.
 
+    Raises:
+        ModelError: there are more tokens than the kernel of rotary positions can take.
+
     """
     texts, whole = len(batch.padded_index), with_dummies(batch, config.pixel_features)
+    if "position_ids" in names and len(whole.input_ids) > MOST_ROTATED:
+        raise ModelError(
+            f"a batch of {len(whole.input_ids)} tokens is too large for rotary positions on a "
+            f"GPU: set --max-batch-tokens to at most {MOST_ROTATED // 2}"
+        )
     ends = whole.cu_seqlens
     lengths = np.diff(ends)
     columns = np.arange(coarser(int(lengths.max()), ALIGNED))

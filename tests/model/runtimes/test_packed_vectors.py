@@ -20,6 +20,7 @@ from model.artifact.manifest import VECTORS_GRAPH, Artifact
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.config.encoder import AttentionLayout
+from model.errors import ModelError
 from model.export.emulation import OPERATOR, emulate
 from model.export.vectors_graph import export_vectors, obstacle
 from model.numerics.batch import Batch, coarser, join, pack, select
@@ -219,6 +220,20 @@ def test_dummy_texts_fill_a_batch_up_to_few_sizes(half: Artifact) -> None:
     assert sorted(feed["token_offset"].flat) == [*range(160)]
     last = packed_inputs(batch, config, names, last=True)
     assert last["pooled_rows"].tolist() == [39, 72, 74]
+
+
+def test_batches_beyond_the_kernel_of_rotary_positions_are_refused(
+    half: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.runtimes.packed_inputs.MOST_ROTATED", 32)
+    rotary = half.manifest.config
+    names = ["input_ids", "position_ids"]
+    batches = batch_of([16, 16]), batch_of([16, 17])
+    assert packed_inputs(batches[0], rotary, names, last=False)["position_ids"].dtype == np.int64
+    with pytest.raises(
+        ModelError, match=r"a batch of 40 tokens .* --max-batch-tokens to at most 16"
+    ):
+        packed_inputs(batches[1], rotary, names, last=False)
 
 
 def test_texts_are_selected_and_joined_with_their_masks_and_pixels() -> None:
