@@ -114,16 +114,14 @@ def maps(lab: Lab, model: Model, length: int) -> None:
         pairs = zip(states, layers, strict=True)
         return [of_heads.attention(state, state, layer, heads) for state, layer in pairs]
 
-    size = sum(one.nbytes for one in asked(layers, heads))
     calls: dict[str, Way] = {
         "all_maps_ms": lambda: asked(layers, heads),
         "one_head_ms": lambda: asked(layers[-1:], heads[:1]),
         "vector_ms": ways.served(model, batch),
     }
     ms = lab.median_ms(calls)
-    rate = 1e3 * size / ms["all_maps_ms"]
-    share = rate / lab.limits.get(PINNED, math.nan)
-    lab.note(map_bytes=size, map_bytes_a_second=rate, share_of_pinned=share, **ms)
+    rate = 1e3 * sum(one.nbytes for one in asked(layers, heads)) / ms["all_maps_ms"]
+    lab.note(map_bytes_a_second=rate, share_of_pinned=rate / lab.limits.get(PINNED, math.nan), **ms)
 
 
 def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
@@ -138,14 +136,14 @@ def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
         ways.served(model, ways.batch_of(some))()
         if not lab.cpu:
             free, total = torch.cuda.mem_get_info()
-            settled = number >= batches // 10
-            peaks_bytes[settled] = max(peaks_bytes[settled], total - free)
+            peak = int(number >= batches // 10)
+            peaks_bytes[peak] = max(peaks_bytes[peak], total - free)
         if lab.is_late():
             break
     if lab.cpu:
         ways.needs_gpu()
-    grown = max(0, peaks_bytes[1] - peaks_bytes[0])
-    lab.note(batches=number + 1, held_bytes=peaks_bytes[0], grown_bytes=grown)
+    first, later = peaks_bytes
+    lab.note(batches=number + 1, held_bytes=first, grown_bytes=max(0, later - first))
 
 
 def http(lab: Lab, model: Model, workers: int, requests: int) -> None:

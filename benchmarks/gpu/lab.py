@@ -54,7 +54,6 @@ class Work:
     reference: torch.Tensor
     """Unit vectors `[B, H]` of transformers in float32, on the host."""
     rival: str
-    """Way that the others are compared with."""
     predicted_us: Mapping[str, float] = field(default_factory=dict)
     """Predicted µs of a layer by way; some ways have no prediction."""
 
@@ -116,8 +115,8 @@ class Lab:
                 kind = "skipped" if isinstance(error, Unavailable) else "failed"
                 self.note(way=name, **{kind: str(error)[:600]})
         median_ms, layers = self.median_ms(ways), work.shape.layers
+        flop_ms = work.shape.flop(work.lengths) / self.limits.get("product", math.nan) * 1e3
         for name, ms in median_ms.items():
-            rate = 1e3 * work.shape.flop(work.lengths) / ms
             self.note(
                 way=name,
                 verdict="right" if errors[name] < TOLERANCE else "WRONG",  # a NaN is wrong
@@ -128,7 +127,7 @@ class Lab:
                 predicted_us_a_layer=work.predicted_us.get(name),
                 times_rival=median_ms.get(work.rival, math.nan) / ms,
                 tokens_a_second=1e3 * sum(work.lengths) / ms,
-                share_of_products=rate / self.limits.get("product", math.nan),
+                share_of_products=flop_ms / ms,
             )
         for name, way in ways.items() if kernels and not self.cpu else ():
             self._kernels(name, way, layers)

@@ -102,11 +102,10 @@ class Model:
         """Session of the graph of vectors on the lab's stream."""
         if self.lab.stream is None:
             return self.runtime.vectors_session._session
-        options = SessionOptions()
+        options, graph = SessionOptions(), str(self.artifact.path(VECTORS_GRAPH))
         options.enable_mem_pattern = False
         how = {"user_compute_stream": str(self.lab.stream.cuda_stream)}
         providers = [("CUDAExecutionProvider", how | provider_options(Place("cuda"), None))]
-        graph = str(self.artifact.path(VECTORS_GRAPH))
         return InferenceSession(graph, options, providers=providers)
 
     @cached_property
@@ -131,7 +130,6 @@ def write_checkpoint(folder: Path, shape: Shape, *, pictures: bool) -> None:
     sizes = {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads}
     sizes |= {"hidden_size": shape.hidden, "intermediate_size": shape.inner}
     torch.manual_seed(0)
-    module: Any
     if pictures:
         edge = 64 if tiny else 224
         config = ViTConfig(image_size=edge, patch_size=PATCH, **sizes)
@@ -168,8 +166,7 @@ def bound(model: Model, batch: Batch) -> Way:
     feed = packed_inputs(batch, manifest.config, names, last=False)
     binding = session.io_binding()
     for name, array in feed.items():
-        value = OrtValue.ortvalue_from_numpy(array, model.device, 0)
-        binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(array, model.device, 0))
     vectors = torch.empty(len(batch.padded_index), model.shape.hidden, device=model.device)
     place = model.device, 0, np.float32, tuple(vectors.shape), vectors.data_ptr()
     binding.bind_output("unit_vectors", *place)
