@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-import onnxruntime
 from onnx import helper, parser
 
 from model.artifact.manifest import VECTORS_GRAPH, Artifact
 from model.runtimes.onnx_device import BoundRuntime
+from model.runtimes.registry import session_of
 
 OPERATOR = "PackedMultiHeadAttention"
 _DOMAIN = "headscope.cpu"
@@ -81,12 +81,8 @@ def emulate(artifact: Artifact, runtime: BoundRuntime) -> bool:
     """Give a runtime on a CPU an emulated graph of vectors; return whether it needed one."""
     if runtime.vectors_session or "vectors" not in artifact.manifest.signature:
         return False
-    options = onnxruntime.SessionOptions()
-    folder = str(artifact.folder)
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     graph = emulated(artifact.path(VECTORS_GRAPH))
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    runtime.use_vectors(session)
+    runtime.use_vectors(session_of(graph, artifact.folder))
     return True
 
 

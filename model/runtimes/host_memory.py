@@ -21,7 +21,7 @@ from model.numerics.batch import coarser
 
 Floats = NDArray[np.float32]
 Register = Callable[[int, int], int]
-"""Function that page-locks memory, given its address and size in bytes; returns CUDA's error code."""
+"""Function that page-locks memory, given its address and bytes; returns CUDA's error code."""
 LEAST_BYTES = 2**16
 """Size below which the driver copies through a buffer of its own."""
 MOST_BYTES = 2**30

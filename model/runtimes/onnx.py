@@ -161,6 +161,15 @@ def host_session(graph: Path) -> InferenceSession:
     return _session(graph, arena=False)
 
 
+def session_of(graph: bytes, folder: Path) -> InferenceSession:
+    """Load a graph from memory, whose large weights are in files of a folder, on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    location = "session.model_external_initializers_file_folder_path"
+    options.add_session_config_entry(location, str(folder))
+    return onnxruntime.InferenceSession(graph, options, providers=[_PROVIDERS["cpu"]])
+
+
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     """Return where to run: "auto" selects CUDA if this package and the driver find a device.
 

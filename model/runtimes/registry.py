@@ -124,6 +124,12 @@ def host_session(graph: Path) -> Session:
     return session
 
 
+def session_of(graph: bytes, folder: Path) -> Session:
+    """Load a graph whose large weights are in a folder, on ONNX Runtime and the CPU."""
+    session: Session = importlib.import_module(_ONNX).session_of(graph, folder)
+    return session
+
+
 def load_runtime(
     artifact: Artifact,
     device: Device = "cpu",

@@ -82,7 +82,7 @@ class GoldenCheck:
         return _run(engine, tasks)
 
     def _pool(self, engine: Engine) -> list[Floats]:
-        """Return each text's unit vector from the graph of vectors, or an empty list without one."""
+        """Return each text's unit vector from the graph of vectors; empty without a graph."""
         if "vectors" not in self._manifest.signature or self._manifest.task:
             return []
         mode = self._manifest.sentence.pooling
