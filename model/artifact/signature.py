@@ -113,7 +113,7 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
 
     It maps a packed batch, with `pixels` `[T, F]` for an encoder of pictures, and `head_mask` to
     `hidden_state.0 … L`, `[T, H]` each. In float16 it maps a padded grid, `[B, S]` each and
-    `pixels` `[B, S, F]`, and T is B · S.
+    `pixels` `[B, S, F]`, to hidden states `[B, S, H]`.
     """
     tokens: tuple[str, ...] = ("tokens",)
     grid = ("batch", "sequence")
@@ -137,7 +137,7 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
             TensorSpec(
                 name=hidden_state_name(layer),
                 dtype=dtype,
-                axes=("*".join(tokens), config.hidden_size),
+                axes=(*tokens, config.hidden_size),
             )
             for layer in range(config.num_hidden_layers + 1)
         ),
@@ -305,9 +305,11 @@ def device_attention_signature(
 def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:
     """Return the signature of `device_pooling.onnx`.
 
-    It maps a hidden state `[T, H]` of `dtype` and n sets of its rows to `vectors` `[n, H]`.
+    It maps a hidden state `[T, H]`, in float16 `[B, S, H]`, and n sets of its rows to `vectors`
+    `[n, H]`.
     """
-    hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=("tokens", config.hidden_size))
+    tokens = ("batch", "sequence") if dtype == "float16" else ("tokens",)
+    hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=(*tokens, config.hidden_size))
     sets = [
         TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
         for name in (

@@ -128,10 +128,13 @@ class GridStates(HiddenStates):
         super().__init__(encoder, relative, three_axes=True)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return L + 1 tensors `[B · S, H]`, given `GRID_INPUTS`, perhaps pixels, a head mask."""
+        """Return L + 1 tensors `[B, S, H]`, given `GRID_INPUTS`, perhaps pixels, a head mask.
+
+        They are not reshaped: ONNX Runtime copies an output that is a reshaped tensor.
+        """
         ids, types, positions, mask, *pixels, head_mask = inputs
         batch = GridBatch(ids, types, positions, mask, mask, *pixels)
-        return tuple(state.flatten(0, 1) for state in self._states(batch, head_mask))
+        return self._states(batch, head_mask)
 
 
 class HeadWeights(HeadGraph):
@@ -172,12 +175,15 @@ class DevicePooling(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return vectors `[n, H]`, given `[T, H]` and each set's rows, mode and normalisation.
 
+        A hidden state `[B, S, H]` counts as its B · S rows.
+
         After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, where P
         is the largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's
         weight in a mean whose weights rise by 1 per row, 0 for equal weights; `unit_features`
         `[n]`, the number of features that become a unit vector, 0 for none.
         """
         hidden_state, first_row, row_count, columns, maximum, first_weight, unit_features = inputs
+        hidden_state = hidden_state.flatten(0, -2)
         real = columns[None] < row_count[:, None]  # [n, P]
         rows = torch.where(real, first_row[:, None] + columns[None], 0)
         tokens = torch.index_select(hidden_state, 0, rows.flatten()).float()

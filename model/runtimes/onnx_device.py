@@ -117,7 +117,7 @@ class State(NamedTuple):
     """Hidden state on the device."""
 
     values: object
-    """`[T, H]`, or `[B · S, H]` if the graph takes the padded grid."""
+    """`[T, H]`, or `[B, S, H]` if the graph takes the padded grid."""
     rows: Ids
     """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
 

@@ -79,8 +79,8 @@ def check_inputs(config: EncoderConfig, batch: Batch, mask: Floats) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_encoder_answers_with_every_hidden_state(dtype: Float) -> None:
     outputs = encoder_signature(CONFIG, dtype).outputs
-    tokens = {"float32": "tokens", "float16": "batch*sequence"}[dtype]
-    assert axes_of(outputs) == {f"hidden_state.{layer}": (tokens, H) for layer in range(L + 1)}
+    tokens = {"float32": ("tokens",), "float16": ("batch", "sequence")}[dtype]
+    assert axes_of(outputs) == {f"hidden_state.{layer}": (*tokens, H) for layer in range(L + 1)}
     assert {spec.dtype for spec in outputs} == {dtype}
 
 
@@ -114,7 +114,7 @@ def test_on_a_device_it_takes_those_of_all_heads_and_their_numbers() -> None:
 def test_a_device_pools_sets_of_rows() -> None:
     signature = device_pooling_signature(CONFIG, "float16")
     assert list(axes_of(signature.inputs).items()) == [
-        ("hidden_state", ("tokens", H)),
+        ("hidden_state", ("batch", "sequence", H)),
         ("first_row", ("vectors",)),
         ("row_count", ("vectors",)),
         ("columns", ("columns",)),

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact
-from model.artifact.signature import encoder_signature
+from model.artifact.signature import encoder_signature, hidden_state_name
 from model.checkpoint import load_checkpoint
 from model.export.graphs import (
     DevicePooling,
@@ -108,6 +108,9 @@ def test_attention_biases_activations_and_norms_of_a_grid_are_fused(
     assert operators["SkipLayerNormalization"] == 1 + 2 * 2  # the embeddings' norm, two a layer
     assert operators["BiasGelu"] == operators["Attention"] == 2
     assert not {"Gemm", "LayerNormalization", "Gelu", "Softmax", "Transpose"} & set(operators)
+    made_by = {name: node.op_type for node in nodes for name in node.output}
+    states = {made_by[hidden_state_name(layer)] for layer in range(3)}
+    assert states == {"SkipLayerNormalization"}  # no reshaped output, which would be copied
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
