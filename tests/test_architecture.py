@@ -80,6 +80,7 @@ HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub", "PIL"
 FOR_TESTS = {"sentence_transformers", "pytest", "hypothesis", "scipy"}
 READERS = {
     "model.vendor_telemetry",
+    "model.runtimes.attention_kernels",
     *(
         f"service.{name}"
         for name in (

@@ -85,6 +85,9 @@ class Runtime(Protocol):
     spare_calls: int
     """Number of useful concurrent calls beyond the number of threads; they share the cores."""
 
+    attention_kernels: Sequence[str]
+    """Names of the attention kernels that were selected on a GPU; empty if they are not known."""
+
     @property
     def alive(self) -> bool:
         """Whether the device still works; False once it is lost for good."""

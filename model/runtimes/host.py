@@ -28,6 +28,7 @@ class HostRuntime(ABC):
     """Pooling of hidden states; an artifact's own, if it has parameters."""
     alive = True
     spare_calls = 0
+    attention_kernels: Sequence[str] = ()
 
     @abstractmethod
     def hidden_states(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
+from model.runtimes.attention_kernels import UNFUSED, selected_kernels
 from model.runtimes.capabilities import HeadMaps
 from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
 from model.runtimes.heads import HeadParameters
@@ -47,6 +49,9 @@ _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_pro
 CUDA_LEAST_VERSION = (1, 28)
 """Least version on a GPU: earlier ones sum a norm's variance in half precision."""
 _HOST = Place("cpu")
+_SAMPLE_LENGTHS = (128, 16)
+"""Tokens of the texts for which the attention kernels are reported."""
+_log = logging.getLogger("headscope")
 _FATAL, _WARNING = 4, 2
 """Severities of ONNX Runtime's log."""
 
@@ -78,7 +83,19 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     }
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
     register = cuda_register(onnxruntime.cuda_version) if chosen == "cuda" else None
-    return BoundRuntime(artifact, sessions, upload, place, register)
+    runtime = BoundRuntime(artifact, sessions, upload, place, register)
+    if "vectors" in sessions:
+
+        def compute() -> None:
+            session = _session(artifact.path(VECTORS_GRAPH), place, threads, memory)
+            runtime.use_vectors(session)
+            runtime.compute_vectors(_SAMPLE_LENGTHS)
+
+        runtime.attention_kernels = selected_kernels(compute)
+        runtime.use_vectors(sessions["vectors"])
+        if UNFUSED in runtime.attention_kernels:
+            _log.warning("this GPU has no fused attention for the model: it is slow")
+    return runtime
 
 
 class OnnxRuntime(HostRuntime, HeadMaps):

@@ -200,6 +200,7 @@ class BoundRuntime(HeadMaps):
     pool: Pool = staticmethod(pool)
     """Pooling on the host; an artifact's own, if it has parameters."""
     spare_calls = 0
+    attention_kernels: Sequence[str] = ()
 
     def __init__(
         self,
@@ -296,6 +297,13 @@ class BoundRuntime(HeadMaps):
     def use_vectors(self, session: Session) -> None:
         """Compute the usual request by a session of the graph of vectors."""
         self.vectors_session = Bound(session, self._place, self._watch, self._memory)
+
+    def compute_vectors(self, lengths: Sequence[int]) -> None:
+        """Run the graph of vectors for texts of these lengths."""
+        longest = self.config.max_position_embeddings
+        batch = dummies([min(n, longest) for n in lengths], self.config.pixel_features)
+        last = self.config.num_hidden_layers
+        self._packed(batch, [], [TextPooling(0, last, "mean")], None)
 
     def _unusual(
         self,
@@ -399,7 +407,7 @@ class BoundRuntime(HeadMaps):
             batch = dummies([length] * len(texts), self.config.pixel_features)
             self._from_states(batch, [], vectors, None)
             if self.vectors_session is not None:
-                self._packed(batch, [], vectors, None)
+                self.compute_vectors([length] * len(texts))
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, heads)
         if decoder := find(self, OnnxDecoder):

@@ -136,6 +136,7 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
     return {
         "engine": engine.name,
         "provider": engine.provider,
+        "attention_kernels": list(engine.attention_kernels),
         "devices": [asdict(device) for device in engine.devices] or None,
         "precision": manifest.precision,
         "precision_note": model.precision_note,

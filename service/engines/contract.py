@@ -152,6 +152,7 @@ class Engine(ABC):
     concurrency: int  # number of threads that may call `run` at once
     spare_calls: int = 0  # further calls of short batches while all others are long
     hidden_size: int  # H
+    attention_kernels: Sequence[str] = ()  # kernels that ONNX Runtime selected on a GPU
     batch_tokens: int = 512  # default maximum tokens of a batch
     measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of text batches, for forecasts
     cost: BatchCost = BatchCost()  # measured, by which texts are grouped into batches

@@ -45,6 +45,7 @@ class OnnxEngine(RuntimeEngine):
         cores = threads or len(os.sched_getaffinity(0))
         runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
         super().__init__("onnx", runtime, cores)
+        self.attention_kernels = runtime.attention_kernels
         if self.provider == CUDA:
             self.concurrency = threads or CUDA_CALLS
             self.batch_tokens = CUDA_BATCH_TOKENS

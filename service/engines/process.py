@@ -23,7 +23,7 @@ from service.errors import EngineFailed, EngineTimeout, EngineUnavailable
 from service.system import logs, resources
 
 START_TIMEOUT_SECONDS = 120.0
-TRAITS = ("provider", "concurrency", "hidden_size", "batch_tokens")
+TRAITS = ("provider", "concurrency", "hidden_size", "batch_tokens", "attention_kernels")
 """Attributes of an engine that its child process reports once it is loaded."""
 _log = logging.getLogger("headscope")
 

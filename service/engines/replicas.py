@@ -44,6 +44,7 @@ class Replicas(Engine):
         first = next(iter(engines.values()))
         self.name, self.provider = first.name, first.provider
         self.hidden_size, self.batch_tokens = first.hidden_size, first.batch_tokens
+        self.attention_kernels = first.attention_kernels
         self.concurrency = sum(engine.concurrency for engine in engines.values())
         self._replicas = {device: _Replica(engine) for device, engine in engines.items()}
         self._trial = trial

@@ -73,4 +73,5 @@ class ModelGauges:
 
 def _engine(model: ServedModel) -> tuple[str, ...]:
     engine = model.inference.engines.default.engine
-    return engine.name, engine.provider, model.artifact.manifest.precision, model.name
+    kernels = ",".join(engine.attention_kernels)
+    return engine.name, engine.provider, kernels, model.artifact.manifest.precision, model.name

@@ -185,8 +185,8 @@ class ModelFamilies:
         self.engines = PresentSeries(
             most(
                 ENGINES,
-                "1, labelled with a model's engine and the provider in use.",
-                ["engine", "provider", "precision", *_MODEL],
+                "1, labelled with a model's engine, provider and attention kernels.",
+                ["engine", "provider", "attention_kernels", "precision", *_MODEL],
             )
         )
         self.versions = PresentSeries(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -11,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import helper
 from transformers import BertModel
 
-from model.artifact.manifest import VECTORS_GRAPH, Artifact
+from model.artifact.manifest import GRAPHS, VECTORS_GRAPH, Artifact
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.config.encoder import AttentionLayout
@@ -26,12 +29,15 @@ from model.export.vectors_graph import export_vectors, obstacle
 from model.numerics.batch import Batch, coarser, join, pack, select
 from model.numerics.comparison import TOLERANCES
 from model.numerics.pooling import TextPooling
+from model.runtimes import onnx as onnx_runtime
+from model.runtimes.contract import Resources
 from model.runtimes.onnx_device import Bound, BoundRuntime
 from model.runtimes.packed_inputs import packed_inputs
 from model.runtimes.registry import load_runtime
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 from tests.model.packed_vectors import packed_vectors
 from tests.model.runtimes.test_onnx import batch_of
+from tests.model.runtimes.test_onnx_device import Session
 
 pytestmark = pytest.mark.slow
 EVEN = {"hidden_size": 24, "num_attention_heads": 3}
@@ -199,6 +205,46 @@ def test_masked_tokens_and_ablated_heads_come_from_hidden_states(
         near(vector, states[ends[text] : ends[text + 1]].mean(axis=0))
     _, plain = runtime.encode(BATCH, [], USUAL)
     assert np.abs(plain[1] - vectors[1]).max() > ATOL / 10
+
+
+class Reporting(Session):
+    """Session that prints its attention kernel as ONNX Runtime does, where it was asked to."""
+
+    def __init__(self, artifact: Artifact, name: str) -> None:
+        super().__init__(artifact, name)
+        self.reports = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO" in os.environ
+
+    def run_with_iobinding(self, binding: Any) -> None:
+        if self.reports:
+            os.write(1, b"Operator=x Node=y DataType=fp16 SdpaKernel=MATH\n")
+        super().run_with_iobinding(binding)
+
+
+def test_a_gpu_reports_its_attention_kernels(
+    half: Artifact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {file: name for name, file in GRAPHS.items()}
+    monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
+    monkeypatch.setattr(onnx_runtime, "cuda_register", lambda _: None)
+    monkeypatch.setattr(
+        onnx_runtime, "_session", lambda path, *_: Reporting(half, names[path.name])
+    )
+    monkeypatch.setattr(
+        onnxruntime.OrtValue,
+        "ortvalue_from_numpy",
+        functools.partial(
+            lambda upload, array, *_: upload(array), onnxruntime.OrtValue.ortvalue_from_numpy
+        ),
+    )
+    runtime = onnx_runtime.load(half, Resources("cuda"))
+    assert isinstance(runtime, BoundRuntime)
+    assert runtime.attention_kernels == ("MATH",)
+    assert "no fused attention" in caplog.text
+    assert runtime.vectors_session is not None
+    assert not runtime.vectors_session._session.reports
+    _, vectors = runtime.encode(BATCH, [], USUAL)
+    (states,) = runtime.hidden_states(BATCH, [2])
+    near(vectors[3], states[14:].mean(axis=0))
 
 
 def test_dummy_texts_fill_a_batch_up_to_few_sizes(half: Artifact) -> None:

@@ -282,6 +282,7 @@ async def test_info(
         "hidden_size": 128,
         "engine": "onnx",
         "provider": "CPUExecutionProvider",
+        "attention_kernels": [],
         "devices": None,
         "precision": "fp32",
         "precision_note": None,

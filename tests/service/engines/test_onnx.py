@@ -31,7 +31,12 @@ def asked(monkeypatch: pytest.MonkeyPatch, artifact: Artifact) -> list[Any]:
     def load(*arguments: Any) -> Any:
         found.append(arguments)
         provider = CUDA if arguments[1] == "cuda" else CPU
-        return SimpleNamespace(spare_calls=0, provider=provider, config=artifact.manifest.config)
+        return SimpleNamespace(
+            spare_calls=0,
+            attention_kernels=("FLASH_ATTENTION",),
+            provider=provider,
+            config=artifact.manifest.config,
+        )
 
     monkeypatch.setattr("service.engines.onnx.load_runtime", load)
     return found

@@ -40,6 +40,7 @@ async def test_what_happened_is_counted(artifact: Artifact, onnx_engine: OnnxEng
     assert value("queue_seconds_count", lane="attention") == 1, "one a request"
     assert value("failed_batches_total", lane="encode") == 0
     engine = {"engine": "onnx", "provider": "CPUExecutionProvider", "precision": "fp32"}
+    engine["attention_kernels"] = ""
     assert value("engine_info", **engine) == 1
     assert value("engine_calls_limit") == onnx_engine.concurrency
     assert value("batch_tokens_limit") == onnx_engine.batch_tokens
