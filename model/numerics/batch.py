@@ -119,9 +119,8 @@ def masked_texts(batch: Batch) -> list[int]:
 
 
 def join(first: Batch, second: Batch) -> Batch:
-    """Return the texts of two batches, one batch after the other; no token may be masked."""
-    pixels = [batch.pixels for batch in (first, second) if batch.pixels is not None]
-    return pack([*texts_of(first), *texts_of(second)], pixels=pixels)
+    """Return the texts of two batches without pixels and masked tokens, one after the other."""
+    return pack([*texts_of(first), *texts_of(second)])
 
 
 def select(batch: Batch, texts: Sequence[int]) -> Batch:

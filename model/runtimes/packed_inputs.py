@@ -21,15 +21,18 @@ MOST_ROTATED = 65_535
 """Maximum tokens of a batch with rotary positions, whose kernel has a row of blocks per token."""
 
 
-def with_dummies(batch: Batch, features: int) -> Batch:
+def with_dummies(batch: Batch) -> Batch:
     """Return the batch with dummy texts after its own, so that T has eight sizes an octave.
 
-    A device's allocator can then use the memory of earlier batches again.
+    A device's allocator can then use the memory of earlier batches again. Pictures all have one
+    length, and their pixels would be copied: they get no dummies.
     """
+    if batch.pixels is not None:
+        return batch
     tokens, longest = len(batch.input_ids), batch.padded_index.shape[1]
     missing = coarser(tokens, ALIGNED) - tokens
     lengths = [min(longest, missing - first) for first in range(0, missing, longest)]
-    return join(batch, dummies(lengths, features)) if lengths else batch
+    return join(batch, dummies(lengths, 0)) if lengths else batch
 
 
 def packed_inputs(
@@ -47,7 +50,7 @@ def packed_inputs(
         ModelError: there are more tokens than the kernel of rotary positions can take.
 
     """
-    texts, whole = len(batch.padded_index), with_dummies(batch, config.pixel_features)
+    texts, whole = len(batch.padded_index), with_dummies(batch)
     if "position_ids" in names and len(whole.input_ids) > MOST_ROTATED:
         raise ModelError(
             f"a batch of {len(whole.input_ids)} tokens is too large for rotary positions on a "

@@ -32,7 +32,7 @@ from model.numerics.pooling import TextPooling
 from model.runtimes import onnx as onnx_runtime
 from model.runtimes.contract import Resources
 from model.runtimes.onnx_device import Bound, BoundRuntime
-from model.runtimes.packed_inputs import packed_inputs
+from model.runtimes.packed_inputs import packed_inputs, with_dummies
 from model.runtimes.registry import load_runtime
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 from tests.model.packed_vectors import packed_vectors
@@ -289,8 +289,10 @@ def test_texts_are_selected_and_joined_with_their_masks_and_pixels() -> None:
     other = select(batch, [1, 0])
     expected = pack([(ids + 3, ids), (ids, ids)], [(1, 2), (0,)], pixels[::-1])
     equal(other, expected)
-    plain = pack([(ids, ids)], pixels=pixels[:1])
-    equal(join(plain, plain), pack([(ids, ids)] * 2, pixels=[pixels[0], pixels[0]]))
+    equal(
+        join(pack([(ids, ids)]), pack([(ids[1:], ids[:2])])), pack([(ids, ids), (ids[1:], ids[:2])])
+    )
+    assert with_dummies(batch) is batch  # its pixels are not copied
 
 
 def equal(found: Batch, expected: Batch) -> None:

@@ -63,6 +63,7 @@ def test_a_device_computes_one_large_batch_while_the_next_is_prepared(
     assert (device, device_id, memory) == ("cuda", 3, 2**30)
     assert (engine.provider, engine.concurrency) == (CUDA, calls)
     assert engine.batch_tokens == 16384
+    assert engine.attention_kernels == ("FLASH_ATTENTION",)
 
 
 STARVED = """
