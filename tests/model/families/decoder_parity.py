@@ -23,6 +23,7 @@ from model.numerics.batch import pack
 from model.numerics.targets import shift_right
 from model.packing import PackedBatch
 from tests.model.families.parity import randomized
+from tests.model.packed_vectors import assert_packed_vectors_equal
 
 VOCABULARY = 61
 LENGTHS = ((9, 5), (1, 1), (17, 33), (33, 2))
@@ -116,7 +117,7 @@ def assert_pair_equal_to(
         encoded = encoder(packed([ids for ids, _ in pairs]), output_attentions=True)
         ours = decode(encoder, decoder, pairs)
         logprobs = decoder.logprobs(ours.hidden_states[-1], torch.cat([t for _, t in pairs]))
-        start_s, start_t, sharpest = 0, 0, 0.0
+        start_s, start_t, sharpest, last_states = 0, 0, 0.0, []
         for row, (source, labels) in enumerate(pairs):
             theirs = reference(
                 input_ids=source[None],
@@ -125,6 +126,7 @@ def assert_pair_equal_to(
                 output_attentions=True,
             )
             s, t = len(source), len(labels)
+            last_states.append(theirs.encoder_hidden_states[-1][0].numpy())
             of_source = slice(start_s, start_s := start_s + s)
             of_target = slice(start_t, start_t := start_t + t)
             for states, expected, rows in (
@@ -159,6 +161,8 @@ def assert_pair_equal_to(
                 own = decoder.cross_value_parameters()[layer]
                 theirs_add.equal(own, decoder.cross_rule, last[0], layer, "cross")
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
+    sources = pack([(ids, [0] * len(ids)) for ids, _ in pairs])
+    assert_packed_vectors_equal(encoder, sources, last_states)
     return decoder
 
 
