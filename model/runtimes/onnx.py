@@ -48,6 +48,7 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
 CUDA_LEAST_VERSION = (1, 28)
 """Least version on a GPU: earlier ones sum a norm's variance in half precision."""
+_CUDNN = "libcudnn.so.9"
 _HOST = Place("cpu")
 _SAMPLE_LENGTHS = (128, 16)
 """Tokens of the texts for which the attention kernels are reported."""
@@ -81,6 +82,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     sessions = {
         name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
     }
+    if chosen == "cuda":
+        _check_cudnn()
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
     register = cuda_register(onnxruntime.cuda_version) if chosen == "cuda" else None
     runtime = BoundRuntime(artifact, sessions, upload, place, register)
@@ -214,6 +217,17 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     return "cuda"
 
 
+def _check_cudnn() -> None:
+    """Raise an error without cuDNN, which ONNX Runtime loads only when it first pools states."""
+    with _cuda_libraries():
+        missing = cuda.unloadable([_CUDNN])
+    if missing:
+        raise ProviderError(
+            f"device cuda: cuDNN 9 is needed to pool hidden states: {missing}; "
+            'pip install "onnxruntime-gpu[cuda,cudnn]"'
+        )
+
+
 def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")[:2]))
 
@@ -250,7 +264,7 @@ def _session(
         reason = str(error).splitlines()[0]
         raise ModelError(f"ONNX Runtime cannot load {graph.name}: {reason}") from None
     if session.get_providers()[0] != provider:
-        reason = cuda.unloadable([_CUDA_LIBRARY, "libcudnn.so.9"]) or "it does not say why"
+        reason = cuda.unloadable([_CUDA_LIBRARY, _CUDNN]) or "it does not say why"
         raise ProviderError(f"device cuda: ONNX Runtime cannot use it: {reason}")
     return session
 

@@ -193,6 +193,16 @@ def test_a_library_that_cannot_be_loaded_is_named(
     assert capfd.readouterr() == ("", "")  # the error is the only message
 
 
+def test_cudnn_is_missed_at_the_start(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tiny_fp16: Artifact
+) -> None:
+    """ONNX Runtime itself would load it in the first batch that pools hidden states."""
+    machine(Driver(), absent=("libcudnn.so.9",))
+    monkeypatch.setattr(runtime_onnx, "_session", lambda *_, **__: object())
+    with pytest.raises(ProviderError, match=r"cuDNN 9 is needed .*: libcudnn\.so\.9: cannot open"):
+        load_runtime(tiny_fp16, "cuda")
+
+
 def test_the_first_library_that_fails_is_named(machine: Callable[..., None]) -> None:
     machine(Driver(), absent=("libcudnn.so.9",))
     assert cuda.unloadable(["libm.so.6"]) is None
@@ -251,6 +261,8 @@ def test_device_and_limit_reach_every_session(
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     monkeypatch.setattr(onnxruntime, "OrtValue", Value)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(runtime_onnx, "_check_cudnn", lambda: None)
+    monkeypatch.setattr(runtime_onnx, "cuda_register", lambda _: None)
     machine(Driver(count=4))
     runtime = load_runtime(tiny_artifact, "auto", 1, 3, 2**30)
     assert runtime.provider == "CUDAExecutionProvider"

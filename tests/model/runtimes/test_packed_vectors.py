@@ -226,6 +226,7 @@ def test_a_gpu_reports_its_attention_kernels(
     names = {file: name for name, file in GRAPHS.items()}
     monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
     monkeypatch.setattr(onnx_runtime, "cuda_register", lambda _: None)
+    monkeypatch.setattr(onnx_runtime, "_check_cudnn", lambda: None)
     monkeypatch.setattr(
         onnx_runtime, "_session", lambda path, *_: Reporting(half, names[path.name])
     )
