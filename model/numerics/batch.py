@@ -11,7 +11,6 @@ Notation: B texts, T tokens of all of them, S tokens of the longest, F pixel val
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -103,14 +102,6 @@ def dummies(lengths: Sequence[int], features: int) -> Batch:
     return pack(list(zip(ids, ids, strict=True)), pixels=pixels)
 
 
-def texts_of(batch: Batch) -> list[tuple[Ids, Ids]]:
-    """Return token ids and segment ids of each text, as views."""
-    return [
-        (batch.input_ids[start:end], batch.token_type_ids[start:end])
-        for start, end in itertools.pairwise(batch.cu_seqlens.tolist())
-    ]
-
-
 def masked_texts(batch: Batch) -> list[int]:
     """Return the indices of texts with a token that is masked as a key."""
     lengths = np.diff(batch.cu_seqlens)
@@ -118,20 +109,19 @@ def masked_texts(batch: Batch) -> list[int]:
     return np.flatnonzero((real & (batch.padded_index < 0)).any(axis=1)).tolist()
 
 
-def join(first: Batch, second: Batch) -> Batch:
-    """Return the texts of two batches without pixels and masked tokens, one after the other."""
-    return pack([*texts_of(first), *texts_of(second)])
-
-
 def select(batch: Batch, texts: Sequence[int]) -> Batch:
     """Return some texts of a batch, in the given order."""
-    ends, own = batch.cu_seqlens, texts_of(batch)
-    rows = batch.padded_index
+    ends, rows = batch.cu_seqlens.tolist(), batch.padded_index
+    own = [slice(ends[text], ends[text + 1]) for text in texts]
     unseen = [
-        np.flatnonzero(rows[text, : ends[text + 1] - ends[text]] < 0).tolist() for text in texts
+        np.flatnonzero(rows[text, : part.stop - part.start] < 0).tolist()
+        for text, part in zip(texts, own, strict=True)
     ]
-    pixels = [] if batch.pixels is None else [batch.pixels[ends[n] : ends[n + 1]] for n in texts]
-    return pack([own[text] for text in texts], unseen, pixels)
+    return pack(
+        [(batch.input_ids[part], batch.token_type_ids[part]) for part in own],
+        unseen,
+        [] if batch.pixels is None else [batch.pixels[part] for part in own],
+    )
 
 
 def widen(batch: Batch, rows: int, columns: int) -> Batch:

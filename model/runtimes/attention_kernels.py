@@ -12,12 +12,14 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from typing import IO
 
 _VARIABLE = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
 _LINE = re.compile(rb"Operator=\S+.* SdpaKernel=(\w+)")
 _OWN = re.compile(rb"Operator=\S+.* SdpaKernel=|AttentionKernelOptions:")
+_one_at_a_time = threading.Lock()
 UNFUSED = "MATH"
 """Name of the kernels that store all attention weights."""
 
@@ -30,7 +32,7 @@ def selected_kernels(compute: Callable[[], object]) -> tuple[str, ...]:
             written once it has ended.
 
     """
-    with tempfile.TemporaryFile() as file:
+    with _one_at_a_time, tempfile.TemporaryFile() as file:
         try:
             with _reported(), _standard_output_to(file):
                 compute()
@@ -44,11 +46,14 @@ def selected_kernels(compute: Callable[[], object]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
+    before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "1"
     try:
         yield
     finally:
         del os.environ[_VARIABLE]
+        if before is not None:
+            os.environ[_VARIABLE] = before
 
 
 @contextlib.contextmanager

@@ -42,7 +42,11 @@ class _Lease:
 
 
 class HostMemory:
-    """Pool of page-locked pieces of memory; calls are thread-safe."""
+    """Pool of page-locked pieces of memory; calls are thread-safe.
+
+    Pieces are never unlocked, so a pool has to live as long as its process: CUDA would copy to the
+    old pages of an address that the system has given to other memory.
+    """
 
     def __init__(self, register: Register | None) -> None:
         """Page-lock by a function; without one, all memory is ordinary."""

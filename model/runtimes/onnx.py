@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from model.runtimes.contract import Device, Floats, Resources, Runtime, every_he
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.host_memory import cuda_register
+from model.runtimes.host_memory import HostMemory, cuda_register
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.onnx_device import BoundRuntime, Place
 
@@ -85,8 +86,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     if chosen == "cuda":
         _check_cudnn()
     upload = onnxruntime.OrtValue.ortvalue_from_numpy
-    register = cuda_register(onnxruntime.cuda_version) if chosen == "cuda" else None
-    runtime = BoundRuntime(artifact, sessions, upload, place, register)
+    locked = _page_locked() if chosen == "cuda" else None
+    runtime = BoundRuntime(artifact, sessions, upload, place, locked)
     if "vectors" in sessions:
 
         def compute() -> None:
@@ -215,6 +216,12 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
         )
     cuda.check(device_id, onnxruntime.cuda_version)
     return "cuda"
+
+
+@functools.cache
+def _page_locked() -> HostMemory:
+    """Return the process's page-locked memory, which outlives models: CUDA keeps its addresses."""
+    return HostMemory(cuda_register(onnxruntime.cuda_version))
 
 
 def _check_cudnn() -> None:

@@ -36,7 +36,7 @@ from model.runtimes.contract import Floats, every_head, layers_of
 from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
-from model.runtimes.host_memory import HostMemory, Register
+from model.runtimes.host_memory import HostMemory
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.packed_inputs import ALIGNED, packed_inputs
 from model.runtimes.registry import host_session
@@ -208,7 +208,7 @@ class BoundRuntime(HeadMaps):
         sessions: Mapping[GraphName, Session],
         upload: Callable[[Array, str, int], object],
         place: Place,
-        register: Register | None = None,
+        memory: HostMemory | None = None,
     ) -> None:
         """Copy all heads' parameters to the device.
 
@@ -217,14 +217,14 @@ class BoundRuntime(HeadMaps):
             sessions: sessions of `GRAPHS`, and of the task head and the decoder, if there are any.
             upload: function from an array, and the kind and index of a device, to the array on it.
             place: device of the sessions.
-            register: function that page-locks host memory; None on a CPU.
+            memory: page-locked host memory for outputs; ordinary memory when None.
 
         """
         manifest = artifact.manifest
         self.config = manifest.config
         self.provider = sessions["encoder"].get_providers()[0]
         self._watch = watch = Watch(self.provider)
-        self._memory = memory = HostMemory(register)
+        self._memory = memory = memory or HostMemory(None)
         self._encoder, self._attention, self._pooling = (
             Bound(sessions[name], place, watch, memory) for name in self.GRAPHS
         )

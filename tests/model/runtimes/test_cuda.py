@@ -262,7 +262,7 @@ def test_device_and_limit_reach_every_session(
     monkeypatch.setattr(onnxruntime, "OrtValue", Value)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
     monkeypatch.setattr(runtime_onnx, "_check_cudnn", lambda: None)
-    monkeypatch.setattr(runtime_onnx, "cuda_register", lambda _: None)
+    monkeypatch.setattr(runtime_onnx, "_page_locked", lambda: None)
     machine(Driver(count=4))
     runtime = load_runtime(tiny_artifact, "auto", 1, 3, 2**30)
     assert runtime.provider == "CUDAExecutionProvider"
