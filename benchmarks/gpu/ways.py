@@ -28,8 +28,8 @@ from model.export.emulation import emulate
 from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
+from model.runtimes.bound import Place
 from model.runtimes.onnx import provider_options
-from model.runtimes.onnx_device import Place
 from model.runtimes.packed_inputs import packed_inputs
 from model.runtimes.registry import load_runtime
 
@@ -101,7 +101,7 @@ class Model:
     def vectors_session(self) -> Any:
         """Session of the graph of vectors on the lab's stream."""
         if self.lab.stream is None:
-            return self.runtime.vectors_session._session
+            return self.runtime.vectors.session._session
         options, graph = SessionOptions(), str(self.artifact.path(VECTORS_GRAPH))
         options.enable_mem_pattern = False
         how = {"user_compute_stream": str(self.lab.stream.cuda_stream)}

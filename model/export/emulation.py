@@ -79,7 +79,7 @@ NAME <num_heads, scale> (query, key, value, bias, token_offset, cu_seqlensBIAS_I
 
 def emulate(artifact: Artifact, runtime: BoundRuntime) -> bool:
     """Give a runtime on a CPU an emulated graph of vectors; return whether it needed one."""
-    if runtime.vectors_session or "vectors" not in artifact.manifest.signature:
+    if runtime.vectors or "vectors" not in artifact.manifest.signature:
         return False
     graph = emulated(artifact.path(VECTORS_GRAPH))
     runtime.use_vectors(session_of(graph, artifact.folder))

@@ -27,6 +27,7 @@ from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch
 from model.runtimes import cuda
 from model.runtimes.attention_kernels import UNFUSED, selected_kernels
+from model.runtimes.bound import Place
 from model.runtimes.capabilities import HeadMaps
 from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
 from model.runtimes.heads import HeadParameters
@@ -34,7 +35,7 @@ from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.host_memory import HostMemory, cuda_register
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
-from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.onnx_device import BoundRuntime
 
 try:
     import onnxruntime
@@ -92,8 +93,7 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
 
         def compute() -> None:
             session = _session(artifact.path(VECTORS_GRAPH), place, threads, memory)
-            runtime.use_vectors(session)
-            runtime.compute_vectors(_SAMPLE_LENGTHS)
+            runtime.use_vectors(session).warm_up(_SAMPLE_LENGTHS)
 
         runtime.attention_kernels = selected_kernels(compute)
         runtime.use_vectors(sessions["vectors"])

@@ -9,16 +9,14 @@ sets of rows.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphName, hidden_state_name
-from model.errors import DeviceLostError
 from model.numerics.batch import (
     Batch,
     Ids,
@@ -30,15 +28,16 @@ from model.numerics.batch import (
     widen,
 )
 from model.numerics.pooling import Pool, TextPooling, l2_normalize, modes_of, pool
-from model.runtimes import cuda
+from model.runtimes.bound import Bound, Place, Watch, Watched
 from model.runtimes.capabilities import HeadMaps, find
 from model.runtimes.contract import Floats, every_head, layers_of
+from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.host_memory import HostMemory
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
-from model.runtimes.packed_inputs import ALIGNED, packed_inputs
+from model.runtimes.packed_inputs import ALIGNED
 from model.runtimes.registry import host_session
 from model.runtimes.sessions import Array, Session
 
@@ -105,14 +104,6 @@ def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
     )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Device of tensors."""
-
-    kind: Literal["cpu", "cuda"]
-    index: int = 0
-
-
 class State(NamedTuple):
     """Hidden state on the device."""
 
@@ -120,77 +111,6 @@ class State(NamedTuple):
     """`[T, H]`, or `[B, S, H]` if the graph takes the padded grid."""
     rows: Ids
     """Row of each of the batch's tokens, `[T]`; tokens of one text have consecutive rows."""
-
-
-class Watch:
-    """State of a device, which is lost for good with the first error that means so."""
-
-    def __init__(self, provider: str) -> None:
-        self.provider = provider
-        self.alive = True
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Raise `DeviceLostError` for an error that means a lost device, and in all later calls."""
-        if not self.alive:
-            raise DeviceLostError(f"{self.provider}: the device was lost")
-        try:
-            yield
-        except Exception as error:  # onnxruntime's exceptions share no base class
-            if not cuda.is_lost(str(error)):
-                raise
-            self.alive = False
-            raise DeviceLostError(f"{self.provider}: the device was lost") from error
-
-
-class Watched:
-    """Session whose calls a watch observes; its inputs and outputs are on the host."""
-
-    def __init__(self, session: Session, watch: Watch) -> None:
-        self._session, self._watch = session, watch
-        self.get_providers = session.get_providers
-
-    def run(self, names: Sequence[str], feed: Mapping[str, Array]) -> list[Floats]:
-        """Return the outputs with these names."""
-        with self._watch():
-            return self._session.run(names, feed)
-
-
-class Bound:
-    """Session with inputs on host or device, and outputs on the device."""
-
-    def __init__(self, session: Any, place: Place, watch: Watch, memory: HostMemory) -> None:
-        self._session = session
-        self._memory = memory
-        self._place = place
-        self._watch = watch
-
-    def keep(self, feed: Mapping[str, object], outputs: Sequence[str]) -> list[object]:
-        """Run the graph; the outputs stay on the device, as `OrtValue`."""
-        with self._watch():
-            binding = self._binding(feed)
-            for name in outputs:
-                binding.bind_output(name, self._place.kind, self._place.index)
-            self._session.run_with_iobinding(binding)
-            return binding.get_outputs()
-
-    def fetch(self, feed: Mapping[str, object], output: str, shape: tuple[int, ...]) -> Floats:
-        """Run the graph, and copy one float32 output of this shape into host memory."""
-        array = self._memory.take(shape)
-        with self._watch():
-            binding = self._binding(feed)
-            binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
-            self._session.run_with_iobinding(binding)
-        return array
-
-    def _binding(self, feed: Mapping[str, object]) -> Any:
-        binding = self._session.io_binding()
-        for name, value in feed.items():
-            if isinstance(value, np.ndarray):
-                binding.bind_cpu_input(name, np.ascontiguousarray(value))
-            else:
-                binding.bind_ortvalue_input(name, value)
-        return binding
 
 
 class BoundRuntime(HeadMaps):
@@ -228,10 +148,8 @@ class BoundRuntime(HeadMaps):
         self._encoder, self._attention, self._pooling = (
             Bound(sessions[name], place, watch, memory) for name in self.GRAPHS
         )
-        self._place, self._usual = place, manifest.vectors_pooling
-        packed = manifest.signature.get("vectors")
-        self._packed_inputs = [spec.name for spec in packed.inputs] if packed else []
-        self.vectors_session: Bound | None = None
+        self._manifest, self._place = manifest, place
+        self.vectors: DeviceVectors | None = None
         if "vectors" in sessions:
             self.use_vectors(sessions["vectors"])
         self.parts = host_parts(artifact, host_session)
@@ -272,38 +190,32 @@ class BoundRuntime(HeadMaps):
         whatever the other texts need, so that a text's vector does not depend on them.
         """
         texts = {*range(len(batch.padded_index))}
-        others = texts
-        if self.vectors_session is not None:
-            others = self._unusual(batch, hidden, poolings, head_mask)
+        others = self._unusual(batch, hidden, poolings, head_mask) if self.vectors else texts
+        if self.vectors and not others:
+            return [], self.vectors.encode(batch, poolings)
+        if others == texts:
+            return self._from_states(batch, hidden, poolings, head_mask)
         states: list[Floats] = []
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
-        for own, compute in ((texts - others, self._packed), (others, self._from_states)):
-            if not own:
-                continue
-            if own == texts:
-                return compute(batch, hidden, poolings, head_mask)
+        for own in (texts - others, others):
             rows = {text: row for row, text in enumerate(sorted(own))}
             asked = [i for i, pooling in enumerate(poolings) if pooling.text in rows]
-            states, pooled = compute(
+            of_texts, pooled = self.encode(
                 select(batch, [*rows]),
                 [(rows[text], layer) for text, layer in hidden if text in rows],
                 [replace(poolings[i], text=rows[poolings[i].text]) for i in asked],
                 None if head_mask is None else head_mask[[*rows]],
             )
+            states += of_texts
             for i, vector in zip(asked, pooled, strict=True):
                 vectors[i] = vector
         return states, vectors
 
-    def use_vectors(self, session: Session) -> None:
+    def use_vectors(self, session: Session) -> DeviceVectors:
         """Compute the usual request by a session of the graph of vectors."""
-        self.vectors_session = Bound(session, self._place, self._watch, self._memory)
-
-    def compute_vectors(self, lengths: Sequence[int]) -> None:
-        """Run the graph of vectors for texts of these lengths."""
-        longest = self.config.max_position_embeddings
-        batch = dummies([min(n, longest) for n in lengths], self.config.pixel_features)
-        last = self.config.num_hidden_layers
-        self._packed(batch, [], [TextPooling(0, last, "mean")], None)
+        bound = Bound(session, self._place, self._watch, self._memory)
+        self.vectors = DeviceVectors(self._manifest, bound)
+        return self.vectors
 
     def _unusual(
         self,
@@ -314,11 +226,12 @@ class BoundRuntime(HeadMaps):
     ) -> set[int]:
         """Return the texts that need more than the artifact's own pooling of all their tokens."""
         size, last = self.config.hidden_size, self.config.num_hidden_layers
+        usual = self._manifest.vectors_pooling
         others = {text for text, _ in hidden}
         others |= {
             pooling.text
             for pooling in poolings
-            if (pooling.layer, pooling.mode, pooling.first_token) != (last, self._usual, 0)
+            if (pooling.layer, pooling.mode, pooling.first_token) != (last, usual, 0)
             or pooling.left_out
             or pooling.unit_features not in (0, size)
         }
@@ -327,21 +240,6 @@ class BoundRuntime(HeadMaps):
         if head_mask is not None:
             others.update(np.flatnonzero((head_mask != 1).any(axis=(1, 2))).tolist())
         return others
-
-    def _packed(
-        self, batch: Batch, hidden: object, poolings: Sequence[TextPooling], head_mask: object
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Return no hidden states, and vectors from the graph of vectors."""
-        del hidden, head_mask  # such texts need neither
-        session = cast(Bound, self.vectors_session)
-        names, last = self._packed_inputs, self._usual == "last"
-        feed = packed_inputs(batch, self.config, names, last=last)
-        shape = len(batch.padded_index), self.config.hidden_size
-        vectors = {
-            units: session.fetch(feed, "unit_vectors" if units else "vectors", shape)
-            for units in {pooling.unit_features for pooling in poolings}
-        }
-        return [], [vectors[pooling.unit_features][pooling.text] for pooling in poolings]
 
     def _from_states(
         self,
@@ -406,8 +304,8 @@ class BoundRuntime(HeadMaps):
             vectors = [TextPooling(i, last, "mean") for i in texts]
             batch = dummies([length] * len(texts), self.config.pixel_features)
             self._from_states(batch, [], vectors, None)
-            if self.vectors_session is not None:
-                self.compute_vectors([length] * len(texts))
+            if self.vectors:
+                self.vectors.warm_up([length] * len(texts))
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, heads)
         if decoder := find(self, OnnxDecoder):

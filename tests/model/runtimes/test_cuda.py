@@ -17,8 +17,9 @@ from model.errors import ProviderError
 from model.export.exporter import export
 from model.runtimes import cuda
 from model.runtimes import onnx as runtime_onnx
+from model.runtimes.bound import Place
 from model.runtimes.onnx import OnnxRuntime, choose, provider_options
-from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import check_device, load_runtime
 
 GPU = ["CUDAExecutionProvider", "CPUExecutionProvider"]

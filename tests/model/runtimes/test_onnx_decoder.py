@@ -15,11 +15,12 @@ from model.errors import ModelError
 from model.export.tensors import runtime_targets, shifted
 from model.numerics.batch import pack
 from model.numerics.targets import TargetTensors
+from model.runtimes.bound import Place
 from model.runtimes.capabilities import Decoder, HeadMaps, capability
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, OnnxDecoder
-from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
 

@@ -23,8 +23,9 @@ from model.export.samples import samples_of
 from model.numerics.batch import PADDING, Batch
 from model.numerics.comparison import TOLERANCES, difference
 from model.numerics.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
+from model.runtimes.bound import Place
 from model.runtimes.onnx import OnnxRuntime
-from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime, session_of
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 

@@ -30,8 +30,9 @@ from model.numerics.batch import Batch, coarser, pack, select
 from model.numerics.comparison import TOLERANCES
 from model.numerics.pooling import TextPooling
 from model.runtimes import onnx as onnx_runtime
+from model.runtimes.bound import Bound
 from model.runtimes.contract import Resources
-from model.runtimes.onnx_device import Bound, BoundRuntime
+from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.packed_inputs import dummy_lengths, packed_inputs
 from model.runtimes.registry import load_runtime
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
@@ -109,7 +110,7 @@ class Counted:
         fetch, keep = Bound.fetch, Bound.keep
 
         def fetched(bound: Bound, *how: Any) -> Any:
-            self.runs["vectors"] += bound is runtime.vectors_session
+            self.runs["vectors"] += runtime.vectors is not None and bound is runtime.vectors.session
             return fetch(bound, *how)
 
         def kept(bound: Bound, *how: Any) -> Any:
@@ -241,8 +242,8 @@ def test_a_gpu_reports_its_attention_kernels(
     assert isinstance(runtime, BoundRuntime)
     assert runtime.attention_kernels == ("MATH",)
     assert "no fused attention" in caplog.text
-    assert runtime.vectors_session is not None
-    assert not runtime.vectors_session._session.reports
+    assert runtime.vectors is not None
+    assert not runtime.vectors.session._session.reports
     _, vectors = runtime.encode(BATCH, [], USUAL)
     (states,) = runtime.hidden_states(BATCH, [2])
     near(vectors[3], states[14:].mean(axis=0))
