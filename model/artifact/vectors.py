@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -107,26 +107,39 @@ class TextVectors:
         dimensions: int | None = None,
         normalize: bool | None = None,
     ) -> list[Floats]:
-        """Return the vectors of texts, truncated and normalised.
+        """Return the vectors of texts, projected, truncated and normalised.
+
+        Args:
+            pooled: pooled vectors, not normalised.
+            pooling: as for `size`.
+            dimensions: as for `kept`.
+            normalize: as for `finisher`.
+
+        """
+        finish = self.finisher(pooling, dimensions, normalize)
+        return [finish(vector) for vector in self.project(pooled, pooling)]
+
+    def finisher(
+        self, pooling: PoolingModes | None, dimensions: int | None, normalize: bool | None
+    ) -> Callable[[Floats], Floats]:
+        """Return the function that truncates and normalises a projected vector.
 
         Vectors are normalised after truncation to a caller's `dimensions`, but before truncation to
         the checkpoint's `truncate_dim` unless a caller asks for normalisation:
         sentence-transformers truncates after its last module.
 
         Args:
-            pooled: pooled vectors, not normalised.
             pooling: as for `size`.
             dimensions: as for `kept`.
             normalize: whether to scale to unit length; the checkpoint's choice when None.
 
         """
-        vectors = self.project(pooled, pooling)
-        unit = self._sentence.normalize if normalize is None else normalize
-        if dimensions is None and normalize is None and unit and self._sentence.truncate_dim:
-            vectors, unit = [l2_normalize(vector) for vector in vectors], False
         n = self.kept(pooling, dimensions)
-        kept = [vector[:n] for vector in vectors]
-        return [l2_normalize(vector) for vector in kept] if unit else kept
+        if not (self._sentence.normalize if normalize is None else normalize):
+            return lambda vector: vector[:n]
+        if dimensions is None and normalize is None:
+            return lambda vector: l2_normalize(vector)[:n]
+        return lambda vector: l2_normalize(vector[:n])
 
     @property
     def has_ranges(self) -> bool:

@@ -21,10 +21,9 @@ from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
-from service.inference.layer_vectors import Reduction, finished, poolings_of, tasks_of
 from service.inference.long_texts import encode_windows
+from service.inference.plan import Plan
 from service.inference.reader import Reader
-from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
@@ -191,12 +190,19 @@ class Inference:
         ]
         return dataclasses.replace(prepared, texts=texts, timings=prepared.timings + more)
 
-    async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
-        """Return the requested embeddings of each text.
+    def plan(self, options: EncodeOptions) -> Plan:
+        """Return the plan of the requested arrays; errors as for `require_options`."""
+        self.require_options(options)
+        return Plan(options, self.manifest, self.vectors)
+
+    async def encode(
+        self, prepared: PreparedTexts, wanted: EncodeOptions | Plan
+    ) -> Sequence[TextEncoding]:
+        """Return the requested arrays of each text.
 
         Args:
             prepared: the texts.
-            options: the requested arrays.
+            wanted: the requested arrays, or a plan of them.
 
         Raises:
             NotExported, NotVerified: as for `require_options`.
@@ -205,29 +211,22 @@ class Inference:
             ServiceError: the engine failed.
 
         """
-        self.require_options(options)
-        poolings = poolings_of(prepared, options, self.sentence)
+        plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
         if prepared.windowed:
-            size = self.config.hidden_size
-            outputs = await encode_windows(prepared, options, poolings, size)
-            outputs = await finished(outputs, options, self.vectors)
-            return await quantized(outputs, options.quantization)
-        projects = bool(self.sentence.modules)  # matrix products, faster for all texts at once
-        vectors = None if projects else self.vectors
-        spans: Sequence[TextSpans | None] = options.spans or [None] * len(poolings)
-        tasks = tasks_of(prepared, options, poolings)
-        reduce = [
-            Reduction(options, pooling, vectors, own, task.input_ids, self.vectors.pool)
-            for pooling, own, task in zip(poolings, spans, tasks, strict=True)
-        ]
-        own_tokens = sum(len(text.input_ids) for text in prepared.texts)
-        prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
+            outputs = await encode_windows(prepared, plan, self.config.hidden_size)
+            return await quantized(await plan.finished(outputs), plan.options.quantization)
+        texts = prepared.texts
+        tasks = [plan.task(text) for text in texts]
+        if plan.options.head:  # which may add tokens
+            own_tokens = sum(len(text.input_ids) for text in texts)
+            prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
+        reduce = plan.reductions(texts, tasks)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.value for result in results]
-        if projects:
-            outputs = await finished(outputs, options, self.vectors)
-        return await quantized(outputs, options.quantization)
+        if plan.projects:
+            outputs = [*await plan.finished(outputs)]
+        return await quantized(outputs, plan.options.quantization)
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification."""

@@ -121,7 +121,7 @@ class EncodeOptions:
             yield "heads"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextEncoding:
     """Arrays of a text; None for arrays that are not requested."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from model.numerics.pooling import modes_of
 from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
 from service.errors import InputTooLong, Unprocessable
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.layer_vectors import encoding_of
+from service.inference.plan import Plan
 from service.inference.text_spans import TextSpans
 from service.inference.tokenization.tokenized import TokenizedText
 
@@ -107,21 +107,18 @@ class _Keep:
 
 
 async def encode_windows(
-    prepared: PreparedTexts,
-    options: EncodeOptions,
-    poolings: Sequence[Pooling],
-    hidden_size: int,
+    prepared: PreparedTexts, plan: Plan, hidden_size: int
 ) -> list[TextEncoding]:
     """Return each text's arrays with raw pooled vectors, from the token vectors of its windows.
 
     Args:
         prepared: the texts, and the maximum number of tokens of a window.
-        options: requested arrays.
-        poolings: pooling of each text.
+        plan: plan of the requested arrays.
         hidden_size: H.
 
     """
-    windows = await asyncio.to_thread(_windows, prepared)
+    windows, options = await asyncio.to_thread(_windows, prepared), plan.options
+    poolings = [plan.pooling(text) for text in prepared.texts]
     _check(windows, options, poolings)
     lengths = [len(text.input_ids) for text in prepared.texts]
     if reservation := prepared.caller.reservation:
@@ -139,8 +136,9 @@ async def encode_windows(
     spans: Sequence[TextSpans | None] = options.spans or [None] * len(states)
 
     def encoding(index: int) -> TextEncoding:
-        found = encoding_of([*states[index]], options, poolings[index], spans[index])
-        return replace(found, windows=len(windows[index]))
+        found = plan.raw([*states[index]], poolings[index], spans[index])
+        found.windows = len(windows[index])
+        return found
 
     return await asyncio.to_thread(lambda: [encoding(index) for index in range(len(states))])
 

@@ -6,7 +6,6 @@ Notation: B texts, D features of a vector.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -90,7 +89,7 @@ def _checked(given: Ranges, options: EncodeOptions, vectors: TextVectors) -> Flo
 
 async def quantized(
     encodings: Sequence[TextEncoding], quantization: Quantization
-) -> list[TextEncoding]:
+) -> Sequence[TextEncoding]:
     """Return the encodings with pooled vectors, of texts and of spans, in another type.
 
     Raises:
@@ -98,14 +97,16 @@ async def quantized(
 
     """
     if quantization.vector_type == "float32":
-        return list(encodings)
+        return encodings
     pooled = [array for own in encodings for array in _pooled(own).values()]
     if sum(array.size for array in pooled) <= INLINE_FEATURES:
         return _quantized(encodings, quantization)
     return await asyncio.to_thread(_quantized, encodings, quantization)
 
 
-def _quantized(encodings: Sequence[TextEncoding], quantization: Quantization) -> list[TextEncoding]:
+def _quantized(
+    encodings: Sequence[TextEncoding], quantization: Quantization
+) -> Sequence[TextEncoding]:
     """Convert the pooled vectors of all texts at once; see `quantized`."""
     named = [_pooled(encoding) for encoding in encodings]
     arrays = [array for own in named for array in own.values()]
@@ -123,10 +124,9 @@ def _quantized(encodings: Sequence[TextEncoding], quantization: Quantization) ->
         part.reshape(*array.shape[:-1], part.shape[-1])
         for array, part in zip(arrays, parts, strict=True)
     )
-    return [
-        dataclasses.replace(encoding, converted={name: next(shaped) for name in own})
-        for encoding, own in zip(encodings, named, strict=True)
-    ]
+    for encoding, own in zip(encodings, named, strict=True):
+        encoding.converted = {name: next(shaped) for name in own}
+    return encodings
 
 
 def _pooled(encoding: TextEncoding) -> dict[str, Floats]:

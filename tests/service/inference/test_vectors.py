@@ -25,18 +25,25 @@ from service.inference.head_vectors import (
     names_of,
     token_vectors,
 )
-from service.inference.layer_vectors import Reduction, finished
+from service.inference.plan import Plan
 from service.inference.vector_types import quantization_of, quantized
 
 STATES = np.random.default_rng(0).standard_normal((3, 5, 8), np.float32)
 SEVERAL: dict[str, Any] = {"layers": (2, 0, 1), "normalize": False}
 
 
+def plan(options: EncodeOptions) -> Plan:
+    """Return the plan of a model without modules."""
+    sentence = SentenceConfig(max_length=9)
+    manifest: Any = SimpleNamespace(sentence=sentence)
+    return Plan(options, manifest, TextVectors(sentence, 8, {}))
+
+
 @pytest.mark.parametrize("mode", ["mean", "max", "cls"])
 @pytest.mark.parametrize("first", [0, 2])
 def test_each_state_is_pooled_as_sentence_transformers_does(mode: Any, first: int) -> None:
-    options = EncodeOptions(0, tokens=False, pooled=True, **SEVERAL)
-    found = Reduction(options, Pooling(0, mode, first))(Output(list(STATES)))
+    options = EncodeOptions(0, tokens=False, pooled=True, pooling=mode, **SEVERAL)
+    found = plan(options).arrays(Output(list(STATES)), Pooling(0, mode, first))
     assert found.tokens is None
     assert found.pooled is not None
     mask = torch.tensor([[0] * first + [1] * (5 - first)])
@@ -53,43 +60,40 @@ def test_each_state_is_pooled_as_sentence_transformers_does(mode: Any, first: in
 
 def test_states_are_copied_out_of_their_batch() -> None:
     options = EncodeOptions(0, tokens=True, pooled=False, **SEVERAL)
-    found = Reduction(options, Pooling(0, "mean"))(Output(list(STATES)))
+    found = plan(options).arrays(Output(list(STATES)))
     assert found.pooled is None
     np.testing.assert_array_equal(found.tokens, STATES)
     assert not np.shares_memory(found.tokens, STATES)
 
 
 def test_each_text_keeps_its_own() -> None:
-    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
     texts = [TextEncoding(None, STATES[:, index]) for index in range(5)]
     several = EncodeOptions(0, tokens=False, pooled=True, dimensions=3, **SEVERAL)
-    found = asyncio.run(finished(texts, several, vectors))
+    found = asyncio.run(plan(several).finished(texts))
     for index, own in enumerate(found):
         np.testing.assert_array_equal(own.pooled, STATES[:, index, :3])
     one = EncodeOptions(0, tokens=False, pooled=True, normalize=False)
     texts = [TextEncoding(None, row) for row in STATES[0]]
-    found = asyncio.run(finished(texts, one, vectors))
+    found = asyncio.run(plan(one).finished(texts))
     np.testing.assert_array_equal([own.pooled for own in found], STATES[0])
 
 
 @pytest.mark.parametrize("layers", [(), (2, 0, 1)])
 def test_vectors_are_completed_where_they_are_computed(layers: tuple[int, ...]) -> None:
-    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
     options = EncodeOptions(
         0, tokens=False, pooled=True, dimensions=3, normalize=True, layers=layers
     )
     pooled = STATES[:, 0]
     output = Output([] if not layers else list(STATES[:, :1]), None if layers else pooled[0])
-    found = Reduction(options, Pooling(0, "mean"), vectors)(output).pooled
+    found = plan(options).arrays(output).pooled
     wanted = torch.nn.functional.normalize(torch.from_numpy(pooled[:, :3]), dim=-1).numpy()
     np.testing.assert_allclose(found, wanted if layers else wanted[0], rtol=1e-6)
 
 
 def test_without_pooled_vectors_nothing_changes() -> None:
     texts = [TextEncoding(STATES[0], None)]
-    vectors = TextVectors(SentenceConfig(max_length=9), 8, {})
     options = EncodeOptions(0, tokens=True, pooled=False)
-    assert asyncio.run(finished(texts, options, vectors)) == texts
+    assert asyncio.run(plan(options).finished(texts)) == texts
 
 
 SPARSE = TaskConfig(kind="sparse", outputs=5, pooling="max")
