@@ -65,11 +65,11 @@ class Bound:
         self._session = session
         self._memory = memory
         self._place = place
-        self._watch = watch
+        self.watch = watch
 
     def keep(self, feed: Mapping[str, object], outputs: Sequence[str]) -> list[object]:
         """Run the graph; the outputs stay on the device, as `OrtValue`."""
-        with self._watch():
+        with self.watch():
             binding = self._binding(feed)
             for name in outputs:
                 binding.bind_output(name, self._place.kind, self._place.index)
@@ -79,7 +79,7 @@ class Bound:
     def fetch(self, feed: Mapping[str, object], output: str, shape: tuple[int, ...]) -> Floats:
         """Run the graph, and copy one float32 output of this shape into host memory."""
         array = self._memory.take(shape)
-        with self._watch():
+        with self.watch():
             binding = self._binding(feed)
             binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
             self._session.run_with_iobinding(binding)

@@ -6,6 +6,7 @@ Notation: B texts, T tokens of all texts, S tokens of the longest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,21 +21,49 @@ MOST_ROTATED = 65_535
 """Maximum tokens of a batch with rotary positions, whose kernel has a row of blocks per token."""
 
 
-def dummy_lengths(batch: Batch) -> list[int]:
-    """Return the lengths of dummy texts after a batch, so that T has eight sizes an octave.
+class Sizes(NamedTuple):
+    """Sizes of all inputs, to which dummy texts fill a batch up."""
+
+    tokens: int
+    """T."""
+    columns: int
+    """S."""
+    texts: int
+    """B, also the number of vectors."""
+
+    def hold(self, batch: Batch) -> bool:
+        """Return whether a batch of texts can be filled up to these sizes."""
+        texts, longest = batch.padded_index.shape
+        missing = self.tokens - len(batch.input_ids)
+        texts += -(-missing // self.columns)
+        return missing >= 0 and longest <= self.columns and texts <= self.texts
+
+
+def dummy_lengths(batch: Batch, sizes: Sizes | None = None) -> list[int]:
+    """Return the lengths of dummy texts after a batch, for these sizes or eight T an octave.
 
     A device's allocator can then use the memory of earlier batches again. Pictures all have one
     length, and their pixels would be copied: they get no dummies.
     """
     if batch.pixels is not None:
         return []
-    tokens, longest = len(batch.input_ids), batch.padded_index.shape[1]
-    missing = coarser(tokens, ALIGNED) - tokens
-    return [min(longest, missing - first) for first in range(0, missing, longest)]
+    tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
+    total = coarser(tokens, ALIGNED)
+    if sizes:
+        total, longest = sizes.tokens, sizes.columns
+    missing = total - tokens
+    lengths = [min(longest, missing - first) for first in range(0, missing, longest)]
+    empty = sizes.texts - texts - len(lengths) if sizes else 0
+    return lengths + [0] * empty
 
 
 def packed_inputs(
-    batch: Batch, config: EncoderConfig, names: Sequence[str], *, last: bool
+    batch: Batch,
+    config: EncoderConfig,
+    names: Sequence[str],
+    *,
+    last: bool,
+    sizes: Sizes | None = None,
 ) -> dict[str, Array]:
     """Return the graph's inputs with these names; see `vectors_signature`.
 
@@ -43,12 +72,13 @@ def packed_inputs(
         config: the encoder's config.
         names: names of the inputs.
         last: whether a text's last token is pooled, in place of its first.
+        sizes: sizes that hold the batch; the next larger T when None.
 
     Raises:
         ModelError: there are more tokens than the kernel of rotary positions can take.
 
     """
-    added, texts = dummy_lengths(batch), len(batch.padded_index)
+    added, texts = dummy_lengths(batch, sizes), len(batch.padded_index)
     lengths = np.concatenate([np.diff(batch.cu_seqlens), np.array(added, np.int64)])
     ends = np.concatenate([[0], np.cumsum(lengths)])
     if "position_ids" in names and ends[-1] > MOST_ROTATED:
@@ -57,8 +87,9 @@ def packed_inputs(
             f"GPU: set --max-batch-tokens to at most {MOST_ROTATED // 2}"
         )
     ids, types = (np.pad(own, (0, sum(added))) for own in (batch.input_ids, batch.token_type_ids))
-    columns = np.arange(coarser(int(lengths.max()), ALIGNED))
+    columns = np.arange(sizes.columns if sizes else coarser(int(lengths.max()), ALIGNED))
     real = columns < lengths[:, None]
+    rows = (ends[1:] - 1 if last else ends[:-1])[:texts]
     arrays: dict[str, Ids] = {
         "input_ids": ids,
         "token_type_ids": types,
@@ -68,7 +99,7 @@ def packed_inputs(
             real.shape
         ),
         "cu_seqlens": ends,
-        "pooled_rows": (ends[1:] - 1 if last else ends[:-1])[:texts],
+        "pooled_rows": np.pad(rows, (0, sizes.texts - texts if sizes else 0)),
     }
     if "embedding_rows" in names:
         arrays["embedding_rows"] = _embedding_rows(arrays, config)

@@ -16,6 +16,7 @@ from model.encoder.encoder import Encoder
 from model.export.emulation import emulated
 from model.export.vectors_graph import export_vectors, obstacle
 from model.numerics.batch import Batch
+from model.runtimes.cuda_graphs import graph_sizes
 from model.runtimes.packed_inputs import packed_inputs
 
 HALF = 0.02
@@ -25,7 +26,10 @@ HALF = 0.02
 def packed_vectors(
     encoder: Encoder, batch: Batch, pooling: Any, dtype: Float
 ) -> list[NDArray[np.float32]]:
-    """Return pooled vectors `[B, H]` and unit vectors `[B, H]`."""
+    """Return pooled vectors `[B, H]` and unit vectors `[B, H]`.
+
+    The vectors have to be the same with the sizes of a CUDA graph.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vectors.onnx"
         onnx.save_model(export_vectors(encoder, pooling, dtype), path)
@@ -34,6 +38,13 @@ def packed_vectors(
     names = [value.name for value in session.get_inputs()]
     feed = packed_inputs(batch, encoder.config, names, last=pooling == "last")
     outputs: list[NDArray[np.float32]] = session.run(None, feed)
+    if batch.pixels is None:
+        options = graph_sizes(encoder.config.max_position_embeddings)
+        sizes = next(sizes for sizes in options if sizes.hold(batch))
+        feed = packed_inputs(batch, encoder.config, names, last=pooling == "last", sizes=sizes)
+        filled = session.run(None, feed)[0][: len(outputs[0])]
+        atol = (1e-5 if dtype == "float32" else HALF) * np.abs(outputs[0]).max()
+        np.testing.assert_allclose(filled, outputs[0], atol=atol, rtol=0)
     return outputs
 
 
