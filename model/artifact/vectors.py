@@ -47,7 +47,7 @@ class TextVectors:
         """
         self._attention = attention
         self._sentence = sentence
-        self._hidden_size = hidden_size
+        self.hidden_size = hidden_size
         self._steps: list[tuple[VectorModule, dict[str, Floats]]] = [
             (module, {name: tensors[tensor_name(place, name)] for name in module.shapes()})
             for place, module in enumerate(sentence.modules)
@@ -90,10 +90,10 @@ class TextVectors:
                 do not fit its size.
 
         """
-        fitting = self._sentence.vector_size(self._hidden_size, pooling)
+        fitting = self._sentence.vector_size(self.hidden_size, pooling)
         if fitting is not None:
             return fitting
-        return self._hidden_size * len(modes_of(pooling or self._sentence.pooling))
+        return self.hidden_size * len(modes_of(pooling or self._sentence.pooling))
 
     def kept(self, pooling: PoolingModes | None = None, dimensions: int | None = None) -> int:
         """Return the size of a vector truncated to `dimensions`, or to the checkpoint's default."""
@@ -231,5 +231,5 @@ class TextVectors:
         self, pooling: PoolingModes | None
     ) -> Sequence[tuple[VectorModule, Mapping[str, Floats]]]:
         """Return the modules with their tensors; none if they do not fit the pooling's size."""
-        fit = self._sentence.vector_size(self._hidden_size, pooling) is not None
+        fit = self._sentence.vector_size(self.hidden_size, pooling) is not None
         return self._steps if fit else ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
@@ -32,14 +32,19 @@ from service.inference.tokenization.tokenized import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
-from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
+from service.scheduler.lanes import LaneName
 
 NAMES: Mapping[Use, str] = {
     "vectors": "vectors",
     "heads": "attention weights and hidden states",
 }
 """Use → name in messages."""
+
+Key = tuple[Hashable, ...]
+"""Values of the fields that decide a plan."""
+MOST_PLANS = 256
+"""Maximum number of plans that a model keeps."""
 
 
 def check_use(manifest: Manifest, use: Use) -> None:
@@ -87,6 +92,8 @@ class Inference:
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.towers`."""
         self.tower = tower
+        self.plans: dict[Key, tuple[Plan, Options]] = {}
+        """Plan and options of tokenisation of earlier requests, by the fields that decide both."""
         self._allow_unverified = allow_unverified
         reader.measure()
 
@@ -189,6 +196,12 @@ class Inference:
             for text, target in zip(prepared.texts, tokenized, strict=True)
         ]
         return dataclasses.replace(prepared, texts=texts, timings=prepared.timings + more)
+
+    def keep(self, key: Key, plan: tuple[Plan, Options]) -> None:
+        """Keep a plan for later requests with equal fields; the oldest ones are dropped."""
+        if len(self.plans) >= MOST_PLANS:
+            del self.plans[next(iter(self.plans))]
+        self.plans[key] = plan
 
     def plan(self, options: EncodeOptions) -> Plan:
         """Return the plan of the requested arrays; errors as for `require_options`."""

@@ -62,6 +62,16 @@ class Plan:
         first = text.prompt_tokens and text.first_pooled(self._sentence)
         return replace(self._whole_text, first_token=first) if first else self._whole_text
 
+    def floats(self, texts: Sequence[TokenizedText]) -> int:
+        """Return the number of floats of the arrays of texts, without vectors of the task head."""
+        options = self.options
+        pooled = options.pooled * len(texts) + sum(len(own.ranges) for own in options.spans)
+        of_state = pooled * self.features
+        if options.tokens:
+            tokens = sum(len(text.input_ids) for text in texts)
+            of_state += tokens * self._vectors.hidden_size
+        return len(options.states) * of_state
+
     def task(self, text: TokenizedText) -> TextTask:
         """Return the forward pass of a text; states of several layers are pooled afterwards."""
         pooling = self.pooling(text) if self._engine_pools else None

@@ -77,7 +77,7 @@ class SeparateChunks:
         prepared.timings.tokenization_seconds = time.monotonic() - began
         return cls(texts, chunks, prepared)
 
-    async def encode(self, inference: Inference, options: EncodeOptions) -> list[TextEncoding]:
+    async def encode(self, inference: Inference, options: EncodeOptions) -> Sequence[TextEncoding]:
         """Return the chunks' vectors of each text, `[n, D]` or `[layers, n, D]` with `layers`.
 
         Raises:

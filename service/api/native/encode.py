@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from service.api.native.encode_request import EncodeRequest, span_tensors
+from service.api.native.encode_request import EncodeRequest, span_tensors, vector_bytes
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
@@ -27,7 +27,7 @@ from service.api.native.texts import (
     usage,
     with_pictures,
 )
-from service.api.native.vector_outputs import vector_fields, vector_tensors, within_limits
+from service.api.native.vector_outputs import vector_fields, vector_tensors
 from service.api.wire.json_pieces import (
     PIECE,
     as_json,
@@ -185,20 +185,19 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     Token vectors of 302 tokens with 768 features take 2.77 MB of JSON, a pooled vector 17 kB:
     `outputs: ["pooled"]` omits the token vectors.
     """
-    binary, caller = wants_safetensors(request), caller_of(request)
-    model = model_of(request)
+    binary, caller, model = wants_safetensors(request), caller_of(request), model_of(request)
     towers = model.shares(body.inputs)
-    runs = [_Run.of(body, tower.inference, indices, towers) for tower, indices in towers]
-    layers = common_layers(towers, [run.options for run in runs])
+    runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
+    layers = common_layers(towers, [run.plan.options for run in runs])
     body = await with_pictures(body, request)
     for run in runs:
         await run.prepare(body, caller)
     texts = in_order(towers, [run.texts for run in runs])
     size = sum(run.vector_bytes(binary=binary) for run in runs)
-    ranges = runs[0].options.quantization.ranges if binary else None
+    ranges = runs[0].plan.options.quantization.ranges if binary else None
     size += 0 if ranges is None else ranges.nbytes
     if binary and len(runs) > 1:
-        check_token_vectors(runs[0].options, [run.inference for run in runs])
+        check_token_vectors(runs[0].plan.options, [run.inference for run in runs])
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     with reserve(request, size + text_bytes(texts), advice=None) as reply:
@@ -206,7 +205,9 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         encoded = await together(runs) if others else [await first.encode()]
         encodings = in_order(towers, encoded)
         timings = Timings.beside([run.prepared.timings for run in runs])
-        engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
+        engine = first.prepared.engine
+        if others:
+            engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
         header = Header(model.name, engine, layers, timings.warnings)
         parts: Sequence[Part | Unwritten]
         if binary:
@@ -218,29 +219,29 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         return reply.response(parts, SAFETENSORS if binary else JSON, timings)
 
 
-@dataclass
 class _Run:
     """Inputs of a request that one encoder or tower computes."""
 
-    body: EncodeRequest
-    """The request with these inputs alone."""
-    inference: Inference
-    indices: Sequence[int]
-    """Index of each input in the request; empty for all inputs."""
-    options: EncodeOptions
-    prepared: PreparedTexts = field(init=False)
-    texts: Sequence[TokenizedText] = field(init=False)
-    chunks: SeparateChunks | None = None
-    """Chunks of the texts, if each is encoded alone."""
+    def __init__(
+        self, body: EncodeRequest, inference: Inference, indices: Sequence[int], towers: Shares
+    ) -> None:
+        """Check the requested arrays; errors as for `EncodeRequest.planned` and `part`.
 
-    @classmethod
-    def of(
-        cls, body: EncodeRequest, inference: Inference, indices: Sequence[int], towers: Shares
-    ) -> _Run:
-        """Check the requested arrays; errors as for `EncodeRequest.arrays` and `part`."""
-        if len(towers) > 1:
-            body = part(body, indices)
-        return cls(body, inference, indices if len(towers) > 1 else (), body.arrays(inference))
+        Args:
+            body: the whole request.
+            inference: the encoder or tower.
+            indices: index of each of its inputs in the request.
+            towers: all towers that the request needs.
+
+        """
+        self._indices = indices if len(towers) > 1 else ()
+        self.inference = inference
+        self.body = part(body, indices) if self._indices else body
+        self.plan, self._tokenizing = self.body.planned(inference)
+        self._chunks: SeparateChunks | None = None
+        """Chunks of the texts, if each is encoded alone."""
+        self.prepared: PreparedTexts
+        self.texts: Sequence[TokenizedText] = ()
 
     async def prepare(self, whole: EncodeRequest, caller: Caller) -> None:
         """Read the inputs; errors as for `Inference.prepare`.
@@ -250,30 +251,33 @@ class _Run:
             caller: client and deadline of the request.
 
         """
-        body, tokenizing = whole, whole.options
-        if self.indices:
-            inputs = [whole.inputs[index] for index in self.indices]
+        body, tokenizing, inference = whole, self._tokenizing, self.inference
+        if self._indices:
+            inputs = [whole.inputs[index] for index in self._indices]
             body = self.body.model_copy(update={"inputs": inputs})
-            tokenizing = replace(body.options, places=self.indices)
-        self.body, tokenizing = body, within_limits(tokenizing, self.options.head)
+            tokenizing = replace(tokenizing, places=self._indices)
+        self.body, options = body, self.plan.options
         if alone := body.alone:
-            asked = self.inference, body.texts, tokenizing, alone, caller, body.backend
-            self.chunks = chunks = await SeparateChunks.prepare(*asked)
+            asked = inference, body.texts, tokenizing, alone, caller, body.backend
+            self._chunks = chunks = await SeparateChunks.prepare(*asked)
             self.prepared, self.texts = chunks.prepared, chunks.texts
-            self.options = replace(self.options, spans=chunks.chunks)
+            self.plan = inference.plan(replace(options, spans=chunks.chunks))
             return
-        self.prepared = prepared = await self.inference.prepare(
+        self.prepared = prepared = await inference.prepare(
             body.inputs, tokenizing, caller, "encode", body.backend
         )
-        self.options, self.texts = await body.with_spans(self.options, prepared), prepared.texts
+        self.texts = prepared.texts
+        if spans := await body.spans_in(prepared):
+            self.plan = inference.plan(replace(options, spans=spans))
 
     def vector_bytes(self, *, binary: bool) -> int:
         """Return the predicted bytes of the vectors in the reply."""
-        return self.body.vector_bytes(self.inference, self.options, self.texts, binary=binary)
+        as_base64 = self.body.encoding_format == "base64"
+        return vector_bytes(self.plan, self.texts, binary=binary, as_base64=as_base64)
 
     async def encode(self) -> Sequence[TextEncoding]:
         """Return the arrays of each input; errors as for `Inference.encode`."""
-        if self.chunks:
-            return await self.chunks.encode(self.inference, self.options)
-        encodings = await self.inference.encode(self.prepared, self.options)
+        if self._chunks:
+            return await self._chunks.encode(self.inference, self.plan.options)
+        encodings = await self.inference.encode(self.prepared, self.plan)
         return self.body.with_windows(encodings)

@@ -6,6 +6,7 @@ Notation: L layers.
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -23,13 +24,14 @@ from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
 from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
-from service.api.native.vector_outputs import OutputName, vector_bytes, with_vectors
+from service.api.native.vector_outputs import OutputName, head_bytes, with_vectors, within_limits
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.errors import Unprocessable
 from service.inference.chunks import ChunkKind, ChunkOptions, chunks_of
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.text_spans import MOST_SPANS, check_pooling, spans_of
+from service.inference.plan import Plan
+from service.inference.text_spans import MOST_SPANS, TextSpans, check_pooling, spans_of
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
@@ -219,16 +221,14 @@ class LongTextRequest(TextRequest):
             if not self.alone:
                 check_pooling(options.pooling or sentence.pooling)
 
-    async def with_spans(self, options: EncodeOptions, prepared: PreparedTexts) -> EncodeOptions:
-        """Return the options with the spans or chunks, which are found in a thread."""
+    async def spans_in(self, prepared: PreparedTexts) -> Sequence[TextSpans]:
+        """Return the spans or chunks of each text, which are found in a thread; empty without."""
         if self.spans is not None:
-            spans = await asyncio.to_thread(spans_of, self.texts, self.spans, prepared.texts)
-        elif self.chunk:
+            return await asyncio.to_thread(spans_of, self.texts, self.spans, prepared.texts)
+        if self.chunk:
             cut = self.chunk.options
-            spans = await asyncio.to_thread(chunks_of, self.texts, prepared.texts, cut)
-        else:
-            return options
-        return replace(options, spans=spans)
+            return await asyncio.to_thread(chunks_of, self.texts, prepared.texts, cut)
+        return ()
 
     @property
     def texts(self) -> list[str]:
@@ -237,9 +237,10 @@ class LongTextRequest(TextRequest):
 
     def with_windows(self, encodings: Sequence[TextEncoding]) -> Sequence[TextEncoding]:
         """Return the encodings with the number of windows of each text, if windows were allowed."""
-        if self.overflow != "windows":
-            return encodings
-        return [replace(own, windows=max(1, own.windows)) for own in encodings]
+        if self.overflow == "windows":
+            for own in encodings:
+                own.windows = max(1, own.windows)
+        return encodings
 
 
 class EncodeRequest(LongTextRequest):
@@ -286,36 +287,53 @@ class EncodeRequest(LongTextRequest):
         "for each array.",
     )
 
-    def arrays(self, inference: Inference) -> EncodeOptions:
-        """Return the options of the requested arrays, checked before any input is read."""
+    def planned(self, inference: Inference) -> tuple[Plan, Options]:
+        """Return the plan of the requested arrays, and the options of tokenisation.
+
+        Both are checked, before any input is read. The model keeps them for requests with equal
+        fields beside the inputs, unless the fields are of the inputs or of any size.
+        """
+        key = None
+        if _OF_ANY_REQUEST.issuperset(self.model_fields_set):
+            key = (*self.outputs, *_DECIDING(self))
+            if found := inference.plans.get(key):
+                return found
         options = encode_options(self, inference.config, inference.vectors)
         options = with_vectors(options, self.outputs, self.prompt_name, inference.manifest)
         inference.require_options(options)
         self.check_long_texts(options, inference.sentence)
-        return options
+        plan = Plan(options, inference.manifest, inference.vectors)
+        found = plan, within_limits(self.options, options.head)
+        if key:
+            inference.keep(key, found)
+        return found
 
-    def vector_bytes(
-        self,
-        inference: Inference,
-        options: EncodeOptions,
-        texts: Sequence[TokenizedText],
-        *,
-        binary: bool,
-    ) -> int:
-        """Return the predicted bytes of all vectors in a reply.
 
-        Args:
-            inference: model or tower that encodes the inputs.
-            options: options of `arrays`.
-            texts: texts or pictures of the request.
-            binary: whether the reply is in safetensors.
+_DECIDING = operator.attrgetter(
+    *("truncate", "truncation_direction", "prompt_name", "task", "overflow", "layer", "pooling"),
+    *("normalize", "dimensions", "vector_type"),
+)
+"""Function that returns the fields beside `outputs` that decide a plan."""
+_OF_ANY_REQUEST = frozenset(EncodeRequest.model_fields) - {
+    *("spans", "chunk", "layers", "ablate", "vector_ranges")
+}
 
-        """
-        as_base64 = self.encoding_format == "base64"
-        float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
-        features = inference.vectors.kept(options.pooling, options.dimensions)
-        size = float_bytes * floats(options, texts, inference.config.hidden_size, features)
-        return size + vector_bytes(options.head, texts, float_bytes)
+
+def vector_bytes(
+    plan: Plan, texts: Sequence[TokenizedText], *, binary: bool, as_base64: bool
+) -> int:
+    """Return the predicted bytes of all vectors in a reply.
+
+    Args:
+        plan: plan of the vectors.
+        texts: texts or pictures of the request.
+        binary: whether the reply is in safetensors.
+        as_base64: whether vectors are base64 in JSON.
+
+    """
+    float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
+    size = float_bytes * plan.floats(texts)
+    return size + head_bytes(plan.options.head, texts, float_bytes)
 
 
 def encode_options(
@@ -352,13 +370,3 @@ def encode_options(
         request.vector_type, request.vector_ranges, options, vectors, states - 1
     )
     return replace(options, quantization=quantization)
-
-
-def floats(
-    options: EncodeOptions, texts: Sequence[TokenizedText], hidden_size: int, vector_size: int
-) -> int:
-    """Return the number of floats in the vectors of a reply."""
-    tokens = sum(len(text.input_ids) for text in texts)
-    pooled = options.pooled * len(texts) + sum(len(spans.ranges) for spans in options.spans)
-    of_state = options.tokens * tokens * hidden_size + pooled * vector_size
-    return len(options.states) * of_state

@@ -77,8 +77,8 @@ def within_limits(options: Options, head: HeadVectors | None) -> Options:
     return options if head is None else replace(options, max_tokens=head.max_tokens)
 
 
-def vector_bytes(head: HeadVectors | None, texts: Sequence[TokenizedText], number: float) -> int:
-    """Return the predicted bytes of the vectors in a reply.
+def head_bytes(head: HeadVectors | None, texts: Sequence[TokenizedText], number: float) -> int:
+    """Return the predicted bytes of the vectors of a task head in a reply.
 
     A sparse encoder's number of words is unknown before: its whole vocabulary is predicted.
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import TextsOrIds, check_given
-from service.api.native.vector_outputs import WEIGHT_BYTES, vector_bytes
+from service.api.native.vector_outputs import WEIGHT_BYTES, head_bytes
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
@@ -90,7 +90,7 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
         pooled=False,
         head=head,
     )
-    with hold(request, vector_bytes(head, prepared.texts, WEIGHT_BYTES)):
+    with hold(request, head_bytes(head, prepared.texts, WEIGHT_BYTES)):
         encodings = await inference.encode(prepared, wanted)
     return [requested(encoding.sparse) for encoding in encodings], prepared.timings
 
