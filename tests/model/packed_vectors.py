@@ -38,9 +38,9 @@ def packed_vectors(
     names = [value.name for value in session.get_inputs()]
     feed = packed_inputs(batch, encoder.config, names, last=pooling == "last")
     outputs: list[NDArray[np.float32]] = session.run(None, feed)
-    if batch.pixels is None:
-        options = graph_sizes(encoder.config.max_position_embeddings)
-        sizes = next(sizes for sizes in options if sizes.hold(batch))
+    options = graph_sizes(encoder.config.max_position_embeddings)
+    sizes = next((sizes for sizes in options if sizes.hold(batch)), None)
+    if sizes and batch.pixels is None:
         feed = packed_inputs(batch, encoder.config, names, last=pooling == "last", sizes=sizes)
         filled = session.run(None, feed)[0][: len(outputs[0])]
         atol = (1e-5 if dtype == "float32" else HALF) * np.abs(outputs[0]).max()
