@@ -22,7 +22,7 @@ from service.inference.tokenization.request_tokenizer import RequestLimits, Requ
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.models.limits import token_limits
 from service.scheduler.admission import BatchLimits
-from service.scheduler.submission import ANYBODY
+from service.scheduler.call import ANYBODY
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

@@ -32,7 +32,7 @@ from service.inference.tokenization.tokenized import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
 
 NAMES: Mapping[Use, str] = {
@@ -131,7 +131,7 @@ class Inference:
         self,
         inputs: Sequence[Input],
         options: Options,
-        caller: Caller,
+        caller: Call,
         lane: LaneName,
         engine: str | None = None,
         beside: int = 0,
@@ -158,12 +158,12 @@ class Inference:
             self.require(HeadMaps)
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
-        caller = scheduler.hold_place(lane, demand)
+        caller = scheduler.admit(lane, caller, demand)
         texts = await self.reader.tokenize(inputs, options, caller, beside)
         for text in texts if self.tower else ():
             text.tower = self.tower
         lengths = [len(text.input_ids) for text in texts]
-        caller.correct_place(sum(lengths))
+        caller.correct_estimate(sum(lengths))
         lacking = len(texts) if self.reader.lacks_prompt(options) else 0
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())
@@ -319,7 +319,7 @@ class Inference:
             finish=self.vectors.project if self.sentence.modules else None,
         )
 
-    async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
+    async def verify(self, inputs: Sequence[Input], options: Options, caller: Call) -> Comparison:
         """Compare all hidden states, maps and pooled vectors of PyTorch and ONNX on some texts.
 
         Raises:
@@ -329,7 +329,7 @@ class Inference:
 
         """
         demand = self.reader.demand(inputs, options, caller)
-        await check_time(self.engines, self.manifest, demand)
+        await check_time(self.engines, self.manifest, demand, caller.finish_by)
         most_tokens = self.reader.most_tokens(inputs, options)
         reserve(caller.reservation, self.manifest, most_tokens)
         texts = await self.reader.tokenize(inputs, options, caller)

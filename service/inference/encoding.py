@@ -21,8 +21,8 @@ from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import Places, TokenizedText
+from service.scheduler.call import Call
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import Caller
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PreparedTexts:
     """Tokenised texts of a request, with their scheduler and caller."""
 
     texts: list[TokenizedText]
-    caller: Caller
+    caller: Call
     scheduler: Scheduler
     timings: Timings
     characters: int = 0

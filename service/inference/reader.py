@@ -9,7 +9,7 @@ from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 
 class Separators(Protocol):
@@ -39,7 +39,7 @@ class Reader(Separators, Protocol):
         """Measure the time of reading, before any request."""
 
     def demand(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> Demand:
         """Return the predicted demand of a request before its inputs are read.
 
@@ -49,7 +49,7 @@ class Reader(Separators, Protocol):
         """
 
     async def tokenize(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[TokenizedText]:
         """Return the tokens of each input.
 

@@ -22,7 +22,7 @@ from service.inference.text_spans import MOST_SPANS, TextSpans
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
 from service.inference.vector_types import quantized
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SeparateChunks:
         inputs: Sequence[str],
         options: Options,
         chunk: ChunkOptions,
-        caller: Caller,
+        caller: Call,
         engine: str | None,
     ) -> SeparateChunks:
         """Cut texts into chunks, and tokenise the chunks.

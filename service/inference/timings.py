@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.inference.text_warnings import NO_WARNINGS, Warnings
-from service.scheduler.submission import TaskResult
+from service.scheduler.queue import Slot
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Timings:
             functools.reduce(operator.add, (part.warnings for part in parts)),
         )
 
-    def add(self, results: Sequence[TaskResult[object]]) -> None:
+    def add(self, results: Sequence[Slot[object]]) -> None:
         """Add concurrent tasks, with the longest time of each step."""
         self.queue_seconds += max(result.queue_seconds for result in results)
         self.inference_seconds += max(result.inference_seconds for result in results)

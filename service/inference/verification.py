@@ -18,9 +18,9 @@ from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.admission import Demand, retry_after
+from service.scheduler.call import Call
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import Caller
 from service.system.budget import Reservation
 
 COPIES = 3
@@ -32,7 +32,7 @@ async def compare_engines(
     texts: Sequence[TokenizedText],
     manifest: Manifest,
     vectors: TextVectors,
-    caller: Caller,
+    caller: Call,
 ) -> Comparison:
     """Compare the hidden states, maps, pooled vectors and task head's outputs of both engines.
 
@@ -72,13 +72,13 @@ def reserve(reservation: Reservation | None, manifest: Manifest, tokens: int) ->
     reservation.grow(COPIES * size)
 
 
-async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand) -> None:
-    """Refuse a request that cannot be verified by its deadline, before it is tokenised.
+async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand, by: float) -> None:
+    """Refuse a request that cannot be verified by `time.monotonic()` of `by`, before tokenisation.
 
     Both engines use all cores, so their seconds add up. They are those of full batches: texts are
     compared one after another, which takes no less.
     """
-    seconds, left = 0.0, demand.caller.finish_by - time.monotonic()
+    seconds, left = 0.0, by - time.monotonic()
     for name in ("onnx", "torch"):
         scheduler = await engines.get(name)
         map_tokens = demand.tokens * manifest.config.num_hidden_layers
@@ -104,7 +104,7 @@ async def _compare(
     texts: Sequence[TokenizedText],
     manifest: Manifest,
     vectors: TextVectors,
-    caller: Caller,
+    caller: Call,
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
@@ -123,7 +123,7 @@ async def _everything(
     text: TokenizedText,
     manifest: Manifest,
     vectors: TextVectors,
-    caller: Caller,
+    caller: Call,
 ) -> Mapping[Key, Floats]:
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
@@ -145,13 +145,13 @@ async def _everything(
         MapsTask(hidden[layer], hidden[layer], layer, heads, segment=text.segment)
         for layer in layers
     ]
-    results = await scheduler.resume("attention", tasks, caller=caller)
+    results = await scheduler.resume("attention", tasks, call=caller)
     maps = [requested(item.value.maps) for item in results]
     scores = {task_key(head): requested(result.value.scores)} if head else {}
     tensors = keyed(hidden, maps, vectors.unit) | scores
     if decoder is not None:
         tasks = target_maps(result.value, decoder)
-        results = await scheduler.resume("attention", tasks, caller=caller)
+        results = await scheduler.resume("attention", tasks, call=caller)
         tensors |= target_tensors(result.value, [item.value for item in results]).keyed()
     return tensors
 

@@ -1,6 +1,6 @@
 """Dispatch of batches from the lanes to worker threads.
 
-A batch starts as soon as a worker is idle and an entry waits. A worker takes its next batch itself,
+A batch starts as soon as a worker is idle and a task waits. A worker takes its next batch itself,
 so an engine never waits for the event loop. If an engine allows spare calls, a short text whose
 turn it is runs beside long batches instead of after them.
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.admission import BatchLimits, Workers
 from service.scheduler.lanes import LANE_SHARES, Congestion, Lane
 from service.scheduler.outputs import check_outputs
-from service.scheduler.submission import Entry, Reduced, Submission
+from service.scheduler.queue import Slot, Work
 from service.system.resources import lower_priority
 
 MOST_RUNS = 16
@@ -88,12 +88,11 @@ Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 
 
 class Part(NamedTuple):
-    """Entries of a batch that were computed together, and their outcome."""
+    """Tasks of a batch that were computed together, with their values, or the error of all."""
 
     lane: Lane
-    entries: Sequence[Entry[object]]
-    outcome: list[Reduced[object]] | ServiceError
-    """Value of each entry, or the error of all."""
+    slots: Sequence[Slot[object]]
+    error: ServiceError | None
     began: float
     """`time.monotonic()` when the computation of the batch began."""
     seconds: float
@@ -102,24 +101,26 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Batch:
-    """Entries that a worker computes together."""
+    """Tasks that a worker computes together."""
 
     lane: Lane
-    entries: Sequence[Entry[object]]
+    slots: Sequence[Slot[object]]
     began: float
-    """`time.monotonic()` when the entries left the queue."""
+    """`time.monotonic()` when the tasks left the queue."""
+    spare: bool = False
+    """Whether a worker for short batches computes it, beside long ones."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of all entries."""
-        return sum(entry.task.tokens for entry in self.entries)
+        """Tokens of all tasks."""
+        return sum(slot.tokens for slot in self.slots)
 
 
 class Dispatcher:
     """Lanes of an engine, and a worker thread for each concurrent call that the engine allows.
 
     `lock` guards the lanes, the numbers of idle workers and the running batches. It is held only
-    while entries are queued or taken, not while they are computed.
+    while tasks are queued or taken, not while they are computed.
     """
 
     def __init__(
@@ -146,14 +147,14 @@ class Dispatcher:
         self.failed_in_a_row = 0
         """Number of failed parts since the last computed one."""
         self.crash = ""
-        """Name of the exception that ended a worker thread."""
+        """Name of the exception that ended a batch unexpectedly."""
         self._engine = engine
         self._limits = limits
         self._finished = finished
         self._inspect = inspect
-        self._threads = ThreadPoolExecutor(
-            engine.concurrency + engine.spare_calls, f"{engine.name}-engine", lower_priority
-        )
+        self._threads: list[threading.Thread] = []
+        self._begun: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        """Batches of idle workers; None ends a worker."""
         self._idle = engine.concurrency
         self._spare = engine.spare_calls
         """Number of idle workers for short batches only."""
@@ -166,17 +167,17 @@ class Dispatcher:
         """Numbers of computing threads."""
         return Workers(self._engine.concurrency, self._idle)
 
-    def push(self, lane: Lane, submission: Submission[object]) -> None:
+    def push(self, lane: Lane, work: Work[object], *, maps: bool = False) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
         if not lane.queued_tokens:
             lane.served = max(lane.served, self._virtual_time)
-        lane.push(submission)
+        lane.push(work, maps=maps)
         while self._idle and (batch := self._take()):
             self._idle -= 1
-            self._threads.submit(self._work, batch)
+            self._start(batch)
         while self._spare and (batch := self._take_short()):
             self._spare -= 1
-            self._threads.submit(self._work, batch, spare=True)
+            self._start(batch)
 
     def overdue(self) -> list[Batch]:
         """Return the running batches that take longer than `batch_seconds`."""
@@ -191,7 +192,8 @@ class Dispatcher:
             Whether all have finished.
 
         """
-        self._threads.shutdown(wait=False)
+        for _ in self._threads:
+            self._begun.put(None)
         seconds = 0 if self.overdue() else CLOSE_SECONDS
         with self._worker_idle:
             return self._worker_idle.wait_for(self._all_idle, seconds)
@@ -200,13 +202,29 @@ class Dispatcher:
         workers = self._engine.concurrency, self._engine.spare_calls
         return (self._idle, self._spare) == workers
 
+    def _start(self, batch: Batch) -> None:
+        """Pass a batch to an idle worker. The caller holds the lock."""
+        self._begun.put(batch)
+        if len(self._threads) < len(self._running):
+            name = f"{self._engine.name}-engine_{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self) -> None:
+        """Compute batches until the dispatcher is closed. Runs in a worker's thread."""
+        lower_priority()
+        while batch := self._begun.get():
+            self._work(batch)
+            del batch  # free its results while the worker is idle
+
     def _take(self) -> Batch | None:
         """Take a batch from the lane furthest below its share. The caller holds the lock."""
         while waiting := [lane for lane in self.lanes.values() if lane.queued_tokens]:
             lane = min(waiting, key=lambda lane: lane.served)
             self._virtual_time = max(self._virtual_time, lane.served)
-            if entries := lane.take(self._limits.max_batch_tokens):
-                return self._begin(lane, entries)
+            if slots := lane.take(self._limits.max_batch_tokens):
+                return self._begin(Batch(lane, slots, time.monotonic()))
         return None
 
     def _take_short(self) -> Batch | None:
@@ -216,19 +234,18 @@ class Dispatcher:
             return None
         for lane in self.lanes.values():
             if 0 < lane.first_tokens <= SHORT_TOKENS and (
-                entries := lane.take(SHORT_TOKENS, beside=True)
+                slots := lane.take(SHORT_TOKENS, beside=True)
             ):
-                return self._begin(lane, entries)
+                return self._begin(Batch(lane, slots, time.monotonic(), spare=True))
         return None
 
-    def _begin(self, lane: Lane, entries: Sequence[Entry[object]]) -> Batch:
-        """Return taken entries as a running batch. The caller holds the lock."""
-        batch = Batch(lane, entries, time.monotonic())
+    def _begin(self, batch: Batch) -> Batch:
+        """Count a batch as running. The caller holds the lock."""
         self._running.add(batch)
         return batch
 
-    def _work(self, batch: Batch, *, spare: bool = False) -> None:
-        """Compute a batch, and further ones while entries wait. Runs in a worker's thread."""
+    def _work(self, batch: Batch) -> None:
+        """Compute a batch, and further ones while tasks wait. Runs in a worker's thread."""
         following: Batch | None = batch
         try:
             while following:
@@ -237,10 +254,10 @@ class Dispatcher:
                 with self.lock:
                     self._running.remove(batch)
                     batch.lane.served += seconds / batch.lane.share
-                    following = self._take_short() if spare else self._take()
+                    following = self._take_short() if batch.spare else self._take()
                     if not following:
-                        self._spare += spare
-                        self._idle += not spare
+                        self._spare += batch.spare
+                        self._idle += not batch.spare
                         self._worker_idle.notify_all()
         except BaseException as error:
             with self.lock:
@@ -248,35 +265,47 @@ class Dispatcher:
                 self.crash = type(error).__name__
             _log.critical("a worker of the %s engine ended", self._engine.name, exc_info=error)
             failed = EngineFailed(f"the scheduler failed: {self.crash}")
-            self._finished(Part(batch.lane, batch.entries, failed, time.monotonic(), 0.0))
+            self._finished(Part(batch.lane, batch.slots, failed, time.monotonic(), 0.0))
 
     def _compute(self, batch: Batch) -> float:
         """Compute a batch, in parts if it fails, and return the seconds that it took."""
         lane, began = batch.lane, time.monotonic()
         part_began = began
-        isolation = Isolation(batch.entries, _wanted, _shared)
-        for entries in isolation.parts():
-            outcome: list[Reduced[object]] | ServiceError
+        isolation = Isolation(batch.slots, _wanted, _shared)
+        for slots in isolation.parts():
+            failed: ServiceError | None = None
             try:
-                outcome = self._run(entries)
+                self._run(slots)
             except ServiceError as error:
-                if isolation.halve(entries, error):
+                if isolation.halve(slots, error):
                     continue
-                outcome = error
+                failed = error
             now = time.monotonic()
-            self._account(lane, entries, outcome, now - part_began)
-            self._finished(Part(lane, entries, outcome, began, now - part_began))
+            with self.lock:
+                if failed:
+                    self.failed_in_a_row += 1
+                else:
+                    self.failed_in_a_row, self.last_success = 0, now
+                    lane.account(slots, now - part_began)
+            self._finished(Part(lane, slots, failed, began, now - part_began))
             part_began = now
         return time.monotonic() - began
 
-    def _run(self, batch: Sequence[Entry[object]]) -> list[Reduced[object]]:
-        tasks = [entry.task for entry in batch]
+    def _run(self, slots: Sequence[Slot[object]]) -> None:
+        """Set the value of each task.
+
+        Raises:
+            ServiceError: the engine or a reduction failed.
+
+        """
+        tasks = [slot.task for slot in slots]
         try:
             outputs = self._engine.run(tasks)
             check_outputs(tasks, outputs, self._engine.hidden_size)
             if self._inspect:
                 self._inspect(tasks, outputs)
-            return [entry.reduced(output) for entry, output in zip(batch, outputs, strict=True)]
+            for slot, output in zip(slots, outputs, strict=True):
+                slot.value = slot.reduce(output) if slot.reduce else output
         except ServiceError:
             raise
         except MemoryError as error:
@@ -284,21 +313,10 @@ class Dispatcher:
         except BaseException as error:  # any error has to reach the callers
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
 
-    def _account(
-        self, lane: Lane, entries: Sequence[Entry[object]], outcome: object, seconds: float
-    ) -> None:
-        with self.lock:
-            if isinstance(outcome, ServiceError):
-                self.failed_in_a_row += 1
-                return
-            self.failed_in_a_row = 0
-            self.last_success = time.monotonic()
-            lane.account(entries, seconds)
+
+def _wanted(slot: Slot[object]) -> bool:
+    return not slot.work.future.done()
 
 
-def _wanted(entry: Entry[object]) -> bool:
-    return not entry.submission.future.done()
-
-
-def _shared(entries: Sequence[Entry[object]]) -> bool:
-    return any(entry.submission is not entries[0].submission for entry in entries)
+def _shared(slots: Sequence[Slot[object]]) -> bool:
+    return any(slot.work is not slots[0].work for slot in slots)

@@ -1,4 +1,4 @@
-"""Lanes: queues of one kind of work, batches of their entries, and standing queues.
+"""Lanes: queues of one kind of work, batches of their tasks, and standing queues.
 
 A standing queue, unlike a burst, never empties. Controlled delay (K. Nichols, V. Jacobson,
 "Controlling queue delay", ACM Queue 2012; B. Maurer, "Fail at scale", ACM Queue 2015): a queue
@@ -11,18 +11,17 @@ Callers hold the dispatcher's lock.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from service.engines.contract import BatchCost, TextTask
-from service.scheduler.fairness import FairQueue
+from service.scheduler.call import PendingCalls
 from service.scheduler.pace import RELAXING, WEIGHT, Margin, Pace
-from service.scheduler.promises import Promises
-from service.scheduler.submission import Entry, Submission
+from service.scheduler.queue import FairQueue, Slot, Work, nearest
 
 INTERVAL_SECONDS = 0.1
 """Length of an interval."""
@@ -59,10 +58,8 @@ class Congestion:
 LaneName = Literal["encode", "attention"]
 
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
-"""Weights of the lanes' shares of busy time while entries wait in both: a flood of /attention
+"""Weights of the lanes' shares of busy time while tasks wait in both: a flood of /attention
 leaves /encode 3/4."""
-MAX_PADDING_SHARE = 0.5
-"""Maximum share of padding in the attention grid of a batch, which bounds the memory of a batch."""
 MAP_COST = BatchCost(fixed=8, token=1, padding=1)
 """Cost of batches of maps, which an engine computes one by one: only like lengths are grouped."""
 WINDOW_BATCHES = 4
@@ -77,7 +74,7 @@ class Lane:
     name: LaneName
     share: float
     text_pace: Pace = field(default_factory=Pace)
-    """Pace of batches of texts. Decompositions and promised work count as tokens of texts."""
+    """Pace of batches of texts. Decompositions and pending work count as tokens of texts."""
     map_pace: Pace = field(default_factory=Pace)
     """Pace of batches of `maps`."""
     cost: BatchCost = field(default_factory=BatchCost)
@@ -88,13 +85,13 @@ class Lane:
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
     """Busy seconds divided by the share; the lane with the smaller value goes first."""
-    promises: Promises = field(default_factory=Promises)
+    pending: PendingCalls = field(default_factory=PendingCalls)
     """Work that admitted requests still have to submit."""
-    places: Promises = field(default_factory=Promises)
+    estimates: PendingCalls = field(default_factory=PendingCalls)
     """Tokens of admitted texts that are being tokenised."""
     texts: FairQueue = field(default_factory=FairQueue)
     """Waiting texts in fair order."""
-    maps: OrderedDict[int, Entry[object]] = field(default_factory=OrderedDict)
+    maps: dict[Slot[object], None] = field(default_factory=dict)
     """Waiting maps of computed texts, oldest first. They go before all texts, so that running
     requests finish before new ones begin."""
     map_tokens: int = 0
@@ -108,13 +105,13 @@ class Lane:
         for _, seconds in texts:
             self._average(seconds)
 
-    def account(self, entries: Sequence[Entry[object]], seconds: float) -> None:
+    def account(self, slots: Sequence[Slot[object]], seconds: float) -> None:
         """Update the forecasts by the seconds of a computed batch."""
         self._average(seconds)
-        tokens = sum(entry.task.tokens for entry in entries)
-        if entries[0].number < 0:
+        tokens = sum([slot.tokens for slot in slots])
+        if slots[0].queue is None:
             self.map_pace.account(tokens, seconds)
-        elif all(isinstance(entry.task, TextTask) for entry in entries):
+        elif all(isinstance(slot.task, TextTask) for slot in slots):
             self.text_pace.account(tokens, seconds)
 
     def relax(self) -> None:
@@ -136,101 +133,65 @@ class Lane:
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens of all waiting entries."""
+        """Tokens of all waiting tasks."""
         return self.texts.tokens + self.map_tokens
 
     @property
     def queued_texts(self) -> int:
-        """Number of waiting entries."""
-        return len(self.texts) + len(self.maps)
+        """Number of waiting tasks."""
+        return self.texts.texts + len(self.maps)
 
     @property
     def first_tokens(self) -> int:
         """Tokens of the first text in fair order; 0 without texts, or if maps go before it."""
-        if self.maps:
-            return 0
-        return next((entry.task.tokens for entry in self.texts), 0)
+        return 0 if self.maps or not self.texts.texts else self.texts.window(1)[0].tokens
 
-    def push(self, submission: Submission[object]) -> None:
-        """Queue all tasks of a submission."""
-        for entry in submission.entries:
-            if entry.number < 0:
-                self.maps[entry.number] = entry
-                self.map_tokens += entry.task.tokens
-        if texts := [entry for entry in submission.entries if entry.number >= 0]:
-            self.texts.push(submission, texts)
-
-    def remove(self, entry: Entry[object]) -> None:
-        """Remove an entry that is computed now or cancelled."""
-        if entry.number < 0:
-            del self.maps[entry.number]
-            self.map_tokens -= entry.task.tokens
+    def push(self, work: Work[object], *, maps: bool = False) -> None:
+        """Queue all tasks of some work, as maps of computed texts or in fair order."""
+        if maps:
+            self.maps |= dict.fromkeys(work.slots)
+            self.map_tokens += work.tokens
         else:
-            self.texts.remove(entry)
-        entry.waiting = False
+            self.texts.push(work)
 
-    def clear(self) -> list[Entry[object]]:
-        """Remove and return all waiting entries."""
-        entries = [*self.maps.values(), *self.texts]
-        for entry in entries:
-            self.remove(entry)
-        return entries
+    def remove(self, slot: Slot[object]) -> None:
+        """Remove a task that is computed now or cancelled."""
+        if slot.queue:
+            self.texts.remove(slot)
+            return
+        del self.maps[slot]
+        self.map_tokens -= slot.tokens
+        slot.waiting = False
+        slot.work.waiting -= 1
 
-    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry[object]]:
+    def clear(self) -> set[Work[object]]:
+        """Remove all waiting tasks, and return their work."""
+        slots = [*self.maps, *self.texts.window(self.texts.tokens)]
+        for slot in slots:
+            self.remove(slot)
+        return {slot.work for slot in slots}
+
+    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Slot[object]]:
         """Take a batch: the first text in fair order, and texts nearest to its length; or nothing.
 
-        A text longer than `max_batch_tokens` is a batch of its own. Entries that are due are
-        removed from the queue and left out of the batch. For `beside` see `FairQueue.begin`.
+        A text longer than `max_batch_tokens` is a batch of its own. Tasks that are due are removed
+        from the queue and left out of the batch. For `beside` see `FairQueue.begin`.
         """
-        while self.queued_texts:
-            window = [*self.maps.values()] or self.texts.first(WINDOW_BATCHES * max_batch_tokens)
-            late = [entry for entry in window if entry.submission.due <= time.monotonic()]
-            for entry in late:
-                self.remove(entry)
-            if not late:
-                cost = MAP_COST if self.maps else self.cost
-                batch = nearest(window, max_batch_tokens, cost)
-                if not self.maps:
-                    self.texts.begin(batch, beside=beside)
-                for entry in batch:
-                    self.remove(entry)
-                    entry.submission.begun = True
-                return batch
+        now = time.monotonic()
+        while self.maps or self.texts.texts:
+            if self.maps:
+                window, cost = [*itertools.islice(self.maps, max_batch_tokens)], MAP_COST
+            else:
+                window, cost = self.texts.window(WINDOW_BATCHES * max_batch_tokens), self.cost
+            if late := [slot for slot in window if slot.work.due <= now]:
+                for slot in late:
+                    self.remove(slot)
+                continue
+            batch = nearest(window, max_batch_tokens, cost)
+            if not self.maps:
+                self.texts.begin(batch, beside=beside)
+            for slot in batch:
+                self.remove(slot)
+                slot.work.begin()
+            return batch
         return []
-
-
-def nearest(
-    window: Sequence[Entry[object]], max_batch_tokens: int, cost: BatchCost
-) -> list[Entry[object]]:
-    """Return the window's first entry, and entries nearest to its length within the budget.
-
-    Of these, each entry is taken with which a token of the batch costs no more than without it. An
-    entry of another client is left out unless that client's first entry is in the batch.
-    Otherwise a client's long texts would use its share, and its single texts would wait for them.
-    """
-    first = window[0].task.tokens
-    batch: list[Entry[object]] = []
-    heads: dict[str, Entry[object]] = {}
-    for entry in window:
-        heads.setdefault(entry.submission.caller.client, entry)
-    taken = {window[0].submission.caller.client}
-    longest = real = 0
-    total = 0.0
-    for entry in sorted(
-        window, key=lambda entry: (abs(entry.task.tokens - first), entry.task.tokens)
-    ):
-        client = entry.submission.caller.client
-        if client not in taken and entry is not heads[client]:
-            continue
-        length = entry.task.tokens
-        grid, tokens = max(longest, length) * (len(batch) + 1), real + length
-        padding = grid - tokens
-        if batch and (tokens > max_batch_tokens or padding > MAX_PADDING_SHARE * grid):
-            continue
-        spent = cost.of(tokens, padding)
-        if batch and spent * real > total * tokens:
-            continue
-        batch.append(entry)
-        taken.add(client)
-        longest, real, total = max(longest, length), tokens, spent
-    return batch

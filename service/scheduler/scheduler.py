@@ -6,31 +6,32 @@ from texts that wait: see `dispatch`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, overload
 
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
+    MORE_TOKENS,
     BatchLimits,
     Demand,
     Forecast,
+    Refusal,
     RefusalReason,
     check_admission,
     deadline_passed,
     forecast,
-    retry_after,
 )
+from service.scheduler.call import ANYBODY, Call, PendingWork
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
-from service.scheduler.promises import Promise
-from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult, Value
+from service.scheduler.queue import Reduce, Slot, Value, Work
 
 
 class Observer(Protocol):
@@ -63,6 +64,9 @@ class Observer(Protocol):
 
 _log = logging.getLogger("headscope")
 
+SWEEP_SECONDS = 0.01
+"""Minimum seconds between two searches for work whose time is over."""
+
 
 class Scheduler:
     """Lanes and dispatcher of one engine.
@@ -87,8 +91,11 @@ class Scheduler:
         self._observer = observer
         self._closed = ""
         """Reason why all requests are refused; empty while the scheduler is open."""
-        self._numbers = itertools.count()
-        self._map_numbers = itertools.count(-(2**62))
+        self._open: dict[Work[object], Lane] = {}
+        """Work that is not answered."""
+        self._sweep_at = math.inf
+        """`time.monotonic()` of the next search for work whose time is over."""
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def last_success(self) -> float:
@@ -112,48 +119,54 @@ class Scheduler:
             return f"the {name} engine hangs: {self._late()}"
         return ""
 
-    def hold_place(self, lane_name: LaneName, demand: Demand) -> Caller:
-        """Admit texts before they are tokenised; return their caller with a place in the queue.
+    def admit(self, lane_name: LaneName, call: Call, demand: Demand) -> Call:
+        """Admit a request by an estimate, before it is tokenised.
+
+        Return the call with its tokens held in the queue. A demand of nothing stands for a text
+        that is tokenised at once, which `submit` admits.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
-        lane, caller = self.lanes[lane_name], demand.caller
-        in_time = caller.finish_by > time.monotonic()
+        lane = self.lanes[lane_name]
+        in_time = call.finish_by > time.monotonic()
         if in_time and not demand.tokens and not lane.congestion.standing:
-            return caller  # tokenised at once, and admitted by `submit`
-        if not demand.tokens or not caller.reservation:
-            self._admit(lane, demand, lambda _: None)
-            return caller
-        place = Promise(demand.tokens)
-        self._admit(lane, demand, lambda _: lane.places.add(caller.client, place))
-        caller.reservation.on_release(place.end)
-        return replace(caller, place=place)
+            return call
+        with self._dispatcher.lock:
+            refusal = self._checked(lane, call, demand)[1]
+        if refusal:
+            raise self._refused(lane, refusal)
+        if demand.tokens and call.reservation:
+            estimate = PendingWork(demand.tokens)
+            lane.estimates.add(call, estimate)
+            call.reservation.on_release(estimate.end)
+            return replace(call, estimate=estimate)
+        return call
 
     @overload
     async def submit(
-        self, lane_name: LaneName, tasks: Sequence[Task], caller: Caller = ...
-    ) -> list[TaskResult[Output]]: ...
+        self, lane_name: LaneName, tasks: Sequence[Task], call: Call = ...
+    ) -> list[Slot[Output]]: ...
     @overload
     async def submit(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
-        caller: Caller,
+        call: Call,
         reduce: Sequence[Reduce[Value]],
-    ) -> list[TaskResult[Value]]: ...
+    ) -> list[Slot[Value]]: ...
     async def submit(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
-        caller: Caller = ANYBODY,
+        call: Call = ANYBODY,
         reduce: Sequence[Reduce[Value]] | None = None,
-    ) -> list[TaskResult[Value]]:
+    ) -> list[Slot[Value]]:
         """Admit and compute the first tasks of a request, at least one, all or none.
 
-        Cancelling the call drops the tasks that still wait. The remaining promised work of the
-        caller is submitted by `resume`.
+        Cancelling it drops the tasks that still wait. The remaining pending work of the call is
+        submitted by `resume`.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -165,48 +178,48 @@ class Scheduler:
         if not self.engine.alive:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
         lane = self.lanes[lane_name]
-        seconds = self._limits.queue_seconds
-        submission = Submission(tasks, self._numbers, caller, reduce, wait_seconds=seconds)
-
-        def push(expected: Forecast) -> None:
-            submission.predicted_seconds = expected.total
-            if caller.promise:
-                lane.promises.add(caller.client, caller.promise, caller.finish_by)
-            self._dispatcher.push(lane, submission)
-
-        tokens = sum(task.tokens for task in tasks)
-        if caller.promise:
-            caller.promise.keep(tokens)
-        caller.submitted_to(self.engine.name)
-        self._admit(lane, Demand.of_tokenized(caller, len(tasks), tokens), push)
+        work = Work(tasks, call, reduce, wait_seconds=self._limits.queue_seconds)
+        if call.pending:
+            call.pending.keep(work.tokens)
+        call.submitted_to(self.engine.name)
+        demand = Demand(len(tasks), work.tokens, admitted=_admitted(call, work.tokens))
+        with self._dispatcher.lock:
+            expected, refusal = self._checked(lane, call, demand)
+            if not refusal:
+                work.predicted_seconds = expected.total
+                self._dispatcher.push(lane, work)
+        if refusal:
+            raise self._refused(lane, refusal)
+        if call.pending:
+            lane.pending.add(call, call.pending)
         try:
-            results = await self._answered(lane, submission)
+            slots = await self._computed(lane, work)
         except EngineTimeout:  # account for the seconds so far, though it needed more
-            lane.margin.account(submission.predicted_seconds, submission.seconds)
+            lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
             raise
-        self._observer.waited(lane_name, min(result.queue_seconds for result in results))
-        lane.margin.account(submission.predicted_seconds, submission.seconds)
-        return results
+        self._observer.waited(lane_name, min([slot.queue_seconds for slot in slots]))
+        lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
+        return slots
 
     @overload
     async def resume(
-        self, lane_name: LaneName, tasks: Sequence[Task], *, caller: Caller = ...
-    ) -> list[TaskResult[Output]]: ...
+        self, lane_name: LaneName, tasks: Sequence[Task], *, call: Call = ...
+    ) -> list[Slot[Output]]: ...
     @overload
     async def resume(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
         reduce: Sequence[Reduce[Value]],
-        caller: Caller = ...,
-    ) -> list[TaskResult[Value]]: ...
+        call: Call = ...,
+    ) -> list[Slot[Value]]: ...
     async def resume(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
         reduce: Sequence[Reduce[Value]] | None = None,
-        caller: Caller = ANYBODY,
-    ) -> list[TaskResult[Value]]:
+        call: Call = ANYBODY,
+    ) -> list[Slot[Value]]:
         """Compute further tasks of one kind of an admitted request; maps go before all texts.
 
         Decompositions are queued in fair order, as texts are. Each reduction of an output is called
@@ -217,22 +230,19 @@ class Scheduler:
             ServiceError: the engine failed.
 
         """
-        lane = self.lanes[lane_name]
-        continues = isinstance(tasks[0], MapsTask)
-        numbers = self._map_numbers if continues else self._numbers
-        submission = Submission(tasks, numbers, caller, reduce)
-        submission.begun = True
-        tokens = sum(task.tokens for task in tasks)
-        if caller.place and not continues:
-            caller.place.keep(tokens)
+        lane, maps = self.lanes[lane_name], isinstance(tasks[0], MapsTask)
+        work = Work(tasks, call, reduce)
+        work.begin()
+        if call.estimate and not maps:
+            call.estimate.keep(work.tokens)
         with self._dispatcher.lock:
             if self._closed:
                 raise self._stopped()
-            self._dispatcher.push(lane, submission)
-        results = await self._answered(lane, submission)
-        if caller.promise:
-            caller.promise.keep(tokens)
-        return results
+            self._dispatcher.push(lane, work, maps=maps)
+        slots = await self._computed(lane, work)
+        if call.pending:
+            call.pending.keep(work.tokens)
+        return slots
 
     def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
         """Return the predicted seconds of a request on an idle engine.
@@ -248,8 +258,8 @@ class Scheduler:
     def fail_overdue(self) -> None:
         """Fail the requests whose batch takes longer than `batch_seconds`."""
         for batch in self._dispatcher.overdue():
-            for entry in batch.entries:
-                entry.submission.fail(EngineTimeout(self._late()))
+            for slot in batch.slots:
+                slot.work.fail(EngineTimeout(self._late()))
 
     def close(self, why: str = "the service is stopping") -> bool:
         """Fail all waiting requests, let running batches finish, then release the engine.
@@ -259,54 +269,75 @@ class Scheduler:
         """
         with self._dispatcher.lock:
             self._closed = why
-            waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
-        for entry in waiting:
+            waiting = [work for lane in self.lanes.values() for work in lane.clear()]
+        for work in waiting:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-                entry.submission.loop.call_soon_threadsafe(entry.submission.fail, self._stopped())
+                work.future.get_loop().call_soon_threadsafe(work.fail, self._stopped())
         finished = self._dispatcher.close()
         if finished:
             self.engine.close()
         return finished
 
-    async def _answered(self, lane: Lane, submission: Submission[Value]) -> list[TaskResult[Value]]:
-        self._keep_time(lane, submission)
+    async def _computed(self, lane: Lane, work: Work[Value]) -> list[Slot[Value]]:
+        """Return the computed tasks of queued work."""
+        self._open[work] = lane
+        if work.due < self._sweep_at:
+            self._sweep_later(work.due)
         try:
-            return await submission.future
+            await work.future
         finally:
-            self._dropped(lane, self._withdraw(lane, submission))
-            submission.release()
+            del self._open[work]
+            if work.waiting:
+                self._dropped(lane, self._withdraw(lane, work))
+            slots, work.slots = work.slots, []  # a cycle of references
+        return slots
 
-    def _keep_time(self, lane: Lane, submission: Submission[object]) -> None:
-        """Fail the submission if it is due, else set a timer for it."""
-        left = submission.due - time.monotonic()
-        if left == math.inf:
-            return
-        if left > 0:
-            submission.timer = submission.loop.call_later(left, self._keep_time, lane, submission)
-        elif submission.begun:
-            submission.fail(EngineTimeout("the deadline came before all of it was computed"))
-        elif not submission.future.done():
+    def _sweep_later(self, due: float) -> None:
+        """Search for work whose time is over at `time.monotonic()` of `due`, or soon after."""
+        if self._timer:
+            self._timer.cancel()
+        self._sweep_at = due
+        seconds = max(SWEEP_SECONDS, due - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        """Fail all work whose time is over."""
+        self._sweep_at, now = math.inf, time.monotonic()
+        for work, lane in self._open.items():
+            if work.due > now or work.future.done():
+                continue
+            if work.begun:
+                work.fail(EngineTimeout("the deadline came before all of it was computed"))
+                continue
             self._observer.refused(lane.name, "deadline")
-            self._observer.waited(lane.name, time.monotonic() - submission.queued_at)
+            self._observer.waited(lane.name, now - work.queued_at)
             with self._dispatcher.lock:
-                wait = self._forecast(lane, Demand(submission.caller, 0, 0)).wait
-            submission.fail(deadline_passed(retry_after(wait)))
+                wait = self._forecast(lane, work.call, Demand(0, 0)).wait
+            work.fail(deadline_passed(wait))
+        due = min([work.due for work in self._open if work.due > now], default=math.inf)
+        if due < math.inf:
+            self._sweep_later(due)
 
-    def _admit(self, lane: Lane, demand: Demand, push: Callable[[Forecast], None]) -> None:
-        with self._dispatcher.lock:
-            if self._closed:
-                raise self._stopped()
-            expected = self._forecast(lane, demand)
-            refusal = check_admission(lane, demand, expected, self._limits)
-            if not refusal:
-                push(expected)
-        if refusal:
-            self._observer.refused(lane.name, refusal.reason)
-            raise refusal.error
-
-    def _forecast(self, lane: Lane, demand: Demand) -> Forecast:
+    def _forecast(self, lane: Lane, call: Call, demand: Demand) -> Forecast:
         lanes, workers = self.lanes.values(), self._dispatcher.workers
-        return forecast(lane, demand, lanes, self._limits, workers)
+        return forecast(lane, call, demand, lanes, self._limits, workers)
+
+    def _checked(self, lane: Lane, call: Call, demand: Demand) -> tuple[Forecast, Refusal | None]:
+        """Return the predicted times of a request, and its refusal. The caller holds the lock.
+
+        Raises:
+            EngineUnavailable: the scheduler is closed.
+
+        """
+        if self._closed:
+            raise self._stopped()
+        expected = self._forecast(lane, call, demand)
+        return expected, check_admission(lane, call, demand, expected, self._limits)
+
+    def _refused(self, lane: Lane, refusal: Refusal) -> ServiceError:
+        """Count a refusal, and return its error."""
+        self._observer.refused(lane.name, refusal.reason)
+        return refusal.error
 
     def _stopped(self) -> EngineUnavailable:
         return EngineUnavailable(self._closed, retry_after_seconds=5)
@@ -314,15 +345,13 @@ class Scheduler:
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"
 
-    def _withdraw(self, lane: Lane, submission: Submission[object]) -> int:
-        """Remove a submission's waiting entries from the queue; return the number of texts."""
-        if not any(entry.waiting for entry in submission.entries):
-            return 0
+    def _withdraw(self, lane: Lane, work: Work[object]) -> int:
+        """Remove the waiting tasks of some work from the queue; return the number of texts."""
         with self._dispatcher.lock:
-            waiting = [entry for entry in submission.entries if entry.waiting]
-            for entry in waiting:
-                lane.remove(entry)
-        return sum(isinstance(entry.task, TextTask) for entry in waiting)
+            waiting = [slot for slot in work.slots if slot.waiting]
+            for slot in waiting:
+                lane.remove(slot)
+        return sum(isinstance(slot.task, TextTask) for slot in waiting)
 
     def _dropped(self, lane: Lane, texts: int) -> None:
         for _ in range(texts):
@@ -331,22 +360,40 @@ class Scheduler:
     def _finished(self, part: Part) -> None:
         """Pass a part to the event loop. Runs in a worker's thread."""
         dropped = 0
-        if isinstance(part.outcome, ServiceError):
-            dropped = sum(self._withdraw(part.lane, entry.submission) for entry in part.entries)
-        loop = part.entries[0].submission.loop
+        if part.error:
+            dropped = sum(self._withdraw(part.lane, slot.work) for slot in part.slots)
+        loop = part.slots[0].work.future.get_loop()
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
             loop.call_soon_threadsafe(self._answer, part, dropped)
 
     def _answer(self, part: Part, dropped: int) -> None:
-        lane, entries, outcome, began, seconds = part
-        if isinstance(outcome, ServiceError):
-            _log.error("a batch of the %s lane failed", lane.name, exc_info=outcome)
-            for entry in entries:
-                entry.submission.fail(outcome)
+        """Answer the work whose last task is computed."""
+        lane, slots, error, began, seconds = part
+        if error:
+            _log.error("a batch of the %s lane failed", lane.name, exc_info=error)
+            for slot in slots:
+                slot.work.fail(error)
             self._observer.batch_failed(lane.name)
             self._dropped(lane, dropped)
             return
-        for reduced in outcome:
-            reduced.answer(began, seconds)
-        tasks = [entry.task for entry in entries]
-        self._observer.batch_finished(lane.name, tasks, seconds)
+        for slot in slots:
+            work = slot.work
+            slot.queue_seconds = began - work.queued_at
+            slot.inference_seconds = seconds
+            work.left -= 1
+            if not work.left and not work.future.done():
+                work.future.set_result(None)
+        self._observer.batch_finished(lane.name, [slot.task for slot in slots], seconds)
+
+
+def _admitted(call: Call, tokens: int) -> bool:
+    """Return whether a request was admitted by its estimate, from which its tokens are taken."""
+    estimate, pending = call.estimate, call.pending
+    if estimate is None:
+        return False
+    admitted = tokens + (pending.needed if pending else 0) <= MORE_TOKENS * estimate.tokens
+    if pending:
+        estimate.end()  # the pending work covers all further work
+    else:
+        estimate.keep(tokens)
+    return admitted

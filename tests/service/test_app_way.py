@@ -61,7 +61,6 @@ ATTENTION = {
     "service/http/connection.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
-    "service/scheduler/submission.py",
 }
 
 

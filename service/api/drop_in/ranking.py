@@ -26,7 +26,7 @@ from service.inference.tasks.task_heads import probabilities, required_task, tas
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 NAMING = "documents[{}]"
 CHARACTER_TOKENS = 4
@@ -64,7 +64,7 @@ Documents = Annotated[
 
 
 async def shortened(
-    inference: Inference, documents: Sequence[str], max_tokens: int, caller: Caller
+    inference: Inference, documents: Sequence[str], max_tokens: int, caller: Call
 ) -> Sequence[str]:
     """Return each document cut after its first `max_tokens` tokens.
 

@@ -48,7 +48,7 @@ from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import TokenizedText
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 _APART = "send texts and pictures in requests of their own"
 
@@ -243,7 +243,7 @@ class _Run:
         self.prepared: PreparedTexts
         self.texts: Sequence[TokenizedText] = ()
 
-    async def prepare(self, whole: EncodeRequest, caller: Caller) -> None:
+    async def prepare(self, whole: EncodeRequest, caller: Call) -> None:
         """Read the inputs; errors as for `Inference.prepare`.
 
         Args:

@@ -53,8 +53,8 @@ from service.inference.explanation.spans import ExplainOptions, SpanKind, check_
 from service.inference.explanation.token_matches import LateMatcher, SparseMatcher, prepare_matcher
 from service.inference.explanation.towers import Tower
 from service.inference.tokenization.inputs import Input, Picture
+from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
-from service.scheduler.submission import Caller
 from service.settings import Settings
 
 
@@ -289,7 +289,7 @@ async def prepared_explainer(
     body: ExplainRequest,
     towers: Sequence[Inference],
     options: Sequence[ExplainOptions],
-    caller: Caller,
+    caller: Call,
 ) -> Explainer:
     """Tokenise all pairs for an explanation.
 
@@ -311,7 +311,7 @@ async def prepared_explainer(
 
 
 async def prepare(
-    body: ExplainRequest, towers: Sequence[Inference], caller: Caller
+    body: ExplainRequest, towers: Sequence[Inference], caller: Call
 ) -> tuple[PreparedTexts, PreparedTexts]:
     """Tokenise the first and the second texts of all pairs.
 

@@ -43,7 +43,7 @@ from service.models.served import ServedModel
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.request_context import ErrorForm, RequestContext
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 SEND_BYTES = 2**20
@@ -334,7 +334,7 @@ def deadline_of(request: Request) -> float:
     return context.received + seconds
 
 
-def caller_of(request: Request) -> Caller:
+def caller_of(request: Request) -> Call:
     """Return the client and the deadline by which the reply must begin.
 
     Raises:
@@ -347,7 +347,7 @@ def caller_of(request: Request) -> Caller:
         context.fingerprint = own = model_of(request).fingerprint_header(engine)
         check_expected(context.headers, own)
 
-    return Caller(
+    return Call(
         context.client,
         deadline_of(request),
         submitted_to=submitted_to,

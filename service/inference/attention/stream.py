@@ -36,8 +36,9 @@ from service.inference.attention.selection import (
 from service.inference.attention.statistics import shift
 from service.inference.attention.text import AttentionText, StateLayers, States
 from service.inference.timings import Timings
+from service.scheduler.call import ANYBODY, Call
+from service.scheduler.queue import Slot
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import ANYBODY, Caller, TaskResult
 
 GROUP_BYTES = 8 * 2**20
 """Maximum bytes of reduced maps in a group of jobs; a single layer of a text may exceed it."""
@@ -62,7 +63,7 @@ class AttentionStream:
     texts: Sequence[AttentionText]
     timings: Timings
     """Timings so far."""
-    caller: Caller = ANYBODY
+    caller: Call = ANYBODY
     """Client, and the deadline of the request."""
     convert: Convert = unchanged
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
@@ -133,7 +134,7 @@ class AttentionStream:
         if chunk.start == 0:
             done = await self.scheduler.submit("attention", tasks, self.caller)
         else:
-            done = await self.scheduler.resume("attention", tasks, caller=self.caller)
+            done = await self.scheduler.resume("attention", tasks, call=self.caller)
         self.timings.add(done)
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
@@ -193,7 +194,7 @@ class AttentionStream:
         """Yield the result of each job, computing a group while the previous one is consumed."""
         groups = deque(_groups(jobs))
 
-        def begin() -> asyncio.Task[list[TaskResult[LayerMaps]]] | None:
+        def begin() -> asyncio.Task[list[Slot[LayerMaps]]] | None:
             if not groups:
                 return None
             group = groups.popleft()

@@ -25,9 +25,9 @@ from service.engines.contract import DecomposeTask, Floats, Output, Pooling, Tex
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
+from service.scheduler.call import ANYBODY, Call
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import ANYBODY, Caller
 
 STEP_TOKENS = 256
 """Maximum work of a step, in the time of encoding that number of tokens."""
@@ -112,7 +112,7 @@ class TextDecomposition:
     timings: Timings
     part_cost: float
     """See `decomposition_tokens`."""
-    caller: Caller = ANYBODY
+    caller: Call = ANYBODY
     pooled_parts: Callable[[Floats, PoolingModes, int], Floats] = pooled_parts
     """Function from parts of states, pooling and first pooled token to shares."""
     _parts: Floats = field(init=False)
@@ -134,7 +134,7 @@ class TextDecomposition:
         """Compute hidden state 0, in which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         task = TextTask(ids, segments, hidden_layers=(0,), pixels=self.text.pixels)
-        (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
+        (done,) = await self.scheduler.resume("attention", [task], call=self.caller)
         self.timings.add([done])
         states = done.value.hidden[0]
         self._parts = await asyncio.to_thread(_own_shares, states, states)
@@ -143,7 +143,7 @@ class TextDecomposition:
         segment = self.text.segment
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, segment=segment)
         task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
-        results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
+        results = await self.scheduler.resume("attention", [task_of_values], call=self.caller)
         self.timings.add(results)
         values = requested(requested(results[0].value.decomposed).values)
         of_states, of_shares = values[:, :, 0], values[:, :, 1]

@@ -48,8 +48,8 @@ from service.inference.explanation.towers import Tower
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
+from service.scheduler.call import PendingWork
 from service.scheduler.outputs import requested
-from service.scheduler.promises import Promise
 
 
 @dataclass
@@ -227,8 +227,8 @@ class Explainer:
             raise TypeError("a text of a pair is a string")
         return spans_of(self.options.spans, given, text)
 
-    def _promise(self, seconds: float, writing: float) -> list[Promise]:
-        """Promise the work of each encoder, if the smallest useful part fits into the seconds.
+    def _promise(self, seconds: float, writing: float) -> list[PendingWork]:
+        """PendingWork the work of each encoder, if the smallest useful part fits into the seconds.
 
         Raises:
             Unprocessable: it does not fit.
@@ -243,7 +243,7 @@ class Explainer:
         for tower, load, share in zip(self.encoders, loads, shares, strict=True):
             work = load.costs.work(load.sides)
             needed = needed_tokens(load.scheduler, work, share * seconds)
-            promises.append(Promise(work.tokens, needed, writing_seconds=writing))
+            promises.append(PendingWork(work.tokens, needed, writing_seconds=writing))
             tower.promise(promises[-1])
         return promises
 
@@ -261,7 +261,7 @@ class Explainer:
                 places = self._of(tower, range(len(texts)))
                 tasks = [tower.task(texts[place]) for place in places]
                 if number:
-                    done = await scheduler.resume("attention", tasks, caller=caller)
+                    done = await scheduler.resume("attention", tasks, call=caller)
                 else:
                     done = await scheduler.submit("attention", tasks, caller)
                 tower.prepared.timings.add(done)

@@ -26,9 +26,10 @@ from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.spans import AnySpan
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenized import TokenizedText
+from service.scheduler.call import Call
 from service.scheduler.outputs import requested
+from service.scheduler.queue import Slot
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import Caller, TaskResult
 
 SLICE_TOKENS = 4096
 """Maximum tokens of a slice of texts that is queued at once; a longer text is a slice alone."""
@@ -104,7 +105,7 @@ def in_turn(jobs: Iterable[Iterable[Job]]) -> Iterator[Job]:
 
 
 async def occlude(
-    scheduler: Scheduler, caller: Caller, timings: Timings, jobs: Iterable[Job]
+    scheduler: Scheduler, caller: Call, timings: Timings, jobs: Iterable[Job]
 ) -> None:
     """Run the forward passes of occlusions, in slices.
 
@@ -119,7 +120,7 @@ async def occlude(
         ServiceError: the engine failed.
 
     """
-    running: deque[asyncio.Task[list[TaskResult[None]]]] = deque()
+    running: deque[asyncio.Task[list[Slot[None]]]] = deque()
     try:
         for part in _slices(jobs):
             if len(running) == SLICES:

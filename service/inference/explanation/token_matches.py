@@ -27,8 +27,8 @@ from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.scheduler.call import Call
 from service.scheduler.outputs import requested
-from service.scheduler.submission import Caller
 
 
 class TokenMatch(NamedTuple):
@@ -177,7 +177,7 @@ async def prepare_matcher(
     late: LateInteraction,
     sides: tuple[Sequence[Input], Sequence[Input]],
     options: Options,
-    caller: Caller,
+    caller: Call,
     engine: str | None,
 ) -> LateMatcher:
     """Tokenise the pairs of a request: first texts as queries, second texts as documents.

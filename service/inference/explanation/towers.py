@@ -23,9 +23,8 @@ from service.inference.explanation.decomposition import (
 )
 from service.inference.explanation.spans import ExplainOptions
 from service.inference.tokenization.tokenized import TokenizedText
-from service.scheduler.promises import Promise
+from service.scheduler.call import Call, PendingWork
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import Caller
 
 MEASURED_TOKENS = 32
 """Length of the measured text, in tokens."""
@@ -63,9 +62,9 @@ class Tower:
         costs = Costs(self.options, self.inference.config, self.part_cost, texts)
         return Load(self.prepared.scheduler, costs, sides)
 
-    def promise(self, promise: Promise) -> None:
-        """Promise the work of the request to the scheduler."""
-        caller = replace(self.prepared.caller, promise=promise)
+    def promise(self, promise: PendingWork) -> None:
+        """PendingWork the work of the request to the scheduler."""
+        caller = replace(self.prepared.caller, pending=promise)
         self.prepared = replace(self.prepared, caller=caller)
 
     def task(self, text: TokenizedText) -> TextTask:
@@ -123,7 +122,7 @@ class Tower:
         return DecomposedText(vector, vectors.shares(shares, pooling))
 
 
-async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) -> float:
+async def part_cost(inference: Inference, scheduler: Scheduler, caller: Call) -> float:
     """Return the cost of one part of one token in a layer, as a multiple of encoding a token there.
 
     It is measured at the first decomposition of an engine, which loads the graphs: the second of
@@ -136,7 +135,7 @@ async def part_cost(inference: Inference, scheduler: Scheduler, caller: Caller) 
         rows, parts = step.parts.shape[:2]
         for _ in range(2):
             tasks = [DecomposeTask(step, STEP_TOKENS)]
-            (done,) = await scheduler.resume("attention", tasks, caller=caller)
+            (done,) = await scheduler.resume("attention", tasks, call=caller)
         a_token = alone * engine.concurrency / STEP_TOKENS
         seconds = done.inference_seconds * config.num_hidden_layers
         costs[engine.name] = seconds / (rows * parts * a_token)

@@ -33,7 +33,7 @@ from service.inference.tokenization.tokenized import (
 )
 from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 
 FILE_COPIES = 4
 """Maximum copies of a file in memory while it is opened, beside its steps."""
@@ -204,7 +204,7 @@ class RequestPictures:
         self._backlog.expect("pictures", pixels + self._target, time.monotonic() - between)
 
     def demand(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> Demand:
         """Return the predicted demand of a request before its pictures are opened.
 
@@ -221,10 +221,10 @@ class RequestPictures:
         head_size = HEAD_BYTES * len(pictures) + bytes_read
         seconds += self._heads.seconds(caller.client, head_size, "heads")
         tokens = self._reader.tokens * len(pictures)
-        return Demand(caller, len(pictures), tokens, seconds, exact=True)
+        return Demand(len(pictures), tokens, seconds)
 
     async def tokenize(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[TokenizedText]:
         """Return the tokens and pixels of each picture.
 

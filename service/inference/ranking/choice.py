@@ -30,9 +30,9 @@ from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Options
+from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
 from service.scheduler.outputs import requested
-from service.scheduler.submission import Caller
 
 
 @dataclass
@@ -232,7 +232,7 @@ class ScorerFactory:
     inference: Inference
     artifact: Artifact
     """Artifact of the model, for the weights of a sparse encoder's head."""
-    caller: Caller
+    caller: Call
     """Client and deadline of the request."""
     engine: str | None
     """Name of the engine; the service's own if None."""

@@ -31,9 +31,8 @@ from service.inference.explanation.occlusion import in_turn, occlude
 from service.inference.ranking.contrast import ComparedDocument, ContrastWork, OccludedDocument
 from service.inference.ranking.left_out import Unseen
 from service.inference.ranking.scorer import QueryPass, Scorer
+from service.scheduler.call import Call, PendingWork
 from service.scheduler.lanes import LaneName
-from service.scheduler.promises import Promise
-from service.scheduler.submission import Caller
 
 ExplainKind = Literal["none", "tokens", "contrast"]
 _LESS = "send fewer or shorter documents"
@@ -160,8 +159,8 @@ class Ranker:
             alone = prepared.scheduler.seconds_alone("attention", work.least)
             check_least(alone, seconds - writing, lambda: advice)
             needed = needed_tokens(prepared.scheduler, work, seconds - writing)
-        promise = Promise(work.tokens, needed, writing_seconds=writing)
-        caller = replace(prepared.caller, promise=promise)
+        promise = PendingWork(work.tokens, needed, writing_seconds=writing)
+        caller = replace(prepared.caller, pending=promise)
         try:
             await self._score(caller)
             order = self._order()
@@ -171,7 +170,7 @@ class Ranker:
             promise.end()
         return await asyncio.to_thread(self._result, order)
 
-    async def _score(self, caller: Caller) -> None:
+    async def _score(self, caller: Call) -> None:
         """Compute the scores of all documents, and the shares that come with them."""
         scorer, lane = self.scorer, self._lane
         scheduler, timings = scorer.documents.scheduler, scorer.documents.timings
@@ -230,7 +229,7 @@ class Ranker:
                 work = ContrastWork(scorer, number, text, score, own, options.top_words)
                 self._compared.append(work)
 
-    async def _occlude(self, caller: Caller) -> None:
+    async def _occlude(self, caller: Call) -> None:
         """Compute the scores without parts: the first of each document, then the second, …."""
         prepared = self.scorer.documents
         documents = [*self._occluded.values(), *(work.occluded for work in self._compared)]

@@ -18,8 +18,8 @@ from service.inference.encoding import PreparedTexts
 from service.inference.head_vectors import query_task
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
+from service.scheduler.call import Call
 from service.scheduler.outputs import requested
-from service.scheduler.submission import Caller
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ async def prepare_ranking(
     query: str,
     documents: Sequence[str],
     options: Options,
-    caller: Caller,
+    caller: Call,
 ) -> PreparedRanking:
     """Tokenise a query and documents, with the prompt and length limit of each role.
 

@@ -22,7 +22,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
 from service.scheduler.admission import retry_after
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from service.system.resources import lower_priority, release_memory
 
 
@@ -164,7 +164,7 @@ Result = TypeVar("Result")
 class TokenizerWork(Generic[Given, Result]):
     """Inputs of a request, and the function that tokenises them or prepares their pixels."""
 
-    caller: Caller
+    caller: Call
     inputs: Sequence[Given]
     sizes: Sequence[int]
     """Number of characters of each input that are tokenised; of a picture, see `pictures`."""
@@ -178,7 +178,7 @@ class _Job:
     """Request whose inputs are tokenised or prepared slice by slice."""
 
     nature: Nature
-    caller: Caller
+    caller: Call
     sizes: Sequence[int]
     """Size of each input."""
     kind: Kind

@@ -24,7 +24,7 @@ from service.inference.tokenization.tokenizer import Limits, Options, TextTokeni
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
 from service.scheduler.admission import Demand
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from service.system.resources import tokenize_in_the_calling_thread
 
 INLINE_CHARACTERS = 512
@@ -99,7 +99,7 @@ class RequestTokenizer:
         self._backlog.expect("pieces", size, time.monotonic() - between)
 
     def demand(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> Demand:
         """Return the predicted demand of a request before its tokenisation.
 
@@ -113,15 +113,16 @@ class RequestTokenizer:
         sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
-            return Demand(caller, 0, 0)
+            return Demand(0, 0)
         limit, rate = self._most(options), self._tokens_per_character
         special = 2 + self.tokenizer.template_tokens
         tokens = round(sum(min(limit, rate * size + special) for size in sizes))
         read = sum(self._read_sizes(inputs, sizes, options))
-        return Demand(caller, len(sizes), tokens, self._backlog.seconds(caller.client, read))
+        seconds = self._backlog.seconds(caller.client, read)
+        return Demand(len(sizes), tokens, seconds, exact=False)
 
     async def tokenize(
-        self, inputs: Sequence[Input], options: Options, caller: Caller, beside: int = 0
+        self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[TokenizedText]:
         """Tokenise a request's inputs. Cancelling the call ends it after the running slices.
 
@@ -151,7 +152,7 @@ class RequestTokenizer:
         return texts
 
     async def tokenize_targets(
-        self, targets: Sequence[str], options: Options, caller: Caller, beside: int
+        self, targets: Sequence[str], options: Options, caller: Call, beside: int
     ) -> list[TokenizedText]:
         """Tokenise a decoder's targets, as `tokenize` does inputs."""
         most = min(self.tokenizer.limits.max_tokens, self._positions)
@@ -166,7 +167,7 @@ class RequestTokenizer:
         self,
         inputs: Sequence[Given],
         tokenize: Tokenize[Given, Result],
-        caller: Caller,
+        caller: Call,
         *,
         any_length: bool = False,
         kind: Kind = "texts",
@@ -201,7 +202,7 @@ class RequestTokenizer:
         inputs: Sequence[Given],
         tokenize: Tokenize[Given, TokenizedText],
         options: Options,
-        caller: Caller,
+        caller: Call,
         beside: int,
     ) -> list[TokenizedText]:
         """Tokenise inputs, and reserve the memory of the tokenised texts."""

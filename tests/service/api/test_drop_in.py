@@ -26,7 +26,7 @@ from service.engines.onnx import OnnxEngine
 from service.errors import EmptyInputs, Unprocessable
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, TokenIds
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from tests.service.api.test_openai import URL
 from tests.service.harness import reserved_replies, serving, state_of
 from tests.service.several import fake_of
@@ -63,7 +63,7 @@ async def test_documents_end_with_the_last_token_that_fits(
     reference = AutoTokenizer.from_pretrained(small_checkpoint)
     async with serving(artifact, onnx_engine) as client:
         inference = state_of(client.app).models.default.inference
-        caller = Caller("", float("inf"))
+        caller = Call("", float("inf"))
         for count in (1, 3, 5):
             found = await shortened(inference, LONG_TEXTS, count, caller)
             for text, cut in zip(LONG_TEXTS, found, strict=True):

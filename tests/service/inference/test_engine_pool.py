@@ -28,7 +28,7 @@ from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.models.state import state_of
 from service.scheduler.admission import BatchLimits
-from service.scheduler.submission import TaskResult
+from service.scheduler.queue import Slot
 from tests.service.harness import CONFIG, Recorder, assert_problem, serving, text, until
 from tests.service.several import fake_of, variant
 
@@ -360,11 +360,18 @@ async def test_what_is_allowed_unverified_is_served(start: Start) -> None:
         np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
 
 
+def slot(queue_seconds: float, inference_seconds: float) -> Slot[None]:
+    """Return the result of a task that took these seconds."""
+    computed = Slot.__new__(Slot)
+    computed.queue_seconds, computed.inference_seconds = queue_seconds, inference_seconds
+    return computed
+
+
 def test_of_tasks_side_by_side_the_longest_counts() -> None:
     timings = Timings(tokens=9, began=100.0, tokenization_seconds=0.5)
-    timings.add([TaskResult(None, 0.1, 2.0), TaskResult(None, 0.4, 1.0)])
+    timings.add([slot(0.1, 2.0), slot(0.4, 1.0)])
     assert (timings.queue_seconds, timings.inference_seconds) == (0.4, 2.0)
-    timings.add([TaskResult(None, 0.25, 0.125)])  # one step after the other
+    timings.add([slot(0.25, 0.125)])  # one step after the other
     assert timings.queue_seconds == pytest.approx(0.65)
     assert timings.inference_seconds == pytest.approx(2.125)
     assert (timings.tokens, timings.began, timings.tokenization_seconds) == (9, 100.0, 0.5)

@@ -23,7 +23,7 @@ from service.inference.pictures.reader import PictureReader, RequestPictures
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import PictureView
 from service.inference.tokenization.tokenizer import Options
-from service.scheduler.submission import ANYBODY, Caller
+from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import until
 from tests.service.pictures import picture, pictures_of
@@ -204,7 +204,7 @@ async def test_memory_is_reserved_by_the_pixels_before_a_picture_is_decoded(
     opening = 4 * len(picture()) + 2 * STEP_BYTES
     working = opening + 16 * 600 + 4 * (240 + 2 * 96) + 16 * 96
     reservation = Reservation(ByteBudget(2 * working + 2 * kept))
-    caller = Caller("a", time.monotonic() + 60, reservation=reservation)
+    caller = Call("a", time.monotonic() + 60, reservation=reservation)
     await pictures.tokenize([Picture(picture())] * 2, PLAIN, caller)
     assert reservation.size == 2 * kept
     reservation.release()
@@ -223,12 +223,12 @@ async def test_sides_are_checked_before_a_picture_is_decoded(
 
 
 async def test_what_cannot_be_prepared_in_time_is_refused(pictures: RequestPictures) -> None:
-    late = Caller("a", time.monotonic() - 1)
+    late = Call("a", time.monotonic() - 1)
     with pytest.raises(DeadlinePassed, match="0 of 1 inputs were prepared"):
         await pictures.tokenize([Picture(picture())], PLAIN, late)
     pictures._backlog.expect("pictures", 1, 60.0)
     with pytest.raises(Overloaded, match="to prepare the pictures it would take about"):
-        await pictures.tokenize([Picture(picture())], PLAIN, Caller("a", time.monotonic() + 30))
+        await pictures.tokenize([Picture(picture())], PLAIN, Call("a", time.monotonic() + 30))
 
 
 async def test_a_single_picture_goes_before_the_rest_of_a_long_list(
@@ -273,7 +273,7 @@ async def test_a_head_waits_for_one_head_of_another_client(
 
     monkeypatch.setattr(PictureReader, "size_of", wait)
     long, short = (Options(naming=f"{name} {{}}") for name in ("long", "short"))
-    other = Caller("b", time.monotonic() + 60)
+    other = Call("b", time.monotonic() + 60)
     first = asyncio.create_task(pictures.tokenize([Picture(picture())] * 3, long, other))
     await until(lambda: len(begun) == 1)
     task = asyncio.create_task(pictures.tokenize([Picture(picture())], short, ANYBODY))

@@ -19,7 +19,6 @@ from service.engines.runtime import RuntimeEngine
 from service.errors import Overloaded
 from service.inference.verification import check_time
 from service.scheduler.admission import Demand
-from service.scheduler.submission import Caller
 from tests.service.harness import CONFIG, Client, StaysOpen, assert_problem, batching, serving
 from tests.service.scheduler.clock import FakeClock
 from tests.service.scheduler.test_admission import tenth_a_token
@@ -223,10 +222,10 @@ async def test_seconds_of_both_engines_add_up(
             lane = scheduler.lanes["attention"]
             lane.text_pace = lane.map_pace = tenth_a_token()
         pool: Any = Pool(onnx=onnx, torch=torch)
-        demand = Demand(Caller(finish_by=clock.now + 10), 1, tokens)
+        demand, by = Demand(1, tokens), clock.now + 10
         if seconds is None:
-            await check_time(pool, manifest, demand)
+            await check_time(pool, manifest, demand, by)
         else:
             with pytest.raises(Overloaded, match=seconds):
-                await check_time(pool, manifest, demand)
+                await check_time(pool, manifest, demand, by)
         assert pool.started == started

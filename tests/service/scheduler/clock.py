@@ -16,7 +16,7 @@ class FakeClock:
             "service.scheduler.dispatch",
             "service.scheduler.lanes",
             "service.scheduler.admission",
-            "service.scheduler.submission",
+            "service.scheduler.queue",
         ):
             monkeypatch.setattr(f"{module}.time", self)
 

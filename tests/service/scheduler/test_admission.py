@@ -20,11 +20,11 @@ from service.errors import (
     Unprocessable,
 )
 from service.scheduler.admission import BatchLimits, Demand, Workers, forecast
+from service.scheduler.call import ANYBODY, Call, PendingWork
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.pace import Pace
-from service.scheduler.promises import Promise
+from service.scheduler.queue import Work
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import ANYBODY, Caller, Submission
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -194,8 +194,8 @@ async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
         lane.text_pace = tenth_a_token()
         engine.let_through()
         for needed, admitted in ((170, True), (250, False)):
-            promise = Promise(10**6, needed)
-            caller = Caller(finish_by=time.monotonic() + 20, promise=promise)
+            promise = PendingWork(10**6, needed)
+            caller = Call(finish_by=time.monotonic() + 20, promise=promise)
             if admitted:
                 await batcher.submit("attention", [text(50)], caller)
                 assert (promise.tokens, promise.needed) == (10**6 - 50, needed - 50)
@@ -212,7 +212,7 @@ async def test_batches_measured_at_start_make_the_first_forecast() -> None:
     engine.measured = [(16, 1.6), (64, 6.4)]
     with batching(engine, max_batch_tokens=64) as (batcher, _):
         assert batcher.seconds_alone("attention", 640) == pytest.approx(32)
-        soon = Caller(finish_by=time.monotonic() + 4)
+        soon = Call(finish_by=time.monotonic() + 4)
         with pytest.raises(Overloaded, match=r"would take about 6\.\d s"):
             await batcher.submit("encode", [text(64)], soon)
 
@@ -275,7 +275,7 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         running = lane.batch_seconds = 0.64  # of the batch that has to end first
         waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
         await until(lambda: lane.queued_tokens == 15)
-        soon = Caller(finish_by=clock.now + 1)
+        soon = Call(finish_by=clock.now + 1)
         with pytest.raises(Overloaded, match=waits(1.5 + running)) as impatient:
             await batcher.submit("encode", [text(8)], soon)
         assert 2 <= (impatient.value.retry_after_seconds or 0) <= 5
@@ -300,7 +300,7 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins(
     with batching(engine) as (batcher, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
-        soon = Caller(finish_by=clock.now + 10)
+        soon = Call(finish_by=clock.now + 10)
         with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and 10\.0 s") as no:
             await batcher.submit("encode", [text(50)] * 3, soon)
         assert no.value.status == 429
@@ -322,12 +322,12 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone(
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
         lane.text_pace = tenth_a_token()
-        soon = Caller(finish_by=clock.now + 20, promise=Promise(250))
+        soon = Call(finish_by=clock.now + 20, promise=PendingWork(250))
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and 20\.0 s"):
             await batcher.submit("attention", [text(50)], soon)
         assert recorder.refusals == [("attention", "deadline")]
         engine.let_through()
-        await batcher.submit("attention", [text(50)], replace(soon, promise=Promise(170)))
+        await batcher.submit("attention", [text(50)], replace(soon, promise=PendingWork(170)))
         assert lane.queued_tokens == 0
         assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
 
@@ -339,15 +339,15 @@ async def test_what_others_were_promised_comes_before_the_end_of_a_request(
     now = FakeClock(monkeypatch).now
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         lane = batcher.lanes["attention"]
-        first = Caller("a", now + 20, Promise(150))
+        first = Call("a", now + 20, PendingWork(150))
         await batcher.submit("attention", [text(10)], first)
         lane.text_pace = tenth_a_token()
-        second = Caller("b", now + 10, Promise(60))
+        second = Call("b", now + 10, PendingWork(60))
         with pytest.raises(Overloaded, match=r"would take about 1\d\.\d s, and"):
             await batcher.submit("attention", [text(10)], second)
-        await batcher.resume("attention", [text(60)] * 2, caller=first)
+        await batcher.resume("attention", [text(60)] * 2, call=first)
         lane.text_pace = tenth_a_token()
-        await batcher.submit("attention", [text(10)], replace(second, promise=Promise(60)))
+        await batcher.submit("attention", [text(10)], replace(second, promise=PendingWork(60)))
 
 
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
@@ -358,7 +358,7 @@ async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
         refused = 0
         while True:
             try:
-                await batcher.submit("encode", [text(64)], Caller(finish_by=time.monotonic() + 30))
+                await batcher.submit("encode", [text(64)], Call(finish_by=time.monotonic() + 30))
                 break
             except Overloaded:
                 refused += 1

@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
+from service.scheduler.promises import PendingWork, Promises, fair_shares
 
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineTimeout, Overloaded, Unprocessable
 from service.scheduler.admission import Demand
+from service.scheduler.call import Call
 from service.scheduler.pace import Pace
-from service.scheduler.promises import Promise, Promises, fair_shares
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import Caller
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import CONFIG, GatedEngine, batching, text, until
 from tests.service.scheduler.clock import FakeClock
@@ -24,7 +24,7 @@ from tests.service.scheduler.test_admission import plugged, tenth_a_token
 pytestmark = pytest.mark.anyio
 
 
-HeldBy = Callable[[str, float], Caller]
+HeldBy = Callable[[str, float], Call]
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 def held_by(clock: FakeClock) -> HeldBy:
     """`held_by(client, seconds)`: a caller with these seconds left, and memory of its own."""
 
-    def make(client: str, seconds: float) -> Caller:
+    def make(client: str, seconds: float) -> Call:
         reservation = Reservation(ByteBudget(100))
-        return Caller(client, clock.now + seconds, reservation=reservation)
+        return Call(client, clock.now + seconds, reservation=reservation)
 
     return make
 
@@ -57,7 +57,7 @@ async def test_a_place_is_counted_until_its_texts_are_queued_or_its_request_has_
         assert recorder.refusals == [("encode", "deadline")]
         batcher.hold_place("encode", Demand(held_by("b", 20), 1, 60, 1.0))  # shares come in turn
         assert lane.places.tokens == 180
-        first.correct_place(100)
+        first.correct_estimate(100)
         assert lane.places.tokens == 160, "the estimate is exact once the texts are tokenised"
         await batcher.submit("encode", [text(60), text(40)], first)
         assert lane.places.tokens == 60
@@ -68,7 +68,7 @@ async def test_a_request_that_ends_before_its_texts_are_queued_leaves_its_place(
 ) -> None:
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         caller = held_by("a", 20)
-        batcher.hold_place("encode", Demand(caller, 2, 120, 1.0))
+        batcher.hold_place("encode", Demand(2, 120, 1.0))
         caller.reservation.release()
         assert batcher.lanes["encode"].places.tokens == 0
 
@@ -147,7 +147,7 @@ async def test_a_deadline_that_ended_a_request_makes_forecasts_longer(clock: Fak
     with batching(engine, max_batch_tokens=64) as (batcher, _):
         lane = batcher.lanes["encode"]
         lane.text_pace.account(64, 0.2)
-        soon = Caller(finish_by=clock.now + 0.5)
+        soon = Call(finish_by=clock.now + 0.5)
         late = asyncio.create_task(batcher.submit("encode", [text(64)], soon))
         await until(lambda: engine.batches)
         clock.now += 0.5
@@ -177,11 +177,11 @@ def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return FakeClock(monkeypatch)
 
 
-async def ask(scheduler: Scheduler, fixed_clock: FakeClock, *, writing: float = 0.0) -> Promise:
+async def ask(scheduler: Scheduler, fixed_clock: FakeClock, *, writing: float = 0.0) -> PendingWork:
     """Send a request of 201 tokens that needs 101 of them within 30 seconds."""
     await until(lambda: scheduler._dispatcher.workers.idle)
-    promise = Promise(201, 101, writing_seconds=writing)
-    await scheduler.submit("attention", [text(1)], Caller("", fixed_clock.now + 30, promise))
+    promise = PendingWork(201, 101, writing_seconds=writing)
+    await scheduler.submit("attention", [text(1)], Call("", fixed_clock.now + 30, promise))
     return promise
 
 
@@ -240,7 +240,7 @@ async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeCloc
     """Tokens in the queue go before the last of a newcomer, too."""
     with batching(Engine(fixed_clock)) as (scheduler, _):
         promise, left = await ask(scheduler, fixed_clock), []
-        caller = Caller("", fixed_clock.now + 30, promise)
+        caller = Call("", fixed_clock.now + 30, promise)
 
         def reduced(_: Output) -> None:
             left.append(promise.tokens)
@@ -251,20 +251,20 @@ async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeCloc
 
 
 def test_other_clients_and_requests_go_before_in_fair_shares() -> None:
-    promises, long, short = Promises(), Promise(1000), Promise(30)
+    promises, long, short = Promises(), PendingWork(1000), PendingWork(30)
     promises.add("a", long)
     promises.add("a", short)
     assert promises.before("a", 0) == 0
     assert promises.before("a", 100) == 100 + 30
     assert promises.before("b", 100) == 100
-    promises.add("b", Promise(50))
+    promises.add("b", PendingWork(50))
     assert promises.before("b", 100) == 50 + 150
     long.keep(990)
     assert promises.before("b", 100) == 50 + 40
 
 
 def test_what_was_kept_or_has_ended_is_forgotten() -> None:
-    promises, kept, ended = Promises(), Promise(10), Promise(10)
+    promises, kept, ended = Promises(), PendingWork(10), PendingWork(10)
     for promise in (kept, ended):
         promises.add("a", promise)
     kept.keep(11)
@@ -288,7 +288,7 @@ def test_room_comes_when_enough_of_the_promised_work_is_computed() -> None:
     """At 10 tokens a second: of two others 120 tokens are left after 18 s, of 300 and 60 each."""
     promises = Promises()
     for tokens in (150, 150):
-        promises.add("a", Promise(tokens))
+        promises.add("a", PendingWork(tokens))
     assert promises.seconds_until_room("a", 100, 300, 10.0, 0.0) == 1
     assert promises.seconds_until_room("a", 100, 220, 10.0, 0.0) == 18
     assert promises.seconds_until_room("a", 100, 100, 10.0, 0.0) == 30
@@ -298,6 +298,6 @@ def test_room_comes_when_enough_of_the_promised_work_is_computed() -> None:
 
 def test_room_comes_when_the_deadline_of_a_promise_has_passed() -> None:
     promises = Promises()
-    promises.add("a", Promise(10**6), finish_by=29.0)
-    promises.add("a", Promise(10**6), finish_by=math.inf)
+    promises.add("a", PendingWork(10**6), finish_by=29.0)
+    promises.add("a", PendingWork(10**6), finish_by=math.inf)
     assert promises.seconds_until_room("a", 100, 200, 10.0, 0.0) == 29

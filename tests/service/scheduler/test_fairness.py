@@ -9,11 +9,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from service.scheduler.fairness import EXACT, FairQueue
 
 from service.engines.contract import BatchCost
-from service.scheduler.fairness import EXACT, FairQueue
+from service.scheduler.call import Call
 from service.scheduler.lanes import MAX_PADDING_SHARE, WINDOW_BATCHES, Lane
-from service.scheduler.submission import Caller, Entry, Submission
+from service.scheduler.queue import Slot, Work
 from tests.service.harness import text
 
 
@@ -27,7 +28,7 @@ class Queue:
 
     def push(self, name: str, *lengths: int, client: str = "") -> Submission:
         async def submit() -> Submission:
-            return Submission([text(n) for n in lengths], self.numbers, Caller(client))
+            return Submission([text(n) for n in lengths], self.numbers, Call(client))
 
         submission = asyncio.run(submit())
         self.texts.push(submission, submission.entries)
@@ -210,7 +211,7 @@ def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
 
     async def submit() -> list[Submission]:
         numbers = itertools.count()
-        return [Submission([text(length)], numbers, Caller()) for length in lengths]
+        return [Submission([text(length)], numbers, Call()) for length in lengths]
 
     submissions = asyncio.run(submit())
     for submission in submissions:
@@ -335,7 +336,7 @@ async def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
     lane, numbers = Lane("encode", 1.0), itertools.count()
 
     def push(client: str, *lengths: int) -> Submission:
-        submission = Submission([text(length) for length in lengths], numbers, Caller(client))
+        submission = Submission([text(length) for length in lengths], numbers, Call(client))
         lane.push(submission)
         return submission
 
@@ -356,7 +357,7 @@ def test_first_texts_of_other_clients_fill_a_batch() -> None:
 
     async def push() -> None:
         for client in "abc":
-            lane.push(Submission([text(8), text(8)], numbers, Caller(client)))
+            lane.push(Submission([text(8), text(8)], numbers, Call(client)))
 
     asyncio.run(push())
     clients = [entry.submission.caller.client for entry in lane.take(48)]

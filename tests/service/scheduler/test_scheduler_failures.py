@@ -19,7 +19,7 @@ from service.errors import (
     EngineUnavailable,
     ServiceError,
 )
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
@@ -282,7 +282,7 @@ async def test_a_deadline_during_the_computation_is_a_timeout(clock: FakeClock) 
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         running = asyncio.create_task(
-            batcher.submit("encode", [text(8)], Caller(finish_by=clock.now + SOON))
+            batcher.submit("encode", [text(8)], Call(finish_by=clock.now + SOON))
         )
         await until(lambda: engine.batches)
         clock.now += SOON
@@ -310,7 +310,7 @@ async def test_a_request_that_continues_has_its_deadline_too(clock: FakeClock) -
     engine = GatedEngine()
     with batching(engine) as (batcher, _):
         resumed = batcher.resume(
-            "attention", [layer_maps(8)], caller=Caller(finish_by=clock.now + SOON)
+            "attention", [layer_maps(8)], call=Call(finish_by=clock.now + SOON)
         )
         running = asyncio.create_task(resumed)
         await until(lambda: engine.batches)
@@ -323,6 +323,6 @@ async def test_a_deadline_that_has_passed_is_refused_at_once(clock: FakeClock) -
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         with pytest.raises(DeadlinePassed):
-            await batcher.submit("encode", [text(8)], Caller(finish_by=clock.now - 1))
+            await batcher.submit("encode", [text(8)], Call(finish_by=clock.now - 1))
         assert recorder.refusals == [("encode", "deadline")]
     assert engine.batches == []

@@ -39,8 +39,8 @@ from service.inference.explanation.decomposition import (
 from service.inference.explanation.spans import ExplainOptions
 from service.inference.explanation.towers import ASSUMED, Tower, part_cost
 from service.inference.timings import Timings
+from service.scheduler.call import ANYBODY, Call
 from service.scheduler.scheduler import Scheduler
-from service.scheduler.submission import ANYBODY, Caller
 from tests.service.harness import CONFIG, AnsweringEngine, GatedEngine, batching, tokenized, until
 from tests.service.scheduler.clock import FakeClock
 
@@ -142,13 +142,13 @@ async def test_others_get_their_turn_between_steps(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(decomposition, "STEP_TOKENS", 10)
     engine = GatedEngine()
     with batching(engine, max_batch_tokens=10) as (scheduler, _):
-        long = asyncio.create_task(of(scheduler, caller=Caller("long")).result())
+        long = asyncio.create_task(of(scheduler, caller=Call("long")).result())
         engine.let_through(2)
         await until(lambda: scheduler.lanes["attention"].queued_texts >= 8)
         begun = 3  # the third batch waits
         await until(lambda: len(engine.batches) == begun)
         task = TextTask(np.arange(4), np.zeros(4, np.int64), hidden_layers=(0,))
-        short = asyncio.create_task(scheduler.submit("attention", [task], Caller("short")))
+        short = asyncio.create_task(scheduler.submit("attention", [task], Call("short")))
         await until(lambda: scheduler.lanes["attention"].queued_texts >= 9)
         engine.let_through(3)
         await short

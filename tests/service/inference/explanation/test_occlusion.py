@@ -37,7 +37,7 @@ from service.inference.explanation.occlusion import (
 from service.inference.explanation.spans import ExplainOptions, PairExplanation, Span, span_sums
 from service.inference.explanation.token_matches import PairMatches, TokenMatch, max_sim_matches
 from service.inference.timings import Timings
-from service.scheduler.submission import ANYBODY
+from service.scheduler.call import ANYBODY
 from tests.model.late_checkpoints import DOCUMENTS, QUERY
 from tests.model.task_checkpoints import write_sparse_checkpoint
 from tests.service.harness import (

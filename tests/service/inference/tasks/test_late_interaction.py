@@ -23,8 +23,8 @@ from service.inference.encoding import PreparedTexts
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.scheduler.call import ANYBODY
 from service.scheduler.outputs import check_outputs
-from service.scheduler.submission import ANYBODY
 from tests.model.checkpoints import edit_json
 from tests.model.late_checkpoints import (
     DOCUMENTS,

@@ -25,7 +25,7 @@ from service.inference.tokenization.backlog import (
 from service.inference.tokenization.file_tokenizer import FileTokenizer, IdReader
 from service.inference.tokenization.inputs import Picture, TokenIds, characters, texts_only
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.scheduler.submission import Caller
+from service.scheduler.call import Call
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.service.harness import until
@@ -49,7 +49,7 @@ class Tokenizer:
     def asked(self, name: str, slices: int, **caller: Any) -> TokenizerWork[str, str]:
         """A request of so many slices, whose inputs are its name."""
         inputs = [name] * slices
-        return TokenizerWork(Caller(**caller), inputs, [SLICE_CHARACTERS] * slices, self.work)
+        return TokenizerWork(Call(**caller), inputs, [SLICE_CHARACTERS] * slices, self.work)
 
 
 class Stopped:
@@ -141,7 +141,7 @@ async def test_an_error_of_a_slice_ends_its_request_alone() -> None:
     def broken(inputs: Sequence[str], first: int) -> list[str]:
         raise ValueError(f"input {first}")
 
-    asked = TokenizerWork(Caller(), ["x"] * 3, [SLICE_CHARACTERS] * 3, broken)
+    asked = TokenizerWork(Call(), ["x"] * 3, [SLICE_CHARACTERS] * 3, broken)
     failing = asyncio.create_task(one.run(asked))
     tokenizer.gate.release()
     right = asyncio.create_task(one.run(tokenizer.asked("A", 1)))
@@ -169,7 +169,7 @@ async def test_memory_goes_back_after_large_slices_alone(monkeypatch: pytest.Mon
     one, released = measured(), list[int]()
     monkeypatch.setattr(backlog, "release_memory", lambda: released.append(1))
     for size, count in ((SLICE_CHARACTERS, 0), (LARGE_CHARACTERS + 1, 1)):
-        await one.run(TokenizerWork(Caller(), ["a"], [size], lambda inputs, _: [*inputs]))
+        await one.run(TokenizerWork(Call(), ["a"], [size], lambda inputs, _: [*inputs]))
         assert len(released) == count
 
 

@@ -23,7 +23,7 @@ from service.inference.tokenization.request_tokenizer import (
 )
 from service.inference.tokenization.tokenized import TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.scheduler.submission import ANYBODY, Caller
+from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import serving, tokenized, until
 
@@ -124,7 +124,7 @@ async def test_a_request_of_many_slices_keeps_no_other_waiting() -> None:
 async def test_it_ends_at_the_deadline_and_when_its_caller_leaves() -> None:
     steps = Steps()
     one = tokenizing(steps)
-    late = one.tokenize([LONG] * 3, Options(), Caller(finish_by=0.0))
+    late = one.tokenize([LONG] * 3, Options(), Call(finish_by=0.0))
     with pytest.raises(DeadlinePassed, match="0 of 3 inputs"):
         await late
     assert steps.slices == []
@@ -179,7 +179,7 @@ async def test_its_threads_give_way_to_the_event_loop() -> None:
 async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after() -> None:
     steps, budget = Steps(), ByteBudget(2**20)
     one, reservation = tokenizing(steps), Reservation(budget)
-    caller = Caller(reservation=reservation)
+    caller = Call(reservation=reservation)
     running = asyncio.create_task(one.tokenize(["a" * 600] * 3, Options(), caller))
     await until(lambda: steps.slices)
     most = one.most_bytes([600] * 3, Options())
@@ -195,21 +195,21 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
 async def test_what_does_not_fit_into_memory_is_refused_before_it_is_tokenised() -> None:
     steps = Steps()
     one, most = tokenizing(steps), tokenizing(steps).most_bytes([600] * 9, Options())
-    alone = Caller(reservation=Reservation(ByteBudget(most - 1)))
+    alone = Call(reservation=Reservation(ByteBudget(most - 1)))
     with pytest.raises(RequestTooLarge, match=rf"{most} bytes of memory, more than {most - 1} "):
         await one.tokenize(["a" * 600] * 9, Options(), alone)
     budget = ByteBudget(2 * most - 1)
     reservation = Reservation(budget)
     reservation.grow(most)
     with pytest.raises(Overloaded, match=f"hold {most} of {2 * most - 1} bytes"):
-        await one.tokenize(["a" * 600] * 9, Options(), Caller(reservation=Reservation(budget)))
+        await one.tokenize(["a" * 600] * 9, Options(), Call(reservation=Reservation(budget)))
     assert steps.slices == []
 
 
 async def test_a_long_text_holds_what_the_tokenizer_takes_to_read_it() -> None:
     steps, budget = Steps(), ByteBudget(2**30)
     one, read = tokenizing(steps), 2 * SLICE_CHARACTERS
-    caller = Caller(reservation=Reservation(budget))
+    caller = Call(reservation=Reservation(budget))
 
     def work(texts: Any, first: int) -> list[int]:
         return [budget.held for _ in texts]

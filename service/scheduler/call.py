@@ -1,0 +1,148 @@
+"""Calls: requests as the scheduler sees them, and their work that is not queued yet."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from service.system.budget import Reservation
+
+
+class PendingWork:
+    """Number of tokens that a request may still submit; decreases as they are computed."""
+
+    def __init__(
+        self, tokens: int, needed: int | None = None, *, writing_seconds: float = 0.0
+    ) -> None:
+        """Reserve at most `tokens` of a request, of which `needed`, or all, precede its deadline.
+
+        `writing_seconds` are needed between the last token and the deadline.
+        """
+        self.tokens = tokens
+        self.needed = tokens if needed is None else needed
+        self.writing_seconds = writing_seconds
+
+    def keep(self, tokens: int) -> None:
+        """Subtract tokens that are computed, or are queued as the request's first tasks."""
+        self.tokens = max(0, self.tokens - tokens)
+        self.needed = max(0, self.needed - tokens)
+
+    def end(self) -> None:
+        """Set the tokens to zero."""
+        self.tokens = self.needed = 0
+
+
+def _ignore(_: str) -> None:
+    """Ignore the name of an engine."""
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """Request: its client and deadline, and its reserved tokens and memory."""
+
+    client: str = ""
+    """Name of the client for fair shares: an API key, or an address."""
+    finish_by: float = math.inf
+    """`time.monotonic()` of the request's deadline."""
+    pending: PendingWork | None = None
+    """All work that the request will submit, for which its deadline has to leave time."""
+    submitted_to: Callable[[str], None] = field(default=_ignore, repr=False)
+    """Function that is called with the engine's name before tasks of the request are queued."""
+    estimate: PendingWork | None = None
+    """Tokens by which the request was admitted before tokenisation; see `Scheduler.admit`."""
+    reservation: Reservation | None = None
+    """Memory of the request; None without a bound, as for the service's own texts."""
+
+    def correct_estimate(self, tokens: int) -> None:
+        """Release the held tokens beyond the actual number of tokens."""
+        if self.estimate and self.estimate.tokens > tokens:
+            self.estimate.keep(self.estimate.tokens - tokens)
+
+
+ANYBODY = Call()
+
+
+class PendingCalls:
+    """Pending work of a lane's requests, for use on the event loop."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Call, PendingWork]] = []
+
+    def __len__(self) -> int:
+        """Return the number of requests with pending work."""
+        self._open = [item for item in self._open if item[1].tokens]
+        return len(self._open)
+
+    def add(self, call: Call, work: PendingWork) -> None:
+        """Add the pending work of an admitted request."""
+        self._open.append((call, work))
+
+    @property
+    def tokens(self) -> int:
+        """Number of pending tokens."""
+        return sum(work.tokens for _, work in self._open) if self._open else 0
+
+    def before(self, client: str, tokens: int) -> int:
+        """Return the pending tokens of other requests that are computed before this request ends.
+
+        Clients with pending work get equal shares, and so do the requests of one client.
+        """
+        if not len(self):
+            return 0
+        left = [(call.client, float(work.tokens)) for call, work in self._open]
+        return round(_before(left, client, tokens))
+
+    def seconds_until_room(
+        self, client: str, tokens: int, most: float, tokens_per_second: float, now: float
+    ) -> int:
+        """Return the whole seconds until a request that is refused now would be admitted.
+
+        Until then the pending work is computed in fair shares, and requests end at their
+        deadlines. `most` tokens, pending ones included, can be computed before the request's
+        deadline.
+        """
+
+        def room(seconds: int) -> bool:
+            left = self._after(seconds * tokens_per_second, now + seconds)
+            return tokens + _before(left, client, tokens) <= most
+
+        longest = math.ceil(self.tokens / tokens_per_second) + 1
+        return 1 + bisect.bisect_left(range(1, longest), True, key=room)
+
+    def _after(self, computed: float, now: float) -> list[tuple[str, float]]:
+        """Return client and remaining tokens of each request once some tokens are computed."""
+        by_client = defaultdict[str, list[tuple[Call, PendingWork]]](list)
+        for item in self._open:
+            by_client[item[0].client].append(item)
+        sizes = [[work.tokens for _, work in group] for group in by_client.values()]
+        client_shares = fair_shares([sum(tokens) for tokens in sizes], computed)
+        return [
+            (call.client, work.tokens - done)
+            for group, tokens, share in zip(by_client.values(), sizes, client_shares, strict=True)
+            for (call, work), done in zip(group, fair_shares(tokens, share), strict=True)
+            if call.finish_by > now
+        ]
+
+
+def fair_shares(sizes: Sequence[float], total: float) -> list[float]:
+    """Return shares of a total: equal ones, except that no share exceeds its size (max-min)."""
+    shares = [0.0] * len(sizes)
+    for rank, index in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[index] = min(sizes[index], total / (len(sizes) - rank))
+        total -= shares[index]
+    return shares
+
+
+def _before(left: Sequence[tuple[str, float]], client: str, tokens: int) -> float:
+    """Return the pending tokens that are computed before a client's request with `tokens` ends."""
+    same_client, other_clients = 0.0, defaultdict[str, float](float)
+    for name, size in left:
+        if name == client:
+            same_client += min(tokens, size)
+        else:
+            other_clients[name] += size
+    share = tokens + same_client
+    return same_client + sum(min(share, size) for size in other_clients.values())

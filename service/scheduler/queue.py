@@ -1,0 +1,301 @@
+"""Fair queue: waiting texts in an order that is fair between clients and between their requests.
+
+All waiting clients get equal shares of tokens, and all waiting requests of a client get equal
+shares of the client's tokens. A list of hundreds of texts is therefore computed in slices between
+single texts of other requests, which are computed in the order of their arrival.
+
+Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996): a text's start time is the
+virtual time at which its request arrived, or the end of the previous text of the request. The text
+with the smallest start time goes first. The virtual time of a client advances by the tokens
+computed for the client, divided by the number of its waiting requests; it never falls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import heapq
+import itertools
+import math
+import time
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from service.engines.contract import BatchCost, Output, Task
+from service.errors import ServiceError
+from service.scheduler.call import Call
+
+MAX_PADDING_SHARE = 0.5
+"""Maximum share of padding in the attention grid of a batch, which bounds the memory of a batch."""
+EXACT_CLIENTS = 16
+"""Maximum number of other clients whose shares are summed exactly for a prediction."""
+CONTINUES = 2**60
+"""Added to the number of a text that follows others of its request. Of equal starts, first texts
+go first."""
+
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
+Reduce = Callable[[Output], Value]
+"""Function from a task's output to its value, called in the worker's thread."""
+
+
+class Work(Generic[Value_co]):
+    """Tasks of one call that are answered or fail together, on the event loop of the caller."""
+
+    __slots__ = ("begun", "call", "due", "future", "left", "mean_tokens", "predicted_seconds",
+                 "queued_at", "slots", "tokens", "waiting")  # fmt: skip
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        call: Call,
+        reduce: Sequence[Reduce[Value_co]] | None = None,
+        *,
+        wait_seconds: float = math.inf,
+    ) -> None:
+        """Describe at least one task, of which the first begins within `wait_seconds`.
+
+        Without reductions, the outputs are kept and `Value` is `Output`.
+        """
+        self.call = call
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queued_at = time.monotonic()
+        self.begun = False
+        """Whether a task is being computed or was computed."""
+        self.due = min(self.queued_at + wait_seconds, call.finish_by)
+        """`time.monotonic()` at which the work is cancelled: later once it has begun."""
+        self.predicted_seconds = 0.0
+        """Predicted seconds until the end, at admission."""
+        reductions = reduce or itertools.repeat(None)
+        self.slots = [Slot(self, *item) for item in zip(tasks, reductions)]  # noqa: B905
+        self.left = self.waiting = len(self.slots)
+        """Numbers of tasks that are not computed, and that wait in the queue."""
+        self.tokens = sum([slot.tokens for slot in self.slots])
+        self.mean_tokens = self.tokens / self.left
+
+    def begin(self) -> None:
+        """Extend the time to the call's deadline, as the first task is being computed."""
+        if not self.begun:
+            self.begun, self.due = True, self.call.finish_by
+
+    def fail(self, error: ServiceError) -> None:
+        """Fail with a copy of an error, unless the work is done."""
+        if not self.future.done():
+            self.future.set_exception(copy.copy(error))
+
+
+class Slot(Generic[Value_co]):
+    """Task in a queue, and its result once it is computed."""
+
+    __slots__ = ("inference_seconds", "number", "queue", "queue_seconds", "reduce", "start", "task",
+                 "tokens", "value", "waiting", "work")  # fmt: skip
+
+    value: Value_co
+    """The task's `Output`, or the reduction of it."""
+    start: float
+    """Virtual time of its start in fair queueing."""
+
+    def __init__(self, work: Work[Value_co], task: Task, reduce: Reduce[Value_co] | None) -> None:
+        self.work = work
+        self.task = task
+        self.tokens = task.tokens
+        self.reduce = reduce
+        self.waiting = True
+        self.number = 0
+        """Place among texts of equal starts; 0 for maps."""
+        self.queue: ClientQueue | None = None
+        """Queue of the client; None for maps."""
+        self.queue_seconds = self.inference_seconds = 0.0
+
+
+class ClientQueue:
+    """Waiting texts of one client, in fair order between its requests."""
+
+    __slots__ = ("advance", "first_tokens", "lists", "number", "order", "requests", "served",
+                 "tokens", "virtual_time")  # fmt: skip
+
+    def __init__(self, served: float, number: int) -> None:
+        self.served = served
+        """Tokens computed for the client, plus the value at which the client started."""
+        self.number = number
+        self.tokens = 0
+        """Tokens of all waiting texts."""
+        self.virtual_time = 0.0
+        self.advance = 0.0
+        """Increase of the virtual time by the last batch, added when the next is taken."""
+        self.order: list[tuple[float, int, Slot[object]]] = []
+        """Waiting texts by their start and number."""
+        self.requests = self.lists = 0
+        """Number of waiting requests, and number of them with several waiting texts."""
+        self.first_tokens = 0.0
+        """Mean tokens of a text of each request, summed."""
+
+    def tokens_before(self, tokens: int) -> float:
+        """Return the tokens that go before a new text after `tokens` of its request."""
+        return min(self.tokens, self.first_tokens + self.lists * tokens)
+
+
+class FairQueue:
+    """Waiting texts of a lane. The caller holds the lock of the lanes."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        """Tokens of all waiting texts."""
+        self.texts = 0
+        """Number of waiting texts."""
+        self._clients: dict[str, ClientQueue] = {}
+        """Clients with waiting texts, by name."""
+        self._turns: list[tuple[float, int, ClientQueue]] = []
+        """Heap of clients by a lower bound of their `served`, with some that no longer wait."""
+        self._served = 0.0
+        """`served` of the client last computed, at which a new client starts without credit."""
+        self._numbers = itertools.count(1)
+
+    def push(self, work: Work[object]) -> None:
+        """Queue all tasks of some work."""
+        queue = self._clients.get(work.call.client)
+        if queue is None:
+            queue = ClientQueue(self._served, next(self._numbers))
+            self._clients[work.call.client] = queue
+            heapq.heappush(self._turns, (queue.served, queue.number, queue))
+            if len(self._turns) > 2 * len(self._clients) + 64:
+                self._turns = [turn for turn in self._turns if turn[2].order or turn[2] is queue]
+                heapq.heapify(self._turns)
+        start, continues = queue.virtual_time, 0
+        for slot in work.slots:
+            slot.queue, slot.start, slot.number = queue, start, next(self._numbers) + continues
+            insort(queue.order, (start, slot.number, slot))
+            start, continues = start + slot.tokens, CONTINUES
+        queue.tokens += work.tokens
+        queue.requests += 1
+        queue.lists += work.waiting > 1
+        queue.first_tokens += work.mean_tokens
+        self.tokens += work.tokens
+        self.texts += work.waiting
+
+    def remove(self, slot: Slot[object]) -> None:
+        """Remove a text that is computed now or cancelled."""
+        queue, work = slot.queue, slot.work
+        assert queue is not None  # noqa: S101 - set by `push`
+        del queue.order[bisect_left(queue.order, (slot.start, slot.number))]
+        queue.tokens -= slot.tokens
+        self.tokens -= slot.tokens
+        self.texts -= 1
+        slot.waiting = False
+        work.waiting -= 1
+        if not work.waiting:
+            queue.requests -= 1
+            queue.first_tokens -= work.mean_tokens
+            if not queue.order:
+                del self._clients[work.call.client]
+        elif work.waiting == 1:
+            queue.lists -= 1
+
+    def window(self, tokens: int) -> list[Slot[object]]:
+        """Return the first texts in fair order with at most `tokens` tokens; at least one text.
+
+        It is the order in which they are computed if no more texts arrive.
+        """
+        window: list[Slot[object]] = []
+        total, turns = 0, self._turns
+        passed: list[tuple[float, int, ClientQueue]] = []
+        ahead: list[tuple[float, int, ClientQueue, int]] = []
+        """Clients with texts in the window, and the index of their next one."""
+        while turns or ahead:
+            if ahead and (not turns or ahead[0] < turns[0]):
+                served, number, queue, index = heapq.heappop(ahead)
+            else:
+                served, number, queue = turn = heapq.heappop(turns)
+                if queue.order and served < queue.served:
+                    heapq.heappush(turns, (queue.served, number, queue))
+                if not queue.order or served < queue.served:
+                    continue
+                passed.append(turn)
+                index = 0
+            own = index + 1 if turns or ahead else min(index + tokens, len(queue.order))
+            for _, _, slot in queue.order[index:own]:
+                total += slot.tokens
+                if total > tokens and window:
+                    break
+                window.append(slot)
+                served += slot.tokens
+            else:
+                if own < len(queue.order):
+                    heapq.heappush(ahead, (served, number, queue, own))
+                continue
+            break
+        for turn in passed:
+            heapq.heappush(turns, turn)
+        return window
+
+    def begin(self, batch: Sequence[Slot[object]], *, beside: bool = False) -> None:
+        """Account for a batch of waiting texts, with the first in fair order at its head.
+
+        Beside running batches, virtual time does not advance before their end.
+        """
+        first = batch[0].queue
+        assert first is not None  # noqa: S101 - set by `push`
+        self._served = max(self._served, first.served)
+        if not beside:
+            first.virtual_time = max(first.virtual_time + first.advance, first.order[0][0])
+            first.advance = 0.0
+        for slot in batch:
+            if queue := slot.queue:
+                queue.served += slot.tokens
+                queue.advance += slot.tokens / queue.requests
+
+    def tokens_before(self, client: str, tokens: int = 0) -> int:
+        """Return the tokens that are computed before a text of a request that arrives now.
+
+        `tokens` are those of the request's texts before the text; 0 for its first text.
+        """
+        own = self._clients.get(client)
+        before = own.tokens_before(tokens) if own else 0
+        share, others = before + tokens, len(self._clients) - (own is not None)
+        if not share or not others:
+            return round(share)
+        if others > EXACT_CLIENTS:
+            return round(share + min(self.tokens - (own.tokens if own else 0), others * share))
+        waiting = [queue.tokens for queue in self._clients.values() if queue is not own]
+        return round(share + sum([min(tokens, share) for tokens in waiting]))
+
+
+def nearest(
+    window: Sequence[Slot[object]], max_batch_tokens: int, cost: BatchCost
+) -> list[Slot[object]]:
+    """Return the window's first text, and texts nearest to its length within the budget.
+
+    Of these, each text is taken with which a token of the batch costs no more than without it. A
+    text of another client is left out unless that client's first text is in the batch. Otherwise a
+    client's long texts would use its share, and its single texts would wait for them.
+    """
+    batch = [window[0]]
+    if len(window) == 1:
+        return batch
+    longest = real = first = window[0].tokens
+    lengths = [slot.tokens for slot in window]
+    shortest, clients = min(lengths), {window[0].queue}
+    spent = cost.of(real, 0)
+    # of equal distances the shorter goes first, of equal lengths the earlier
+    distances = [2 * (n - first) if n > first else 2 * (first - n) - 1 for n in lengths]
+    for index in sorted(range(len(window)), key=distances.__getitem__)[1:]:
+        tokens = real + lengths[index]
+        if tokens > max_batch_tokens:
+            if real + shortest > max_batch_tokens:
+                break
+            continue
+        slot = window[index]
+        queue = slot.queue
+        if queue not in clients and queue and queue.order[0][2] is not slot:
+            continue
+        most = max(longest, lengths[index])
+        grid = most * (len(batch) + 1)
+        padding = grid - tokens
+        total = cost.fixed + cost.token * tokens + cost.padding * padding
+        if padding > MAX_PADDING_SHARE * grid or total * real > spent * tokens:
+            continue
+        batch.append(slot)
+        clients.add(queue)
+        longest, real, spent = most, tokens, total
+    return batch
