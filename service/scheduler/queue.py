@@ -43,7 +43,7 @@ Reduce = Callable[[Output], Value]
 class Work(Generic[Value_co]):
     """Tasks of one call that are answered or fail together, on the event loop of the caller."""
 
-    __slots__ = ("begun", "call", "due", "future", "left", "mean_tokens", "predicted_seconds",
+    __slots__ = ("begun", "call", "due", "future", "left", "next_tokens", "predicted_seconds",
                  "queued_at", "slots", "tokens", "waiting")  # fmt: skip
 
     def __init__(
@@ -72,7 +72,8 @@ class Work(Generic[Value_co]):
         self.left = self.waiting = len(self.slots)
         """Numbers of tasks that are not computed, and that wait in the queue."""
         self.tokens = sum([slot.tokens for slot in self.slots])
-        self.mean_tokens = self.tokens / self.left
+        self.next_tokens: float = self.slots[0].tokens
+        """Tokens of the next waiting task; their mean once tasks were taken."""
 
     def begin(self) -> None:
         """Extend the time to the call's deadline, as the first task is being computed."""
@@ -129,7 +130,7 @@ class ClientQueue:
         self.requests = self.lists = 0
         """Number of waiting requests, and number of them with several waiting texts."""
         self.first_tokens = 0.0
-        """Mean tokens of a text of each request, summed."""
+        """Tokens of the next text of each request, summed."""
 
     def tokens_before(self, tokens: int) -> float:
         """Return the tokens that go before a new text after `tokens` of its request."""
@@ -170,7 +171,7 @@ class FairQueue:
         queue.tokens += work.tokens
         queue.requests += 1
         queue.lists += work.waiting > 1
-        queue.first_tokens += work.mean_tokens
+        queue.first_tokens += work.next_tokens
         self.tokens += work.tokens
         self.texts += work.waiting
 
@@ -184,13 +185,15 @@ class FairQueue:
         self.texts -= 1
         slot.waiting = False
         work.waiting -= 1
-        if not work.waiting:
-            queue.requests -= 1
-            queue.first_tokens -= work.mean_tokens
-            if not queue.order:
-                del self._clients[work.call.client]
-        elif work.waiting == 1:
-            queue.lists -= 1
+        queue.first_tokens -= work.next_tokens
+        if work.waiting:
+            queue.lists -= work.waiting == 1
+            work.next_tokens = work.tokens / len(work.slots)
+            queue.first_tokens += work.next_tokens
+            return
+        queue.requests -= 1
+        if not queue.order:
+            del self._clients[work.call.client]
 
     def window(self, tokens: int) -> list[Slot[object]]:
         """Return the first texts in fair order with at most `tokens` tokens; at least one text.

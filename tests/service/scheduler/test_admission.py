@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -182,7 +181,7 @@ async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
         assert len(recorder.drops) == 100
-        assert len(batcher.lanes["encode"].texts) == 1
+        assert batcher.lanes["encode"].queued_texts == 1
         engine.let_through()
         await asyncio.gather(plug, patient)
 
@@ -195,7 +194,7 @@ async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
         engine.let_through()
         for needed, admitted in ((170, True), (250, False)):
             promise = PendingWork(10**6, needed)
-            caller = Call(finish_by=time.monotonic() + 20, promise=promise)
+            caller = Call(finish_by=time.monotonic() + 20, pending=promise)
             if admitted:
                 await batcher.submit("attention", [text(50)], caller)
                 assert (promise.tokens, promise.needed) == (10**6 - 50, needed - 50)
@@ -244,9 +243,10 @@ async def test_a_running_batch_is_forecast_by_batches_of_every_kind() -> None:
     lane.expect([(1, 0.2), (512, 102.4)], [(512, 1.0)])
     assert lane.batch_seconds == pytest.approx(0.9 * 0.2 + 0.1 * 102.4)
     task = DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 256)
-    (entry,) = Submission([task], itertools.count(), ANYBODY).entries
+    work = Work([task], ANYBODY)
+    lane.push(work)
     before = lane.batch_seconds
-    lane.account([entry], 0.0)
+    lane.account(work.slots, 0.0)
     assert lane.batch_seconds == pytest.approx(0.9 * before)
 
 
@@ -283,10 +283,10 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         await until(lambda: lane.queued_tokens == 25)
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             await batcher.submit("encode", [text(8)])
-        batcher.hold_place("encode", Demand(ANYBODY, 0, 0))  # checked once it is tokenised
+        batcher.admit("encode", ANYBODY, Demand(0, 0))  # checked once it is tokenised
         lane.congestion.standing = True
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
-            batcher.hold_place("encode", Demand(ANYBODY, 0, 0))
+            batcher.admit("encode", ANYBODY, Demand(0, 0))
         assert recorder.refusals == [("encode", "wait")] * 3
         engine.let_through()
         await asyncio.gather(plug, waiting, other)
@@ -322,12 +322,12 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone(
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
         lane.text_pace = tenth_a_token()
-        soon = Call(finish_by=clock.now + 20, promise=PendingWork(250))
+        soon = Call(finish_by=clock.now + 20, pending=PendingWork(250))
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and 20\.0 s"):
             await batcher.submit("attention", [text(50)], soon)
         assert recorder.refusals == [("attention", "deadline")]
         engine.let_through()
-        await batcher.submit("attention", [text(50)], replace(soon, promise=PendingWork(170)))
+        await batcher.submit("attention", [text(50)], replace(soon, pending=PendingWork(170)))
         assert lane.queued_tokens == 0
         assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
 
@@ -347,7 +347,7 @@ async def test_what_others_were_promised_comes_before_the_end_of_a_request(
             await batcher.submit("attention", [text(10)], second)
         await batcher.resume("attention", [text(60)] * 2, call=first)
         lane.text_pace = tenth_a_token()
-        await batcher.submit("attention", [text(10)], replace(second, promise=PendingWork(60)))
+        await batcher.submit("attention", [text(10)], replace(second, pending=PendingWork(60)))
 
 
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
@@ -433,7 +433,7 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
 ) -> None:
     lane, beside = Queued("encode", 3.0, own), Queued("attention", 1.0, other)
     limits, workers = BatchLimits(64, 10**6), Workers(threads, idle=1)
-    found = forecast(lane, Demand(ANYBODY, 1, 30), [lane, beside], limits, workers)
+    found = forecast(lane, ANYBODY, Demand(1, 30), [lane, beside], limits, workers)
     assert found.wait == pytest.approx(seconds)
     assert found.total == pytest.approx(seconds + 3)
 
@@ -441,5 +441,5 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
 def test_the_batch_that_runs_has_to_end_first() -> None:
     lane = Queued("encode", 3.0, 0)
     lane.batch_seconds = 3.0
-    found = forecast(lane, Demand(ANYBODY, 1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
+    found = forecast(lane, ANYBODY, Demand(1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
     assert found.wait == 1.5

@@ -7,13 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
-from service.scheduler.promises import PendingWork, Promises, fair_shares
 
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineTimeout, Overloaded, Unprocessable
 from service.scheduler.admission import Demand
-from service.scheduler.call import Call
+from service.scheduler.call import Call, PendingCalls, PendingWork, fair_shares
 from service.scheduler.pace import Pace
 from service.scheduler.scheduler import Scheduler
 from service.system.budget import ByteBudget, Reservation
@@ -49,18 +48,19 @@ async def test_a_place_is_counted_until_its_texts_are_queued_or_its_request_has_
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
-        first = batcher.hold_place("encode", Demand(held_by("a", 20), 2, 120, 1.0))
-        assert lane.places.tokens == 120
+        first = batcher.admit("encode", held_by("a", 20), Demand(2, 120, 1.0, exact=False))
+        assert lane.estimates.tokens == 120
         late = held_by("a", 20)
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and 20\.0 s"):
-            batcher.hold_place("encode", Demand(late, 2, 120, 1.0))
+            batcher.admit("encode", late, Demand(2, 120, 1.0, exact=False))
         assert recorder.refusals == [("encode", "deadline")]
-        batcher.hold_place("encode", Demand(held_by("b", 20), 1, 60, 1.0))  # shares come in turn
-        assert lane.places.tokens == 180
+        other = Demand(1, 60, 1.0, exact=False)
+        batcher.admit("encode", held_by("b", 20), other)  # shares come in turn
+        assert lane.estimates.tokens == 180
         first.correct_estimate(100)
-        assert lane.places.tokens == 160, "the estimate is exact once the texts are tokenised"
+        assert lane.estimates.tokens == 160, "the estimate is exact once the texts are tokenised"
         await batcher.submit("encode", [text(60), text(40)], first)
-        assert lane.places.tokens == 60
+        assert lane.estimates.tokens == 60
 
 
 async def test_a_request_that_ends_before_its_texts_are_queued_leaves_its_place(
@@ -68,9 +68,9 @@ async def test_a_request_that_ends_before_its_texts_are_queued_leaves_its_place(
 ) -> None:
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         caller = held_by("a", 20)
-        batcher.hold_place("encode", Demand(2, 120, 1.0))
+        batcher.admit("encode", caller, Demand(2, 120, 1.0, exact=False))
         caller.reservation.release()
-        assert batcher.lanes["encode"].places.tokens == 0
+        assert batcher.lanes["encode"].estimates.tokens == 0
 
 
 async def test_texts_that_were_admitted_are_queued_where_others_fill_the_queue(
@@ -80,7 +80,7 @@ async def test_texts_that_were_admitted_are_queued_where_others_fill_the_queue(
     with batching(engine, max_queue_tokens=200) as (batcher, _):
         plug = plugged(batcher)
         await until(lambda: engine.batches)
-        caller = batcher.hold_place("encode", Demand(held_by("a", 60), 1, 80, 0.0))
+        caller = batcher.admit("encode", held_by("a", 60), Demand(1, 80, 0.0, exact=False))
         with pytest.raises(Overloaded, match="the queue holds 80 of 200 tokens"):
             await batcher.submit("encode", [text(64)])  # more than half of what is left
         other = asyncio.create_task(batcher.submit("encode", [text(55)]))
@@ -101,7 +101,7 @@ async def test_texts_with_far_more_tokens_than_expected_are_admitted_anew(
         waiting = asyncio.create_task(batcher.submit("encode", [text(60)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == 60)
         for tokens, fits in ((75, True), (76, False)):
-            caller = batcher.hold_place("encode", Demand(held_by("a", 60), 1, 60, 0.0))
+            caller = batcher.admit("encode", held_by("a", 60), Demand(1, 60, 0.0, exact=False))
             submitted = asyncio.create_task(batcher.submit("encode", [text(tokens)], caller))
             if fits:
                 await until(lambda: batcher.lanes["encode"].queued_tokens == 135)
@@ -120,7 +120,7 @@ async def test_what_batches_took_meanwhile_may_still_refuse_what_was_admitted(
     """Else all that were admitted by a forecast that was too short would miss their deadline."""
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, _):
         callers = [
-            batcher.hold_place("encode", Demand(held_by("a", 20), 1, 120, 0.0)) for _ in range(2)
+            batcher.admit("encode", held_by("a", 20), Demand(1, 120, exact=False)) for _ in range(2)
         ]
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
@@ -136,7 +136,7 @@ async def test_an_estimate_beyond_the_queue_is_no_verdict_on_the_request(
     held_by: HeldBy,
 ) -> None:
     with batching(FakeEngine(CONFIG), max_queue_tokens=200) as (batcher, _):
-        caller = batcher.hold_place("encode", Demand(held_by("a", 60), 1, 150, 0.0))
+        caller = batcher.admit("encode", held_by("a", 60), Demand(1, 150, 0.0, exact=False))
         await batcher.submit("encode", [text(90)], caller)
         with pytest.raises(Unprocessable, match="at most 100"):
             await batcher.submit("encode", [text(120)])
@@ -233,7 +233,7 @@ async def test_refusals_beside_promised_work_leave_the_pace_as_it_is(
             with pytest.raises(Overloaded):
                 await ask(scheduler, fixed_clock)
         assert scheduler.seconds_alone("attention", 64) == before
-        assert scheduler.lanes["attention"].promises.before("", 200) == 400
+        assert scheduler.lanes["attention"].pending.before("", 200) == 400
 
 
 async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeClock) -> None:
@@ -251,22 +251,22 @@ async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeCloc
 
 
 def test_other_clients_and_requests_go_before_in_fair_shares() -> None:
-    promises, long, short = Promises(), PendingWork(1000), PendingWork(30)
-    promises.add("a", long)
-    promises.add("a", short)
+    promises, long, short = PendingCalls(), PendingWork(1000), PendingWork(30)
+    promises.add(Call("a"), long)
+    promises.add(Call("a"), short)
     assert promises.before("a", 0) == 0
     assert promises.before("a", 100) == 100 + 30
     assert promises.before("b", 100) == 100
-    promises.add("b", PendingWork(50))
+    promises.add(Call("b"), PendingWork(50))
     assert promises.before("b", 100) == 50 + 150
     long.keep(990)
     assert promises.before("b", 100) == 50 + 40
 
 
 def test_what_was_kept_or_has_ended_is_forgotten() -> None:
-    promises, kept, ended = Promises(), PendingWork(10), PendingWork(10)
+    promises, kept, ended = PendingCalls(), PendingWork(10), PendingWork(10)
     for promise in (kept, ended):
-        promises.add("a", promise)
+        promises.add(Call("a"), promise)
     kept.keep(11)
     ended.end()
     assert promises.before("b", 100) == 0
@@ -286,9 +286,9 @@ def test_what_one_does_not_take_is_divided_among_the_others(
 
 def test_room_comes_when_enough_of_the_promised_work_is_computed() -> None:
     """At 10 tokens a second: of two others 120 tokens are left after 18 s, of 300 and 60 each."""
-    promises = Promises()
+    promises = PendingCalls()
     for tokens in (150, 150):
-        promises.add("a", PendingWork(tokens))
+        promises.add(Call("a"), PendingWork(tokens))
     assert promises.seconds_until_room("a", 100, 300, 10.0, 0.0) == 1
     assert promises.seconds_until_room("a", 100, 220, 10.0, 0.0) == 18
     assert promises.seconds_until_room("a", 100, 100, 10.0, 0.0) == 30
@@ -297,7 +297,7 @@ def test_room_comes_when_enough_of_the_promised_work_is_computed() -> None:
 
 
 def test_room_comes_when_the_deadline_of_a_promise_has_passed() -> None:
-    promises = Promises()
-    promises.add("a", PendingWork(10**6), finish_by=29.0)
-    promises.add("a", PendingWork(10**6), finish_by=math.inf)
+    promises = PendingCalls()
+    promises.add(Call("a", finish_by=29.0), PendingWork(10**6))
+    promises.add(Call("a", finish_by=math.inf), PendingWork(10**6))
     assert promises.seconds_until_room("a", 100, 200, 10.0, 0.0) == 29

@@ -13,7 +13,6 @@ import pytest
 from service.engines.contract import MapsTask, Output, Pooling, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from service.scheduler.dispatch import Batch
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import (
@@ -57,27 +56,15 @@ async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_c
         assert batcher.close()
 
 
-async def test_a_batch_counts_as_running_before_its_thread_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_batch_counts_as_running_before_its_thread_starts() -> None:
     engine = GatedEngine()
     engine.spare_calls = 1
     with batching(engine) as (batcher, _):
-        dispatcher = batcher._dispatcher
-        started: list[Batch] = []
-        with monkeypatch.context() as no_threads:
-            no_threads.setattr(
-                dispatcher._threads, "submit", lambda _, batch, **__: started.append(batch)
-            )
-            requests = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (300, 5)]
-            await asyncio.sleep(0)
-            assert [batch.tokens for batch in started] == [300, 5]  # the short one goes beside
-        assert dispatcher._running == {*started}
+        requests = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (300, 5)]
+        await asyncio.sleep(0)  # in which no thread has computed anything
+        assert batcher.lanes["encode"].queued_texts == 0  # the short one goes beside
         engine.let_through()
-        for batch, spare in zip(started, (False, True), strict=True):
-            dispatcher._threads.submit(dispatcher._work, batch, spare=spare)
         await asyncio.gather(*requests)
-        await until(lambda: not dispatcher._running)
 
 
 @pytest.mark.parametrize(("running", "comes"), [(100, 10), (300, 65)])

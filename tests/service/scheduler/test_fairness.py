@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from service.scheduler.fairness import EXACT, FairQueue
 
 from service.engines.contract import BatchCost
 from service.scheduler.call import Call
-from service.scheduler.lanes import MAX_PADDING_SHARE, WINDOW_BATCHES, Lane
-from service.scheduler.queue import Slot, Work
+from service.scheduler.lanes import WINDOW_BATCHES, Lane
+from service.scheduler.queue import EXACT_CLIENTS, MAX_PADDING_SHARE, FairQueue, Slot, Work
 from tests.service.harness import text
+
+
+def work_of(*lengths: int, client: str = "") -> Work:
+    """Return a request of one text for each length."""
+
+    async def described() -> Work:
+        return Work([text(length) for length in lengths], Call(client))
+
+    return asyncio.run(described())
 
 
 class Queue:
@@ -23,31 +30,26 @@ class Queue:
 
     def __init__(self) -> None:
         self.texts = FairQueue()
-        self.numbers = itertools.count()
-        self.names: dict[Submission, str] = {}
+        self.names: dict[Work, str] = {}
 
-    def push(self, name: str, *lengths: int, client: str = "") -> Submission:
-        async def submit() -> Submission:
-            return Submission([text(n) for n in lengths], self.numbers, Call(client))
-
-        submission = asyncio.run(submit())
-        self.texts.push(submission, submission.entries)
-        self.names[submission] = name
-        return submission
+    def push(self, name: str, *lengths: int, client: str = "") -> Work:
+        work = work_of(*lengths, client=client)
+        self.texts.push(work)
+        self.names[work] = name
+        return work
 
     def take(self, count: int = 1, *, beside: bool = False) -> str:
         taken = []
         for _ in range(count):
-            (entry, *_) = self.texts
-            assert self.texts.first(1) == [entry]
-            self.begin([entry], beside=beside)
-            taken.append(self.names[entry.submission])
+            (slot,) = self.texts.window(1)
+            self.begin([slot], beside=beside)
+            taken.append(self.names[slot.work])
         return "".join(taken)
 
-    def begin(self, batch: list[Entry], *, beside: bool = False) -> None:
+    def begin(self, batch: list[Slot], *, beside: bool = False) -> None:
         self.texts.begin(batch, beside=beside)
-        for entry in batch:
-            self.texts.remove(entry)
+        for slot in batch:
+            self.texts.remove(slot)
 
 
 def test_single_texts_go_in_the_order_they_came_whatever_their_length() -> None:
@@ -55,7 +57,7 @@ def test_single_texts_go_in_the_order_they_came_whatever_their_length() -> None:
     for name, length in zip("abcde", (50, 1, 300, 7, 7), strict=True):
         queue.push(name, length)
     assert queue.take(5) == "abcde"
-    assert (len(queue.texts), queue.texts.tokens) == (0, 0)
+    assert (queue.texts.texts, queue.texts.tokens) == (0, 0)
 
 
 def test_a_single_text_goes_between_those_of_a_list() -> None:
@@ -128,9 +130,9 @@ def test_what_leaves_costs_nobody_anything() -> None:
     leaves = queue.push("L", *[10] * 50, client="A")
     queue.push("a", 10, client="A")
     queue.push("b", 10, client="B")
-    for entry in leaves.entries:
-        queue.texts.remove(entry)
-    assert (len(queue.texts), queue.texts.tokens) == (2, 20)
+    for slot in leaves.slots:
+        queue.texts.remove(slot)
+    assert (queue.texts.texts, queue.texts.tokens) == (2, 20)
     assert sorted(queue.take(2)) == ["a", "b"]
 
 
@@ -139,13 +141,13 @@ def test_the_window_is_the_order_in_which_they_go() -> None:
     queue.push("L", *[10] * 8, client="A")
     queue.push("a", 5, client="B")
     queue.push("b", 5, client="B")
-    window = queue.texts.first(45)
-    assert sum(entry.task.tokens for entry in window) <= 45
-    assert [queue.names[entry.submission] for entry in window] == list("LabLLL")[: len(window)]
-    assert len(queue.texts.first(1)) == 1  # one at least
-    everything = queue.texts.first(10**6)
+    window = queue.texts.window(45)
+    assert sum(slot.tokens for slot in window) <= 45
+    assert [queue.names[slot.work] for slot in window] == list("LabLLL")[: len(window)]
+    assert len(queue.texts.window(1)) == 1  # one at least
+    everything = queue.texts.window(10**6)
     queue.begin(everything)
-    assert len(queue.texts) == 0
+    assert queue.texts.texts == 0
 
 
 @pytest.mark.parametrize(
@@ -166,12 +168,12 @@ def test_the_tokens_that_go_before_a_request(client: str, tokens: int, before: i
     assert queue.texts.tokens_before(client, tokens) == pytest.approx(before, abs=10)
 
 
-def test_many_texts_are_counted_by_their_mean() -> None:
+def test_beside_many_clients_a_forecast_assumes_that_each_takes_its_share() -> None:
     queue = Queue()
-    for _ in range(4 * EXACT):
-        queue.push("a", 7)
-    queue.push("L", *[7] * 10)
-    assert queue.texts.tokens_before("") == pytest.approx(7 * (4 * EXACT + 1), rel=0.01)
+    for number in range(EXACT_CLIENTS + 1):
+        queue.push("a", 7, client=f"{number}")
+    assert queue.texts.tokens_before("own", 100) == 100 + 7 * (EXACT_CLIENTS + 1)
+    assert queue.texts.tokens_before("own", 2) == 2 + 2 * (EXACT_CLIENTS + 1)
 
 
 REQUESTS = st.lists(
@@ -187,44 +189,33 @@ def test_everything_goes_once_and_the_texts_of_a_request_in_order(
     requests: list[tuple[str, list[int]]], window: int
 ) -> None:
     queue = Queue()
-    entries = [
-        entry
-        for client, lengths in requests
-        for entry in queue.push("x", *lengths, client=client).entries
-    ]
-    taken: list[Entry] = []
-    while len(queue.texts):
-        batch = queue.texts.first(window)
+    works = [queue.push("x", *lengths, client=client) for client, lengths in requests]
+    taken: list[Slot] = []
+    while queue.texts.texts:
+        batch = queue.texts.window(window)
         queue.begin(batch)
         taken += batch
-    assert sorted(entry.number for entry in taken) == [entry.number for entry in entries]
-    for _, group in itertools.groupby(
-        sorted(taken, key=lambda e: e.number), lambda e: e.submission
-    ):
-        places = [taken.index(entry) for entry in group]
-        assert places == sorted(places)
+    assert len(taken) == len(set(taken)) == sum(len(work.slots) for work in works)
+    for work in works:
+        assert [slot for slot in taken if slot.work is work] == work.slots
     assert queue.texts.tokens == 0
 
 
-def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
+def fill(lane: Lane, lengths: list[int]) -> list[Slot]:
     """Queue a request of one text for each length."""
-
-    async def submit() -> list[Submission]:
-        numbers = itertools.count()
-        return [Submission([text(length)], numbers, Call()) for length in lengths]
-
-    submissions = asyncio.run(submit())
-    for submission in submissions:
-        lane.push(submission)
-    return [entry for submission in submissions for entry in submission.entries]
+    works = [work_of(length) for length in lengths]
+    for work in works:
+        lane.push(work)
+    return [slot for work in works for slot in work.slots]
 
 
-def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
+def drain(lane: Lane, max_batch_tokens: int, slots: list[Slot]) -> list[list[int]]:
+    """Return the indices of the texts of each batch."""
     batches = []
     while lane.queued_tokens:
         batch = lane.take(max_batch_tokens)
         assert batch, "something waits and nothing is taken"
-        batches.append([entry.number for entry in batch])
+        batches.append([slots.index(slot) for slot in batch])
     return batches
 
 
@@ -249,8 +240,7 @@ def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
 )
 def test_batches(lengths: list[int], max_batch_tokens: int, batches: list[list[int]]) -> None:
     lane = Lane("encode", 1.0)
-    fill(lane, lengths)
-    assert drain(lane, max_batch_tokens) == batches
+    assert drain(lane, max_batch_tokens, fill(lane, lengths)) == batches
 
 
 LIKE_TOKENS = BatchCost(fixed=10, token=1, padding=1)
@@ -271,8 +261,7 @@ def test_the_engines_cost_decides(
     cost: BatchCost, lengths: list[int], batches: list[list[int]]
 ) -> None:
     lane = Lane("encode", 1.0, cost=cost)
-    fill(lane, lengths)
-    assert drain(lane, 100) == batches
+    assert drain(lane, 100, fill(lane, lengths)) == batches
 
 
 def test_an_empty_lane_gives_nothing() -> None:
@@ -281,12 +270,12 @@ def test_an_empty_lane_gives_nothing() -> None:
 
 def test_what_left_is_not_taken_and_not_kept() -> None:
     lane = Lane("encode", 1.0)
-    entries = fill(lane, [8, 8, 8, 40])
-    for entry in (entries[0], entries[2], entries[3]):
-        lane.remove(entry)
+    slots = fill(lane, [8, 8, 8, 40])
+    for slot in (slots[0], slots[2], slots[3]):
+        lane.remove(slot)
     assert lane.queued_tokens == 8
-    assert len(lane.texts) == lane.queued_texts == 1
-    assert drain(lane, 64) == [[1]]
+    assert lane.queued_texts == 1
+    assert drain(lane, 64, slots) == [[1]]
 
 
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
@@ -299,13 +288,14 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
     lengths: list[int], max_batch_tokens: int, leaving: set[int], cost: BatchCost
 ) -> None:
     lane = Lane("encode", 1.0, cost=cost)
-    for entry in fill(lane, lengths):
-        if entry.number in leaving:
-            lane.remove(entry)
+    slots = fill(lane, lengths)
+    for index, slot in enumerate(slots):
+        if index in leaving:
+            lane.remove(slot)
     waiting = {number for number in range(len(lengths)) if number not in leaving}
     assert lane.queued_tokens == sum(lengths[number] for number in waiting)
     while waiting:
-        batch = [entry.number for entry in lane.take(max_batch_tokens)]
+        batch = [slots.index(slot) for slot in lane.take(max_batch_tokens)]
         assert min(waiting) in batch
         assert waiting.issuperset(batch)
         assert len(set(batch)) == len(batch)
@@ -330,21 +320,14 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
     assert lane.queued_tokens == lane.queued_texts == 0
 
 
-@pytest.mark.anyio
-async def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
+def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
     """Batches that another client's list begins leave the long texts of this client waiting."""
-    lane, numbers = Lane("encode", 1.0), itertools.count()
-
-    def push(client: str, *lengths: int) -> Submission:
-        submission = Submission([text(length) for length in lengths], numbers, Call(client))
-        lane.push(submission)
-        return submission
-
-    push("other", *[256] * 128)
+    lane = Lane("encode", 1.0)
+    lane.push(work_of(*[256] * 128, client="other"))
     lane.take(512)
-    push("own", *[256] * 128)
+    lane.push(work_of(*[256] * 128, client="own"))
     lane.take(512)
-    single = push("own", 9).entries[0]
+    lane.push(single := work_of(9, client="own"))
     batches = 0
     while single.waiting:
         lane.take(512)
@@ -353,12 +336,8 @@ async def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
 
 
 def test_first_texts_of_other_clients_fill_a_batch() -> None:
-    lane, numbers = Lane("encode", 1.0), itertools.count()
-
-    async def push() -> None:
-        for client in "abc":
-            lane.push(Submission([text(8), text(8)], numbers, Call(client)))
-
-    asyncio.run(push())
-    clients = [entry.submission.caller.client for entry in lane.take(48)]
+    lane = Lane("encode", 1.0)
+    for client in "abc":
+        lane.push(work_of(8, 8, client=client))
+    clients = [slot.work.call.client for slot in lane.take(48)]
     assert sorted(clients) == [*"aabbcc"]

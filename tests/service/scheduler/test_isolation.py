@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -31,7 +30,7 @@ from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, S
 from service.scheduler.call import Call
 from service.scheduler.dispatch import MOST_RUNS, Isolation
 from service.scheduler.outputs import check_outputs
-from service.scheduler.queue import Slot, Work
+from service.scheduler.queue import Work
 from tests.service.harness import decomposition, text
 
 pytestmark = pytest.mark.anyio
@@ -302,33 +301,22 @@ def test_wrong_rows_of_a_decomposition_are_refused(
         check_outputs([task], [Output(decomposed=found)], hidden_size=8)
 
 
-async def test_results_come_in_the_order_of_the_tasks() -> None:
-    submission = Submission([text(n) for n in (3, 1, 2)], itertools.count(5), Call("somebody"))
-    assert [entry.number for entry in submission.entries] == [5, 6, 7]
-    for index in (2, 0, 1):
-        assert not submission.future.done()
-        submission.answer(index, Slot(f"output {index}", 0.0, 0.0))
-    found = await submission.future
-    assert [result.value for result in found] == ["output 0", "output 1", "output 2"]
-
-
 async def test_one_failure_is_that_of_all_and_the_first() -> None:
-    submission = Submission([text(3), text(4)], itertools.count(), Call())
-    submission.answer(0, Slot("output", 0.0, 0.0))
-    submission.fail(EngineFailed("the first"))
-    submission.fail(EngineFailed("the second"))
+    work = Work([text(3), text(4)], Call())
+    work.fail(EngineFailed("the first"))
+    work.fail(EngineFailed("the second"))
     with pytest.raises(EngineFailed, match="the first"):
-        await submission.future
+        await work.future
 
 
 async def test_it_is_due_when_it_should_have_begun_and_then_when_it_should_have_ended() -> None:
     now = time.monotonic()
-    caller = Call(finish_by=now + 50)
-    submission = Submission([text(3)], itertools.count(), caller, wait_seconds=5)
-    assert submission.due == pytest.approx(now + 5, abs=1)
-    submission.begun = True
-    assert submission.due == now + 50
-    patient = Submission([text(3)], itertools.count(), Call(), wait_seconds=math.inf)
+    call = Call(finish_by=now + 50)
+    work = Work([text(3)], call, wait_seconds=5)
+    assert work.due == pytest.approx(now + 5, abs=1)
+    work.begin()
+    assert work.due == now + 50
+    patient = Work([text(3)], Call(), wait_seconds=math.inf)
     assert patient.due == math.inf
-    late = Submission([text(3)], itertools.count(), caller, wait_seconds=100)
+    late = Work([text(3)], call, wait_seconds=100)
     assert late.due == now + 50
