@@ -19,7 +19,7 @@ from service.http.turns import TURN_BYTES, Turns
 from service.request_context import RequestContext, header_fields
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation
-from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
+from service.telemetry.http_metrics import HttpMetrics
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class ExchangeMiddleware:
             return
         exchange = Exchange(scope, send, Reservation(self.requests))
         logs.request_id.set(exchange.context.request_id)
-        self.metrics.in_flight.inc()
+        self.metrics.in_flight += 1
         try:
             await self._counted(exchange, receive)
         finally:
-            self.metrics.in_flight.dec()
+            self.metrics.in_flight -= 1
 
     async def _counted(self, exchange: Exchange, receive: Receive) -> None:
         try:
@@ -166,12 +166,12 @@ class ExchangeMiddleware:
             if not exchange.context.status:
                 failure = ServiceError("something went wrong inside the service")
                 await self._refuse(exchange, receive, failure)
-            self.metrics.answered(exchange.summary())
+            exchange.count(self.metrics)
             raise
         if exchange.client_left:
             self.metrics.disconnects.inc()
         else:
-            self.metrics.answered(exchange.summary())
+            exchange.count(self.metrics)
 
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body, context = RequestBody(self.limits, self.bodies), exchange.context
@@ -251,10 +251,10 @@ class Exchange:
                 await self._send(head)
         await self._send(message)
 
-    def summary(self) -> AnsweredRequest:
-        """Return the request and its reply as the metrics count them."""
+    def count(self, metrics: HttpMetrics) -> None:
+        """Count the request and its reply."""
         sizes = self.received_bytes, self.sent_bytes
-        return AnsweredRequest(self.scope, self.context, self.context.status, self.seconds, *sizes)
+        metrics.answered(self.scope, self.context, self.seconds, *sizes)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         headers = [

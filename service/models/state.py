@@ -52,9 +52,11 @@ class ServiceState:
         self._gauges = ModelGauges(self.metrics, self.control)
 
     async def refresh_metrics(self) -> str:
-        """Update the metrics that are sampled instead of counted; return an empty text."""
+        """Count noted events, and update the sampled metrics; return an empty text."""
         self._gauges.refresh()
+        self.metrics.registry.count()
         service = self.metrics.service
+        service.requests_in_flight.set(self.metrics.http.in_flight)
         service.ready.set(not self.readiness.known_failure)
         service.connections.set(sum(map(len, self.connections)))
         service.body_bytes.set(self.bodies.held)

@@ -117,7 +117,11 @@ class Server(uvicorn.Server):
             _log.info("%s", address_line(self._settings, host, port))
 
     async def on_tick(self, counter: int) -> bool:
-        """Stop after a failure; update default headers like uvicorn, also at the metrics port."""
+        """Count noted events, stop after a failure, and update default headers like uvicorn.
+
+        The headers are also of the metrics port. uvicorn calls this ten times a second.
+        """
+        self._state.metrics.registry.count()
         if self.failed:
             self.should_exit = True
         ended = await super().on_tick(counter)
@@ -162,6 +166,7 @@ class Server(uvicorn.Server):
         for connection in [*self._scrapes.connections]:
             connection.shutdown()
         await _ended(self._scrapes)
+        self._state.metrics.registry.count()
 
     async def _linger(self) -> None:
         """Accept requests during the drain delay, until a second signal to stop.

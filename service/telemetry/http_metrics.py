@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import collections
+import time
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 from starlette.types import Scope
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.request_context import RequestContext
-from service.telemetry.buckets import PREDICTION, SECONDS
+from service.telemetry.registry import (
+    MOST_NOTES,
+    PREDICTION,
+    SECONDS,
+    ExemplarNote,
+    Registry,
+    observe,
+)
 from service.telemetry.requests import RouteTemplates, trace_id
 
 FAILURES = (EngineFailed, EngineOutOfMemory, EngineTimeout)
@@ -18,114 +27,88 @@ FRAME_BYTES = 1024
 """Bytes of names, braces and headers in a reply, which predictions leave out."""
 MAX_EXEMPLAR_ID = 64
 """Maximum characters of a request id in an exemplar; OpenMetrics allows 128 for all labels."""
-
-
-class AnsweredRequest(NamedTuple):
-    """Request whose reply was sent."""
-
-    scope: Scope
-    context: RequestContext[object]
-    status: int
-    seconds: float
-    received_bytes: int
-    sent_bytes: int
-
-
-class RouteSeries(NamedTuple):
-    """Series of a route's replies with one status."""
-
-    route: str
-    requests: Counter
-    seconds: Histogram
-    received_bytes: Counter
-    sent_bytes: Counter
+Reply = tuple[int, float, int, int, float | None, ExemplarNote | None]
+"""Status, seconds, bytes received and sent, ratio to the predicted bytes, and exemplar."""
 
 
 class HttpMetrics:
     """Metrics that the HTTP layer updates."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         """Declare the metrics."""
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         self.routes = RouteTemplates()
         """Route templates of the application; empty until the application exists."""
-        self._known: dict[tuple[str, int], RouteSeries] = {}
-        self.requests = Counter(
-            "headscope_requests",
-            "Requests answered.",
-            ["route", "status"],
-            registry=registry,
-        )
-        self.request_seconds = Histogram(
+        self.in_flight = 0
+        """Number of requests whose reply is not complete."""
+        self._registry = registry
+        self._replies: dict[str, list[Reply]] = {}
+        """Route → replies that are not counted yet."""
+        self.requests = counter("headscope_requests", "Requests answered.", ["route", "status"])
+        self.request_seconds = histogram(
             "headscope_request_seconds",
             "Time from the last byte of a request to the last byte of its reply.",
             ["route"],
             buckets=SECONDS,
-            registry=registry,
         )
-        self.in_flight = Gauge(
-            "headscope_requests_in_flight",
-            "Requests whose reply is not complete, including the request for metrics.",
-            registry=registry,
-            multiprocess_mode="livesum",
+        self.request_bytes = counter(
+            "headscope_request_bytes", "Bytes of the bodies of answered requests.", ["route"]
         )
-        self.request_bytes = Counter(
-            "headscope_request_bytes",
-            "Bytes of the bodies of answered requests.",
-            ["route"],
-            registry=registry,
+        self.reply_bytes = counter(
+            "headscope_reply_bytes", "Bytes of the bodies of replies.", ["route"]
         )
-        self.reply_bytes = Counter(
-            "headscope_reply_bytes",
-            "Bytes of the bodies of replies.",
-            ["route"],
-            registry=registry,
-        )
-        self.reply_prediction = Histogram(
+        self.reply_prediction = histogram(
             "headscope_reply_prediction_ratio",
             "Ratio of the bytes of a reply to the bytes that were predicted and reserved.",
             ["route"],
             buckets=PREDICTION,
-            registry=registry,
         )
-        self.disconnects = Counter(
+        self.disconnects = counter(
             "headscope_client_disconnects",
             "Requests whose client left before the reply was complete.",
-            registry=registry,
         )
-        self.refusals = Counter(
+        self.refusals = counter(
             "headscope_refused",
             "Rejected requests: all errors except failures of accepted requests.",
             ["route", "reason"],
-            registry=registry,
         )
 
     def route_of(self, scope: Scope) -> str:
         """Return the template of a request's route, also if the request never reached the route."""
         return self.routes.of_scope(scope)
 
-    def answered(self, request: AnsweredRequest) -> None:
-        """Record a reply; an interrupted reply counts with the bytes that were sent."""
-        series = self._series(self.route_of(request.scope), request.status)
-        series.requests.inc()
-        series.seconds.observe(request.seconds, _exemplar(request))
-        series.received_bytes.inc(request.received_bytes)
-        series.sent_bytes.inc(request.sent_bytes)
-        predicted = request.context.predicted_bytes
-        if predicted and request.status == 200:
-            ratio = request.sent_bytes / (predicted + FRAME_BYTES)
-            self.reply_prediction.labels(series.route).observe(ratio)
+    def answered(
+        self,
+        scope: Scope,
+        context: RequestContext[object],
+        seconds: float,
+        received_bytes: int,
+        sent_bytes: int,
+    ) -> None:
+        """Note a reply; an interrupted reply counts with the bytes that were sent."""
+        route, status, ratio = self.routes.of_scope(scope), context.status, None
+        replies = self._replies.get(route)
+        if replies is None:
+            replies = self._replies[route] = self._registry.notes(partial(self._count, route))
+        if context.predicted_bytes and status == 200:
+            ratio = sent_bytes / (context.predicted_bytes + FRAME_BYTES)
+        labels = _exemplar(scope, context)
+        exemplar = (labels, seconds, time.time()) if labels else None
+        replies.append((status, seconds, received_bytes, sent_bytes, ratio, exemplar))
+        if len(replies) >= MOST_NOTES:
+            self._registry.count()
 
-    def _series(self, route: str, status: int) -> RouteSeries:
-        """Return the series of a route's replies, which are looked up once."""
-        if (route, status) not in self._known:
-            self._known[route, status] = RouteSeries(
-                route,
-                self.requests.labels(route, str(status)),
-                self.request_seconds.labels(route),
-                self.request_bytes.labels(route),
-                self.reply_bytes.labels(route),
-            )
-        return self._known[route, status]
+    def _count(self, route: str, replies: list[Reply]) -> None:
+        """Count noted replies of a route."""
+        statuses, seconds, received, sent, ratios, exemplars = zip(*replies, strict=True)
+        for status, count in collections.Counter(statuses).items():
+            self.requests.labels(route, str(status)).inc(count)
+        self.request_bytes.labels(route).inc(sum(received))
+        self.reply_bytes.labels(route).inc(sum(sent))
+        observe(self.request_seconds.labels(route), seconds, exemplars)
+        if known := [ratio for ratio in ratios if ratio is not None]:
+            observe(self.reply_prediction.labels(route), known)
 
     def refused(self, scope: Scope, error: ServiceError) -> None:
         """Record an error reply, unless the request had been accepted."""
@@ -138,10 +121,10 @@ class HttpMetrics:
         self.refused({"path": path}, error)
 
 
-def _exemplar(request: AnsweredRequest) -> dict[str, str] | None:
+def _exemplar(scope: Scope, context: RequestContext[object]) -> dict[str, str] | None:
     """Return the labels of an exemplar: the caller's trace id, or else the request id."""
-    traced = b"traceparent" in request.context.headers
-    if traced and (trace := trace_id(request.scope.get("headers", ()))):
+    traced = b"traceparent" in context.headers
+    if traced and (trace := trace_id(scope["headers"])):
         return {"trace_id": trace}
-    request_id = request.context.request_id
+    request_id = context.request_id
     return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None

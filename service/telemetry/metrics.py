@@ -33,6 +33,7 @@ from service.telemetry.model_metrics import (
     ModelFamilies,
     ModelMetrics,
 )
+from service.telemetry.registry import Registry
 from service.telemetry.shared import ServiceProcesses
 
 LOAD_FAILURES = ("invalid", "memory", "refused")
@@ -56,6 +57,10 @@ class ServiceMetrics:
         )
         self.ready = least("headscope_ready", "1 unless readiness is known to fail.")
         self.connections = summed("headscope_connections", "Open connections of clients.")
+        self.requests_in_flight = summed(
+            "headscope_requests_in_flight",
+            "Requests whose reply is not complete, including the request for metrics.",
+        )
         self.body_bytes = summed(
             "headscope_body_bytes_in_flight", "Bytes of request bodies in memory."
         )
@@ -128,7 +133,7 @@ class Metrics:
 
     def __init__(self, shared: Path | None = None) -> None:
         """Declare all metrics; `shared` has the workers' values, after a call of `shared.share`."""
-        self.registry = registry = CollectorRegistry()
+        self.registry = registry = Registry()
         self._scraped = CollectorRegistry() if shared else registry
         if shared:
             MultiProcessCollector(self._scraped, str(shared))  # type: ignore[no-untyped-call]
@@ -149,10 +154,12 @@ class Metrics:
 
     def render(self) -> bytes:
         """Render the metrics in Prometheus' text format, version 0.0.4."""
+        self.registry.count()
         return generate_latest(self._reported)
 
     def render_openmetrics(self) -> bytes:
         """Render the metrics as OpenMetrics 1.0.0, with exemplars if there is one process."""
+        self.registry.count()
         text: bytes = openmetrics.generate_latest(  # type: ignore[no-untyped-call]
             self._reported, version="1.0.0"
         )

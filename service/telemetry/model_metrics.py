@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
@@ -15,7 +15,15 @@ from model.numerics.comparison import Kind
 from service.engines.contract import DeviceState, Task, TextTask
 from service.scheduler.admission import BatchLimits, RefusalReason
 from service.scheduler.lanes import LANE_SHARES, LaneName
-from service.telemetry.buckets import BATCH_TOKENS, INPUT_TOKENS, SECONDS, TEXTS
+from service.telemetry.registry import (
+    BATCH_TOKENS,
+    INPUT_TOKENS,
+    MOST_NOTES,
+    SECONDS,
+    TEXTS,
+    Registry,
+    observe,
+)
 
 
 class PresentSeries:
@@ -72,13 +80,16 @@ _MODEL, _LANE, _DEVICE = ["model"], ["model", "lane"], ["model", "device"]
 VERSIONS, ENGINES = "headscope_model_versions", "headscope_engine_info"
 VERIFICATION_RESULTS = ("passed", "failed", "unknown")
 NO_LIMITS = BatchLimits(0, 0, 0)
+Batch = tuple[float, int, int]
+"""Seconds, texts and tokens of a batch."""
 
 
 class ModelFamilies:
     """Metrics with a label for the model, declared once in each process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         """Declare the metrics."""
+        self.registry = registry
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
         summed = partial(Gauge, registry=registry, multiprocess_mode="livesum")
@@ -198,16 +209,6 @@ class ModelFamilies:
         )
 
 
-class LaneSeries(NamedTuple):
-    """Series of a model's lane that each request or batch updates."""
-
-    tokens: Counter
-    batch_texts: Histogram
-    batch_tokens: Histogram
-    queue_seconds: Histogram
-    inference_seconds: Histogram
-
-
 class ModelMetrics:
     """Metrics of one model, updated by its schedulers, watch and verification."""
 
@@ -217,60 +218,79 @@ class ModelMetrics:
         self._model = model
         self._worst: dict[Kind, float] = {}
         self._devices: set[int] = set()
-        self._input_tokens = families.input_tokens.labels(model)
-        self._lanes: dict[str, LaneSeries] = {}
-        """Series of each lane, which are looked up once."""
+        self._registry = registry = families.registry
         for metric in (*families.warnings.values(), families.engine_restarts, families.degraded):
             metric.labels(model)
         for result in VERIFICATION_RESULTS:
             families.verified_batches.labels(model, result)
+        self._lengths: list[int] = registry.notes(
+            partial(observe, families.input_tokens.labels(model))
+        )
+        self._batches: dict[LaneName, list[Batch]] = {}
+        """Lane → batches that are not counted yet."""
+        self._waits: dict[LaneName, list[float]] = {}
+        """Lane → seconds of waiting that are not counted yet."""
+        lane: LaneName
         for lane in LANE_SHARES:
+            of_lane = model, lane
             for metric in (families.failed_batches, families.dropped_texts):
-                metric.labels(model, lane)
-            self._lanes[lane] = LaneSeries(
-                families.tokens.labels(model, lane),
-                families.batch_texts.labels(model, lane),
-                families.batch_tokens.labels(model, lane),
-                families.queue_seconds.labels(model, lane),
-                families.inference_seconds.labels(model, lane),
+                metric.labels(*of_lane)
+            self._batches[lane] = registry.notes(self._count_batches(*of_lane))
+            self._waits[lane] = registry.notes(
+                partial(observe, families.queue_seconds.labels(*of_lane))
             )
             for reason in get_args(RefusalReason):
-                families.queue_refused.labels(model, lane, reason)
+                families.queue_refused.labels(*of_lane, reason)
+
+    def _count_batches(self, *labels: str) -> Callable[[list[Batch]], None]:
+        """Return the function that counts noted batches of a lane."""
+        families = self._all
+        tokens = families.tokens.labels(*labels)
+        batch_texts = families.batch_texts.labels(*labels)
+        batch_tokens = families.batch_tokens.labels(*labels)
+        inference_seconds = families.inference_seconds.labels(*labels)
+
+        def count(batches: list[Batch]) -> None:
+            observe(inference_seconds, [batch[0] for batch in batches])
+            if lengths := [batch[1:] for batch in batches if batch[1]]:
+                texts, sums = zip(*lengths, strict=True)
+                tokens.inc(sum(sums))
+                observe(batch_texts, texts)
+                observe(batch_tokens, sums)
+
+        return count
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
-        """Record a computed batch."""
-        series = self._lanes[lane]
+        """Note a computed batch; a batch with only maps has no new text."""
         lengths = [task.tokens for task in tasks if isinstance(task, TextTask)]
-        series.inference_seconds.observe(seconds)
-        if lengths:  # a batch with only maps has no new text
-            series.tokens.inc(sum(lengths))
-            series.batch_texts.observe(len(lengths))
-            series.batch_tokens.observe(sum(lengths))
+        batches = self._batches[lane]
+        batches.append((seconds, len(lengths), sum(lengths)))
+        if len(batches) >= MOST_NOTES:
+            self._registry.count()
 
     def batch_failed(self, lane: LaneName) -> None:
-        """Record a failed batch."""
+        """Count a failed batch."""
         self._all.failed_batches.labels(self._model, lane).inc()
 
     def dropped(self, lane: LaneName) -> None:
-        """Record a text that was dropped before it was computed."""
+        """Count a text that was dropped before it was computed."""
         self._all.dropped_texts.labels(self._model, lane).inc()
 
     def waited(self, lane: LaneName, seconds: float) -> None:
-        """Record a request's wait for its first batch, which may never have begun."""
-        self._lanes[lane].queue_seconds.observe(seconds)
+        """Note a request's wait for its first batch, which may never have begun."""
+        self._waits[lane].append(seconds)
 
     def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """Record a request that was not admitted, or not computed in time."""
+        """Count a request that was not admitted, or not computed in time."""
         self._all.queue_refused.labels(self._model, lane, reason).inc()
 
     def restarted(self) -> None:
-        """Record the restart of a failed engine."""
+        """Count the restart of a failed engine."""
         self._all.engine_restarts.labels(self._model).inc()
 
     def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
-        """Count the inputs of a request, and the warnings about them."""
-        for length in lengths:
-            self._input_tokens.observe(length)
+        """Note the lengths of a request's inputs, and count the warnings about them."""
+        self._lengths.extend(lengths)
         for name, count in warnings.items():
             self._all.warnings[name].labels(self._model).inc(count)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from model.artifact.manifest import Artifact
@@ -15,7 +14,8 @@ from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, Servi
 from service.models.state import state_of
 from service.request_context import header_fields
 from service.system.budget import Reservation
-from service.telemetry.http_metrics import AnsweredRequest, HttpMetrics
+from service.telemetry.http_metrics import HttpMetrics
+from service.telemetry.registry import Registry
 from service.telemetry.requests import trace_id
 from tests.service.harness import AnsweringEngine, request_context, serving
 from tests.service.scraped import Samples, samples
@@ -77,7 +77,7 @@ async def samples_with(client: Any, headers: dict[str, str]) -> Samples:
 
 
 def test_a_failure_is_no_refusal() -> None:
-    registry = CollectorRegistry()
+    registry = Registry()
     metrics = HttpMetrics(registry)
     for error in (EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError):
         metrics.refused({"path": "/"}, error(""))
@@ -123,11 +123,13 @@ async def test_what_a_reply_says_beside_its_numbers_is_predicted_too(
     assert 0 < found["headscope_reply_prediction_ratio_sum", (("route", route),)] <= 1.1
 
 
-def answered(seconds: float, request_id: str = "id", scope: Any = None) -> AnsweredRequest:
-    """Return a request without content, answered with status 200."""
-    scope, context = scope or {"path": "/"}, request_context(request_id)
-    context.headers = header_fields(scope.get("headers", ()))
-    return AnsweredRequest(scope, context, 200, seconds, 0, 0)
+def answered(
+    metrics: HttpMetrics, seconds: float, request_id: str = "id", headers: Any = ()
+) -> None:
+    """Count a request without content, answered with status 200."""
+    context = request_context(request_id)
+    context.headers, context.status = header_fields(headers), 200
+    metrics.answered({"path": "/", "headers": headers}, context, seconds, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +143,8 @@ def answered(seconds: float, request_id: str = "id", scope: Any = None) -> Answe
 def test_exemplars_lead_to_a_trace_or_a_log_line(
     headers: Any, request_id: str, exemplar: dict[str, str] | None
 ) -> None:
-    registry = CollectorRegistry()
-    scope = {"path": "/", "headers": headers}
-    HttpMetrics(registry).answered(answered(0.3, request_id, scope))
+    registry = Registry()
+    answered(HttpMetrics(registry), 0.3, request_id, headers)
     (found,) = [
         sample.exemplar
         for family in registry.collect()
@@ -172,11 +173,11 @@ async def test_openmetrics_for_who_asks_for_it(client: Any) -> None:
 def test_a_quantile_is_near_the_truth(slowest: float) -> None:
     """Linear within a bucket, as Prometheus' histogram_quantile: with buckets of 10 s and 30 s the
     99th percentile was 29.5 s where the slowest took 14.3 s."""
-    registry = CollectorRegistry()
+    registry = Registry()
     metrics = HttpMetrics(registry)
     taken = np.random.default_rng(0).uniform(0.9 * slowest, slowest, 500)
     for seconds in taken:
-        metrics.answered(answered(seconds))
+        answered(metrics, seconds)
     buckets = [
         (float(sample.labels["le"]), sample.value)
         for family in registry.collect()

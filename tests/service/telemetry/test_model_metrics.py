@@ -10,6 +10,7 @@ from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
 from service.scheduler.admission import BatchLimits
 from service.telemetry.model_metrics import LoadedModels, ModelFamilies, ModelMetrics, PresentSeries
+from service.telemetry.registry import Registry
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 from tests.service.scraped import samples
 
@@ -62,7 +63,7 @@ async def test_cut_inputs_and_failed_batches(artifact: Artifact) -> None:
 
 def test_each_model_has_its_own_series_from_the_start() -> None:
     """Prometheus sees an increase only in a series that existed before."""
-    registry = CollectorRegistry()
+    registry = Registry()
     families = ModelFamilies(registry)
     one, other = ModelMetrics(families, "one"), ModelMetrics(families, "other")
     one.limited(1, BatchLimits(64, 1000, 77), 9)
@@ -93,7 +94,7 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
 
 def test_a_device_is_up_unless_a_version_has_lost_it() -> None:
     """An unloaded model says 1, as the minimum of all workers counts."""
-    registry = CollectorRegistry()
+    registry = Registry()
     metrics = ModelMetrics(ModelFamilies(registry), "one")
 
     def values(name: str) -> list[float | None]:
