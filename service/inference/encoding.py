@@ -145,8 +145,13 @@ class TextEncoding:
     @property
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Arrays that were requested, by their names in replies."""
-        named = {"embeddings": self.tokens, "pooled": self.pooled, "span_vectors": self.spans}
-        named["multivector"] = self.multivector
-        arrays: dict[str, NDArray[np.generic]]
-        arrays = {name: array for name, array in named.items() if array is not None}
-        return arrays | self.converted
+        arrays: dict[str, NDArray[np.generic]] = {}
+        if self.tokens is not None:
+            arrays["embeddings"] = self.tokens
+        if self.pooled is not None:
+            arrays["pooled"] = self.pooled
+        if self.spans is not None:
+            arrays["span_vectors"] = self.spans
+        if self.multivector is not None:
+            arrays["multivector"] = self.multivector
+        return arrays | self.converted if self.converted else arrays

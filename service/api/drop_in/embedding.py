@@ -27,6 +27,7 @@ from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.plan import Plan
 from service.inference.text_spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
@@ -58,7 +59,8 @@ async def prepare_late_chunks(request: Request, wanted: Embedding) -> PreparedEm
     except Unprocessable as error:
         message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
         raise Unprocessable(f"late_chunking: {message}") from None
-    return replace(prepared, options=replace(prepared.options, pooled=False, spans=found))
+    arrays = replace(prepared.plan.options, pooled=False, spans=found)
+    return replace(prepared, plan=prepared.inference.plan(arrays))
 
 
 def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
@@ -152,7 +154,8 @@ class PreparedEmbedding:
 
     inference: Inference
     texts: PreparedTexts
-    options: EncodeOptions
+    plan: Plan
+    """Plan of their vectors."""
     towers: Shares = ()
     """Text tower and vision tower of a request with inputs for both, with their indices."""
     pictures: PreparedEmbedding | None = None
@@ -162,15 +165,12 @@ class PreparedEmbedding:
     def floats(self) -> int:
         """Total number of floats in all vectors."""
         beside = self.pictures.floats if self.pictures else 0
-        if self.options.tokens:
-            return self.texts.timings.tokens * self.inference.config.hidden_size + beside
-        own = self.count - (self.pictures.count if self.pictures else 0)
-        return own * self.inference.vectors.kept(None, self.options.dimensions) + beside
+        return self.plan.floats(self.texts.texts) + beside
 
     @property
     def count(self) -> int:
         """Number of items in the reply: spans of the only text, or inputs."""
-        spans = self.options.spans
+        spans = self.plan.options.spans
         own = len(spans[0].ranges) if spans else len(self.texts.texts)
         return own + (self.pictures.count if self.pictures else 0)
 
@@ -183,7 +183,7 @@ class PreparedEmbedding:
 
     async def encode(self) -> Sequence[TextEncoding]:
         """Return the arrays of each own input; errors as for `vectors`."""
-        return await self.inference.encode(self.texts, self.options)
+        return await self.inference.encode(self.texts, self.plan)
 
     async def vectors(self) -> list[Floats]:
         """Compute the vectors: `[D]` for each input or span, or `[S, H]` for each input's tokens.
@@ -197,9 +197,10 @@ class PreparedEmbedding:
             encodings = await self.encode()
         else:
             encodings = in_order(self.towers, await together([self, self.pictures]))
-        if self.options.spans:
+        options = self.plan.options
+        if options.spans:
             return [vector for text in encodings if text.spans is not None for vector in text.spans]
-        arrays = [text.tokens if self.options.tokens else text.pooled for text in encodings]
+        arrays = [text.tokens if options.tokens else text.pooled for text in encodings]
         return [np.ascontiguousarray(array) for array in arrays if array is not None]
 
 
@@ -280,21 +281,37 @@ def _part(wanted: Embedding, indices: Sequence[int]) -> Embedding:
 
 async def _prepare(request: Request, wanted: Embedding, inference: Inference) -> PreparedEmbedding:
     """Read inputs for one encoder; errors as for `prepare_embedding`."""
-    size = inference.vectors.size()
-    if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
-        raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
-    reading = wanted.options
+    plan, reading = _plan(inference, wanted), wanted.options
     if isinstance(wanted.inputs[0], Picture):
         reading = without_prompts(reading)
     texts = await inference.prepare(wanted.inputs, reading, caller_of(request), "encode")
-    options = EncodeOptions(
-        layer=inference.config.num_hidden_layers,
-        tokens=wanted.tokens,
-        pooled=not wanted.tokens,
-        dimensions=wanted.dimensions,
-        normalize=wanted.normalize,
+    return PreparedEmbedding(inference, texts, plan)
+
+
+def _plan(inference: Inference, wanted: Embedding) -> Plan:
+    """Return the plan of the vectors, which the model keeps for later requests.
+
+    Raises:
+        Unprocessable: the vectors have fewer features.
+
+    """
+    key = ("embedding", wanted.tokens, wanted.dimensions, wanted.normalize)
+    if found := inference.plans.get(key):
+        return found[0]
+    size = inference.vectors.size()
+    if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
+        raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
+    plan = inference.plan(
+        EncodeOptions(
+            layer=inference.config.num_hidden_layers,
+            tokens=wanted.tokens,
+            pooled=not wanted.tokens,
+            dimensions=wanted.dimensions,
+            normalize=wanted.normalize,
+        )
     )
-    return PreparedEmbedding(inference, texts, options)
+    inference.keep(key, (plan, wanted.options))
+    return plan
 
 
 def without_prompts(options: Options) -> Options:
