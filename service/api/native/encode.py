@@ -35,7 +35,7 @@ from service.api.wire.json_pieces import (
     object_pieces,
     safetensors_parts,
 )
-from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
@@ -50,6 +50,8 @@ from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.tokenized import TokenizedText
 from service.scheduler.call import Call
 
+SMALL_BYTES = PIECE * JSON_BYTES_PER_FLOAT
+"""Maximum predicted bytes of vectors in JSON that is written at once."""
 _APART = "send texts and pictures in requests of their own"
 
 
@@ -103,18 +105,26 @@ def encode_json(
     header: Header,
     texts: Sequence[TokenizedText],
     encodings: Sequence[TextEncoding],
+    size: int,
     *,
     as_base64: bool,
 ) -> Part | Unwritten:
-    """Return the JSON reply, written if it is small; vectors that were not requested are absent."""
-    results = (
-        text_fields(text) | _vectors(encoding, as_base64=as_base64)
-        for text, encoding in zip(texts, encodings, strict=True)
-    )
-    numbers = sum(array.size for encoding in encodings for array in encoding.arrays.values())
-    if numbers <= PIECE and not as_base64:
-        return as_json({**header.names, "results": [*results], "usage": usage(texts)})
-    return _json_pieces(header, results, texts)
+    """Return the JSON reply, written if it is small; vectors that were not requested are absent.
+
+    Args:
+        header: fields of the reply beside its results.
+        texts: texts of the request.
+        encodings: vectors of each text.
+        size: predicted bytes of the vectors.
+        as_base64: whether vectors are base64.
+
+    """
+    pairs = zip(texts, encodings, strict=True)
+    if as_base64 or size > SMALL_BYTES:
+        results = (text_fields(text) | _vectors(own, as_base64=as_base64) for text, own in pairs)
+        return _json_pieces(header, results, texts)
+    fields = [text_fields(text) | _vectors(own, as_base64=False) for text, own in pairs]
+    return as_json({**header.names, "results": fields, "usage": usage(texts)})
 
 
 def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
@@ -188,26 +198,29 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     binary, caller, model = wants_safetensors(request), caller_of(request), model_of(request)
     towers = model.shares(body.inputs)
     runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
-    layers = common_layers(towers, [run.plan.options for run in runs])
+    first, options = runs[0], runs[0].plan.options
+    layers = common_layers(towers, [run.plan.options for run in runs]) if options.layers else {}
     body = await with_pictures(body, request)
     for run in runs:
         await run.prepare(body, caller)
-    texts = in_order(towers, [run.texts for run in runs])
-    size = sum(run.vector_bytes(binary=binary) for run in runs)
-    ranges = runs[0].plan.options.quantization.ranges if binary else None
+    texts, size, several = first.texts, first.vector_bytes(binary=binary), len(runs) > 1
+    ranges = options.quantization.ranges if binary else None
     size += 0 if ranges is None else ranges.nbytes
-    if binary and len(runs) > 1:
-        check_token_vectors(runs[0].plan.options, [run.inference for run in runs])
+    if several:
+        texts = in_order(towers, [run.texts for run in runs])
+        size += sum(run.vector_bytes(binary=binary) for run in runs[1:])
+        if binary:
+            check_token_vectors(options, [run.inference for run in runs])
     limit = service_of(request).settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     with reserve(request, size + text_bytes(texts), advice=None) as reply:
-        first, *others = runs
-        encoded = await together(runs) if others else [await first.encode()]
-        encodings = in_order(towers, encoded)
-        timings = Timings.beside([run.prepared.timings for run in runs])
-        engine = first.prepared.engine
-        if others:
+        engine, timings = first.prepared.engine, first.prepared.timings
+        if several:
+            encodings = in_order(towers, await together(runs))
             engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
+            timings = Timings.beside([run.prepared.timings for run in runs])
+        else:
+            encodings = await first.encode()
         header = Header(model.name, engine, layers, timings.warnings)
         parts: Sequence[Part | Unwritten]
         if binary:
@@ -215,7 +228,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
             parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
             as_base64 = body.encoding_format == "base64"
-            parts = [encode_json(header, texts, encodings, as_base64=as_base64)]
+            parts = [encode_json(header, texts, encodings, size, as_base64=as_base64)]
         return reply.response(parts, SAFETENSORS if binary else JSON, timings)
 
 

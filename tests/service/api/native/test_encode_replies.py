@@ -61,7 +61,8 @@ class Result:
 
 def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
     texts, encodings = [result.text for result in results], encodings_of(results)
-    reply = encode.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64)
+    size = 15 * sum(array.size for own in encodings for array in own.arrays.values())
+    reply = encode.encode_json(ENCODE_HEADER, texts, encodings, size, as_base64=as_base64)
     return bytes(reply) if isinstance(reply, bytes | memoryview) else b"".join(reply)
 
 
