@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
@@ -94,44 +94,57 @@ class TextFormatter(logging.Formatter):
     """Formatter of a record as a line, with a further line for each exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        fields = _fields_of(record)
-        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
-        line = (
-            f"{fields['time']} {fields['level']} {fields['logger']}{request}: "
-            f"{printable(fields['message'])}"
-        )
-        for error in fields.get("exception", ()):
-            detail = f": {printable(error['detail'])}" if "detail" in error else ""
-            frames = f" ({', '.join(error['frames'])})" if error["frames"] else ""
-            line += f"\n    {error['type']}{detail}{frames}"
-        return line
+        """Format a record, or the lines that it has."""
+        return "\n".join(map(_text, _lines_of(record)))
 
 
 class JsonFormatter(logging.Formatter):
     """Formatter of a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        return json.dumps(_fields_of(record))
+        """Format a record, or the lines that it has."""
+        return "\n".join(map(json.dumps, _lines_of(record)))
 
 
-def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the fields of a record that may be logged."""
-    written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    fields: dict[str, Any] = {
+def line(created: float, level: int, logger: str, message: str, request: str) -> dict[str, Any]:
+    """Return the fields that every line has, of the Unix time `created`.
+
+    A record whose attribute `lines` is a list of such lines, with further fields, is logged as
+    these lines.
+    """
+    written = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    fields = {
         "time": written.replace("+00:00", "Z"),
-        "level": record.levelname.lower(),
-        "logger": record.name,
-        "message": _message(record),
+        "level": logging.getLevelName(level).lower(),
+        "logger": logger,
+        "message": message,
     }
-    if request := request_id.get():
-        fields["request_id"] = request
-    if _is_ours(record):
-        fields |= getattr(record, "fields", {})
+    return fields | {"request_id": request} if request else fields
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    """Return a line of text."""
+    request = f" [{fields['request_id']}]" if "request_id" in fields else ""
+    text = (
+        f"{fields['time']} {fields['level']} {fields['logger']}{request}: "
+        f"{printable(fields['message'])}"
+    )
+    for error in fields.get("exception", ()):
+        detail = f": {printable(error['detail'])}" if "detail" in error else ""
+        frames = f" ({', '.join(error['frames'])})" if error["frames"] else ""
+        text += f"\n    {error['type']}{detail}{frames}"
+    return text
+
+
+def _lines_of(record: logging.LogRecord) -> list[dict[str, Any]]:
+    """Return the lines of a record, with the fields that may be logged."""
+    if _is_ours(record) and hasattr(record, "lines"):
+        lines: list[dict[str, Any]] = record.lines
+        return lines
+    fields = line(record.created, record.levelno, record.name, _message(record), request_id.get())
     if record.exc_info and (error := record.exc_info[1]):
         fields["exception"] = [_shown(cause) for cause in islice(_chain(error), MOST_EXCEPTIONS)]
-    return fields
+    return [fields]
 
 
 def _message(record: logging.LogRecord) -> str:

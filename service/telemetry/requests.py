@@ -5,6 +5,7 @@ Route templates of paths are metric labels with a bounded number of values.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.inference.timings import Timings
 from service.request_context import RequestContext
+from service.system import logs
 
 PROBE_PATHS = {
     "/health",
@@ -167,35 +169,71 @@ def _traceparent(scope: Scope) -> str:
 
 QUIET_ROUTES = {*PROBE_PATHS, METRICS_PATH}
 
-_log = logging.getLogger("headscope.access")
+ACCESS = "headscope.access"
+"""Name of the logger of requests."""
+WAIT_SECONDS = 0.1
+"""Time for which lines wait, to be written together."""
+MOST_LINES = 8
+"""Number of lines of one write, of up to 500 bytes each: a pipe takes 4096 bytes as a whole, and
+several workers write to it."""
 
 
-class AccessLog:
+class AccessLog(logging.Handler):
     """Logger of requests; status 0 means that the client left before the reply began.
 
     Probes and scrapes, which come every few seconds, are logged at level debug, unless they are
-    rejected, such as a scrape without a key.
+    rejected, such as a scrape without a key. The end of logging flushes it, as it is a handler.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: list[RequestSummary] = []
+
     def observe(self, request: RequestSummary) -> None:
-        """Log a request."""
-        status = request.status or 0
-        fields = {
-            "method": request.method,
-            "route": request.route,
-            "status": status,
-            "ms": round(1000 * (request.ended - request.began), 1),
-            "bytes": request.sent_bytes,
-        }
-        message = "%(method)s %(route)s %(status)d, %(ms).1f ms, %(bytes)d bytes"
-        trace = trace_id([(b"traceparent", request.traceparent.encode("latin-1"))])
-        for name, value in (("key", request.key), ("trace_id", trace)):
-            if value:
-                fields[name] = value
-                message += f", {name} %({name})s"
-        quiet = request.route in QUIET_ROUTES and not 400 <= status < 500
-        level = logging.DEBUG if quiet else logging.INFO
-        _log.log(level, message, fields, extra={"fields": fields})
+        """Log a request within `WAIT_SECONDS`."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(WAIT_SECONDS, self.flush)
+        self._waiting.append(request)
+
+    def flush(self) -> None:
+        """Write the lines of all requests so far."""
+        waiting, self._waiting = self._waiting, []
+        log = logging.getLogger(ACCESS)
+        lines = [
+            _line(request, level)
+            for request in waiting
+            if log.isEnabledFor(level := _level(request))
+        ]
+        for first in range(0, len(lines), MOST_LINES):
+            log.info("", extra={"lines": lines[first : first + MOST_LINES]})
 
     def close(self) -> None:
-        """Do nothing: every line is written already."""
+        """Write the last lines."""
+        self.flush()
+        super().close()
+
+
+def _level(request: RequestSummary) -> int:
+    """Return the level of a request's line."""
+    quiet = request.route in QUIET_ROUTES and not 400 <= (request.status or 0) < 500
+    return logging.DEBUG if quiet else logging.INFO
+
+
+def _line(request: RequestSummary, level: int) -> dict[str, object]:
+    """Return a request's line with its fields."""
+    seconds = request.ended - request.began
+    fields: dict[str, object] = {
+        "method": request.method,
+        "route": request.route,
+        "status": request.status or 0,
+        "ms": round(1000 * seconds, 1),
+        "bytes": request.sent_bytes,
+    }
+    message = "{method} {route} {status}, {ms} ms, {bytes} bytes".format_map(fields)
+    trace = trace_id([(b"traceparent", request.traceparent.encode("latin-1"))])
+    for name, value in (("key", request.key), ("trace_id", trace)):
+        if value:
+            fields[name] = value
+            message += f", {name} {value}"
+    written = request.began_ns / 1e9 + seconds
+    return logs.line(written, level, ACCESS, message, request.request_id) | fields

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model.artifact.manifest import Artifact
-from tests.service.harness import AnsweringEngine, serving
+from service.telemetry.requests import ACCESS, MOST_LINES
+from tests.service.harness import AnsweringEngine, serving, until
 from tests.service.logged import Log
 
 SECRET = "Sesame-99"
 KEYS = {"time", "level", "logger", "message"}
+
+
+def accesses(log: Log) -> list[dict[str, Any]]:
+    """Return the lines of requests."""
+    return [line for line in log.objects if line["logger"] == ACCESS]
 
 
 @pytest.mark.anyio
@@ -26,7 +37,7 @@ async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -
     async with serving(artifact, engine, access_log=True) as client:
         one = await client.post("/encode", json=body, headers={"x-request-id": "mine"})
         other = await client.get(f"/{SECRET}?{SECRET}")
-    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    lines = accesses(log)
     assert [line["level"] for line in lines] == ["info", "info"]
     reported = [
         {name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines
@@ -54,7 +65,7 @@ async def test_the_owner_of_a_key_and_the_callers_trace_are_told(
     async with serving(artifact, engine, access_log=True, keys_file=path) as client:
         await client.get("/info", headers=headers)
         await client.get("/info")
-    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    lines = accesses(log)
     assert [line.get("key") for line in lines] == ["search", None]
     assert [line.get("trace_id") for line in lines] == [trace, None]
     assert f"bytes, key search, trace_id {trace}\n" in log.text
@@ -76,7 +87,7 @@ async def test_what_is_refused_before_its_route_has_that_route(
         await client.post("/attention", json=long, headers=key)
         await client.get("/metrics")
         await client.get("/nowhere")
-    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    lines = accesses(log)
     assert [(line["route"], line["status"], line["level"]) for line in lines] == [
         ("/encode", 401, "info"),
         ("/v1/models/{model:name}", 401, "info"),
@@ -89,13 +100,67 @@ async def test_what_is_refused_before_its_route_has_that_route(
 @pytest.mark.anyio
 async def test_probes_and_scrapes_are_for_debug(log: Log, artifact: Artifact) -> None:
     engine = AnsweringEngine(lambda _: None)
-    logging.getLogger("headscope.access").setLevel(logging.INFO)
+    logging.getLogger(ACCESS).setLevel(logging.INFO)
     async with serving(artifact, engine, access_log=True) as client:
         for path in ("/health/live", "/health/ready", "/metrics", "/v2/health/live"):
             await client.get(path)
     assert "headscope.access" not in log.text
-    logging.getLogger("headscope.access").setLevel(logging.DEBUG)
+    logging.getLogger(ACCESS).setLevel(logging.DEBUG)
     async with serving(artifact, engine, access_log=True) as client:
         await client.get("/health/live")
-    (line,) = [line for line in log.objects if line["logger"] == "headscope.access"]
+    (line,) = accesses(log)
     assert (line["route"], line["level"]) == ("/health/live", "debug")
+
+
+@pytest.mark.anyio
+async def test_lines_are_written_together_soon(
+    log: Log, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of 100 requests are a few records, and each line is whole."""
+    monkeypatch.setattr("service.telemetry.requests.WAIT_SECONDS", 0.01)
+    records = list[logging.LogRecord]()
+    async with serving(artifact, AnsweringEngine(lambda _: None), access_log=True) as client:
+        log.handlers[0].addFilter(lambda record: not records.append(record))
+        await asyncio.gather(*(client.get("/info") for _ in range(100)))
+        await until(lambda: len(accesses(log)) == 100)
+        await client.get("/info")
+    assert len(accesses(log)) == 101
+    assert log.text.count(" headscope.access [") == 101
+    assert 100 / MOST_LINES <= len([one for one in records if one.name == ACCESS]) <= 50
+
+
+ENDING = """
+import asyncio, sys, time
+from service.system import logs
+from service.telemetry.requests import AccessLog, RequestSummary
+
+logs.configure("info", "json")
+
+async def serve():
+    log = AccessLog()
+    log.observe(RequestSummary("GET", "/info", "mine", "", 200, 5, time.time_ns(), 1, 1, 2, None))
+    {ending}
+
+asyncio.run(serve())
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "sys.exit(1)",
+        "raise KeyboardInterrupt",
+        "import logging, os; logging.shutdown(); os._exit(1)",
+    ],
+)
+def test_no_line_is_lost_at_an_end(ending: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING.format(ending=ending)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["request_id"] for line in lines if line["logger"] == ACCESS] == ["mine"]
