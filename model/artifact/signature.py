@@ -3,7 +3,7 @@
 * `encoder.onnx`: token ids to all hidden states;
 * `vectors.onnx`: token ids to one vector per text, on a GPU; absent for some families;
 * `attention.onnx`: one layer's inputs and the requested heads' parameters to attention weights;
-* `device_attention.onnx`: the same from all heads' parameters and the indices of requested heads;
+* `device_attention.onnx`: the same from rows of a hidden state that stays on a device;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
 * `value_norms.onnx`: a layer's input and heads' value and output parameters to inner products of
   the vectors that those heads add for each token;
@@ -14,8 +14,8 @@
 
 `model.artifact.decoder_signature` has a decoder's graphs.
 
-The two device graphs work on parameters and hidden states that stay on the device; their inputs
-from and outputs to the host are float32 in every precision. Axes that are strings are dynamic.
+The two device graphs work on parameters and hidden states that stay on the device; their outputs
+are float32 in every precision. Axes that are strings are dynamic.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ Dtype = Literal["int64", "int32"] | Float
 """Data type of an input or output."""
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project → their token axes."""
+ROWS = ("query_rows", "key_rows")
+"""Inputs of the attention graph for a device: rows of a hidden state for each of `STATES`."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and switches."""
 GRID_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
@@ -276,30 +278,36 @@ def device_attention_signature(
 ) -> GraphSignature:
     """Return the signature of `device_attention.onnx`.
 
-    It maps query states `[T, H]`, key states `[S, H]`, head indices `[n]` and all heads'
-    parameters to `attention` `[n, T, S]`.
+    It maps a hidden state, which may have more tokens, its rows of the queries and of the keys, and
+    n heads' parameters to `attention` `[1, n, T, S]`.
 
     Args:
         config: the encoder's config.
-        parameters: name → shape of one head's parameter; the graph takes `[N, …]`.
-        dtype: type of the parameters, except for those in `IN_FLOAT32`.
+        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
+        dtype: type of the state and the parameters, except for those in `IN_FLOAT32`.
 
     """
-    states = [
-        TensorSpec(name=name, dtype="float32", axes=(axis, config.hidden_size))
-        for name, axis in STATES.items()
+    rows = [
+        TensorSpec(name=name, dtype="int64", axes=(axis,))
+        for name, axis in zip(ROWS, STATES.values(), strict=True)
     ]
-    heads = TensorSpec(name="heads", dtype="int64", axes=("heads",))
     parameter_specs = [
         TensorSpec(
             name=name,
             dtype="float32" if name in IN_FLOAT32 else dtype,
-            axes=(config.num_attention_heads, *shape),
+            axes=("heads", *shape),
         )
         for name, shape in parameters.items()
     ]
-    weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "queries", "keys"))
-    return GraphSignature(inputs=(*states, heads, *parameter_specs), outputs=(weights,))
+    weights = TensorSpec(name="attention", dtype="float32", axes=(1, "heads", "queries", "keys"))
+    state = device_state(config, dtype)
+    return GraphSignature(inputs=(state, *rows, *parameter_specs), outputs=(weights,))
+
+
+def device_state(config: EncoderConfig, dtype: Float) -> TensorSpec:
+    """Return the hidden state that graphs for a device read."""
+    tokens = ("batch", "sequence") if dtype == "float16" else ("tokens",)
+    return TensorSpec(name="hidden_state", dtype=dtype, axes=(*tokens, config.hidden_size))
 
 
 def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:
@@ -308,8 +316,6 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
     It maps a hidden state `[T, H]`, in float16 `[B, S, H]`, and n sets of its rows to `vectors`
     `[n, H]`.
     """
-    tokens = ("batch", "sequence") if dtype == "float16" else ("tokens",)
-    hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=(*tokens, config.hidden_size))
     sets = [
         TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
         for name in (
@@ -322,7 +328,7 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
         )
     ]
     vectors = TensorSpec(name="vectors", dtype="float32", axes=("vectors", config.hidden_size))
-    return GraphSignature(inputs=(hidden, *sets), outputs=(vectors,))
+    return GraphSignature(inputs=(device_state(config, dtype), *sets), outputs=(vectors,))
 
 
 def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:

@@ -17,6 +17,7 @@ from model.artifact.decomposition import (
 )
 from model.artifact.manifest import DEVICE_ATTENTION_GRAPH, DEVICE_POOLING_GRAPH
 from model.artifact.signature import (
+    ROWS,
     STATES,
     Float,
     GraphName,
@@ -54,7 +55,8 @@ class HeadGraph(nn.Module):
         super().__init__()
         self.rule = rule
         names = [spec.name for spec in signature.inputs]
-        self.parameter_names = [name for name in names if name not in (*STATES, "heads", "states")]
+        others = (*STATES, *ROWS, "hidden_state", "states")
+        self.parameter_names = [name for name in names if name not in others]
 
 
 class ValueProducts(HeadGraph):
@@ -152,17 +154,17 @@ class HeadWeights(HeadGraph):
 
 
 class DeviceHeadWeights(HeadWeights):
-    """Attention graph for a device, where the parameters of all N heads of a layer stay."""
+    """Attention graph for a device, where the hidden state and the heads' parameters stay."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return maps `[n, T, S]` of float32 states `[T, H]` and `[S, H]`, heads `[n]`, parameters.
+        """Return maps `[1, n, T, S]` of a hidden state `[…, H]`, its rows `[T]` and `[S]`.
 
-        The parameters, `[N, …]` each, follow the signature's order.
+        The heads' parameters, `[n, …]` each, follow in the signature's order.
         """
-        query_states, key_states, heads, *all_heads = inputs
-        requested = [torch.index_select(parameters, 0, heads) for parameters in all_heads]
-        states = [state.to(requested[0].dtype)[None] for state in (query_states, key_states)]
-        return super().forward(*states, *requested)[0]
+        hidden_state, query_rows, key_rows, *parameters = inputs
+        tokens = hidden_state.flatten(0, -2)
+        states = [torch.index_select(tokens, 0, rows)[None] for rows in (query_rows, key_rows)]
+        return super().forward(*states, *parameters)
 
 
 class DevicePooling(nn.Module):

@@ -298,7 +298,8 @@ def runtime_tensors(
     layers, heads = range(last + 1), range(config.num_attention_heads)
     requests = [(text, layer) for text in texts for layer in layers]
     poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
-    states, _ = runtime.encode(batch, requests, [])
+    kept, _ = runtime.encode(batch, requests, [])
+    states = [np.asarray(state) for state in kept]
     _, pooled = runtime.encode(batch, [], poolings)  # by the graph of vectors, if there is one
     tensors = []
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
@@ -311,8 +312,8 @@ def runtime_tensors(
         by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own, segment)
         tensors.append(by_key | {Key("pooled"): vector})
     if head := find(runtime, TaskHead):
-        rows = runtime.encode(batch, *rows_of(head.config, texts, last))
-        scores = text_scores(head.config, [*rows[0], *rows[1]], head.score)
+        kept, pooled = runtime.encode(batch, *rows_of(head.config, texts, last))
+        scores = text_scores(head.config, [*map(np.asarray, kept), *pooled], head.score)
         for by_key, of_text in zip(tensors, scores, strict=True):
             by_key[task_key(head.config)] = of_text
     return tensors

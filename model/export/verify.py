@@ -115,7 +115,8 @@ def compare_filled_up(
     last = encoder.config.num_hidden_layers
     with torch.inference_mode():
         hidden = encoder(PackedBatch.of(batch)).hidden_states[last]
-    states, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
+    kept, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
+    states = [np.asarray(state) for state in kept]
     token_vectors = text_scores(head.config, states, capability(runtime, TaskHead).score)
     key = task_key(head.config)
     for (start, end), vectors in zip(

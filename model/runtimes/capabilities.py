@@ -21,7 +21,7 @@ from model.config.decoder import DecoderConfig
 from model.errors import ModelError
 from model.numerics.batch import Ids
 from model.numerics.task_head import TaskConfig
-from model.runtimes.contract import Decoding, Floats, HeadScores, Runtime
+from model.runtimes.contract import Decoding, Floats, HeadScores, HiddenState, Runtime
 
 
 class HeadMaps(ABC):
@@ -29,7 +29,12 @@ class HeadMaps(ABC):
 
     @abstractmethod
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
     ) -> Floats:
         """Return attention weights of some heads of one layer of the encoder.
 

@@ -25,6 +25,20 @@ LOGITS = 2**23
 """Maximum number of logits in memory at a time: 32 MiB, and another 32 MiB for logarithms."""
 
 
+class HiddenState(Protocol):
+    """Hidden state `[S, H]` of a text: an array, or on a device, from which `asarray` copies it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """S and H."""
+
+    def __len__(self) -> int:
+        """Return S."""
+
+    def __array__(self) -> Floats:
+        """Return the state on the host."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """Device, threads and memory of a runtime."""
@@ -37,6 +51,8 @@ class Resources:
     """Index of the CUDA device."""
     device_memory_bytes: int | None = None
     """Memory limit of each of the three graphs on a CUDA device."""
+    cuda_graphs: bool = False
+    """Whether small batches of vectors are computed by CUDA graphs; see `cuda_graphs`."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +118,8 @@ class Runtime(Protocol):
         hidden: Sequence[tuple[int, int]],
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Return hidden states and pooled vectors of one forward pass; only these leave the device.
+    ) -> tuple[Sequence[HiddenState], list[Floats]]:
+        """Return hidden states and pooled vectors of one forward pass.
 
         Args:
             batch: the packed batch.

@@ -29,7 +29,14 @@ from model.runtimes import cuda
 from model.runtimes.attention_kernels import UNFUSED, selected_kernels
 from model.runtimes.bound import Place
 from model.runtimes.capabilities import HeadMaps
-from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.contract import (
+    Device,
+    Floats,
+    HiddenState,
+    Resources,
+    Runtime,
+    every_head,
+)
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
@@ -164,10 +171,18 @@ class OnnxRuntime(HostRuntime, HeadMaps):
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
-        states = {"query_states": queries[None], "key_states": keys[None]}
+        states = {
+            "query_states": np.asarray(queries)[None],
+            "key_states": np.asarray(keys)[None],
+        }
         feed = states | self._head_parameters.feed(layer, heads, segment)
         return self._attention.run(["attention"], feed)[0][0]
 

@@ -1,7 +1,7 @@
 """Graphs of an artifact with tensors bound to a device: only requested outputs are copied.
 
 Hidden states and all heads' parameters stay on the device. One small graph pools hidden states to
-the requested vectors; another selects heads by their indices.
+the requested vectors; another computes attention maps from them.
 
 Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads, n
 sets of rows.
@@ -9,6 +9,8 @@ sets of rows.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.artifact.manifest import Artifact
-from model.artifact.signature import GraphName, hidden_state_name
+from model.artifact.signature import ROWS, GraphName, hidden_state_name
 from model.numerics.batch import (
     Batch,
     Ids,
@@ -30,16 +32,20 @@ from model.numerics.batch import (
 from model.numerics.pooling import Pool, TextPooling, l2_normalize, modes_of, pool
 from model.runtimes.bound import Bound, Place, Watch, Watched
 from model.runtimes.capabilities import HeadMaps, find
-from model.runtimes.contract import Floats, every_head, layers_of
+from model.runtimes.contract import Floats, HiddenState, every_head, layers_of
 from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.heads import HeadParameters, read_heads
 from model.runtimes.host import Calls
 from model.runtimes.host_graphs import host_parts, session_head
 from model.runtimes.host_memory import HostMemory
+from model.runtimes.kept_states import KeptLayer, KeptState
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
 from model.runtimes.packed_inputs import ALIGNED
 from model.runtimes.registry import host_session
 from model.runtimes.sessions import Array, Session
+
+MOST_KEPT_BYTES = 2**28
+"""Maximum of hidden states that requests keep on a device; others are copied at once."""
 
 
 class Sets(NamedTuple):
@@ -53,11 +59,6 @@ class Sets(NamedTuple):
     """Weight of the first row in a mean whose weights rise by 1 per row; 0 for equal weights."""
     unit_features: Ids
     """Number of leading features to scale to unit length, as in `TextPooling`."""
-
-
-def tokens_of(starts: Ids, ends: Ids) -> Ids:
-    """Return the rows of several texts, one text after another."""
-    return np.concatenate([np.arange(*bounds) for bounds in zip(starts, ends, strict=True)])
 
 
 def _is_whole(pooling: TextPooling) -> bool:
@@ -105,7 +106,7 @@ def sets_of(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
 
 
 class State(NamedTuple):
-    """Hidden state on the device."""
+    """Hidden state of a batch on the device."""
 
     values: object
     """`[T, H]`, or `[B, S, H]` if the graph takes the padded grid."""
@@ -163,7 +164,8 @@ class BoundRuntime(HeadMaps):
         self._takes_grid = "attention_mask" in self._inputs
         signature = manifest.signature["device_attention"]
         self._dtypes = dtypes = {spec.name: spec.dtype for spec in signature.inputs}
-        self._of_segments = HeadParameters(artifact)
+        self._kept, self._keeping = weakref.WeakSet[KeptLayer](), threading.Lock()
+        self._parameters = HeadParameters(artifact)
         self._heads = [
             {
                 name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
@@ -183,8 +185,8 @@ class BoundRuntime(HeadMaps):
         hidden: Sequence[tuple[int, int]],
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Return `[S, H]` per hidden state, `[H]` per pooling and mode; copied once per layer.
+    ) -> tuple[list[HiddenState], list[Floats]]:
+        """Return `[S, H]` per hidden state, on the device, and `[H]` per pooling and mode.
 
         Texts with nothing but the artifact's own pooling are computed by the graph of vectors,
         whatever the other texts need, so that a text's vector does not depend on them.
@@ -195,7 +197,7 @@ class BoundRuntime(HeadMaps):
             return [], self.vectors.encode(batch, poolings)
         if others == texts:
             return self._from_states(batch, hidden, poolings, head_mask)
-        states: list[Floats] = []
+        states: list[HiddenState] = []
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
         for own in (texts - others, others):
             rows = {text: row for row, text in enumerate(sorted(own))}
@@ -247,19 +249,17 @@ class BoundRuntime(HeadMaps):
         hidden: Sequence[tuple[int, int]],
         poolings: Sequence[TextPooling],
         head_mask: Floats | None,
-    ) -> tuple[list[Floats], list[Floats]]:
+    ) -> tuple[list[HiddenState], list[Floats]]:
         """Return hidden states and vectors, both from the graph of hidden states."""
         ends = batch.cu_seqlens
-        states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
+        states: list[HiddenState] = [np.empty(0, np.float32)] * len(hidden)
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
         for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
             requested = [i for i, (_, of) in enumerate(hidden) if of == layer]
             if requested:
-                texts = np.array([hidden[i][0] for i in requested])
-                rows_of_texts = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
-                cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
-                for i, rows in zip(requested, np.split(rows_of_texts, cuts), strict=True):
-                    states[i] = rows
+                kept = self._keep(state, [hidden[i][0] for i in requested], ends)
+                for i, own in zip(requested, kept, strict=True):
+                    states[i] = own
             requested = [i for i, pooling in enumerate(poolings) if pooling.layer == layer]
             if requested:
                 pooled = self._all_pooled(state, [poolings[i] for i in requested], ends)
@@ -271,22 +271,39 @@ class BoundRuntime(HeadMaps):
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
         """Return `[T, H]` per layer."""
-        rows = np.arange(len(batch.input_ids))
         states = dict(self._states(batch, sorted({*layers}), head_mask))
-        return [self._rows(states[layer], rows) for layer in layers]
+        return [self._rows(*states[layer]) for layer in layers]
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
     ) -> Floats:
-        """Return maps `[heads, T, S]`; parameters of another segment than 0 come from the host."""
-        indices = np.array(heads, np.int64)
-        states = {"query_states": queries, "key_states": keys}
-        feed = {**states, "heads": indices, **self._heads[layer]}
-        if segment:
-            every = range(self.config.num_attention_heads)
-            parameters = self._of_segments.feed(layer, every, segment)
-            feed |= {name: own.astype(self._dtypes[name]) for name, own in parameters.items()}
-        return self._attention.fetch(feed, "attention", (len(indices), len(queries), len(keys)))
+        """Return maps `[heads, T, S]`.
+
+        Parameters of some heads, or of another segment than 0, come from the host.
+        """
+        parameters: Mapping[str, object] = self._heads[layer]
+        if segment or [*heads] != [*range(self.config.num_attention_heads)]:
+            some = self._parameters.feed(layer, heads, segment)
+            parameters = {name: own.astype(self._dtypes[name]) for name, own in some.items()}
+        feed = {**self._entering(queries, keys), **parameters}
+        shape = 1, len(heads), len(queries), len(keys)
+        return self._attention.fetch(feed, "attention", shape)[0]
+
+    def _entering(self, queries: HiddenState, keys: HiddenState) -> dict[str, object]:
+        """Return the attention graph's inputs of states, which are copied if not on the device."""
+        if queries is keys and isinstance(queries, KeptState):
+            return {"hidden_state": queries.layer.values, **dict.fromkeys(ROWS, queries.rows)}
+        states = [queries] if queries is keys else [queries, keys]
+        state = np.concatenate(states).astype(self._dtypes["hidden_state"])
+        first_key = len(state) - len(keys)
+        rows = np.arange(len(queries)), np.arange(first_key, len(state))
+        values = state[None] if self._takes_grid else state
+        return {"hidden_state": values, **dict(zip(ROWS, rows, strict=True))}
 
     def release_memory(self) -> None:
         """Do nothing: the device's arena keeps its memory for later batches."""
@@ -326,10 +343,21 @@ class BoundRuntime(HeadMaps):
         states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
         return ((layer, State(state, rows)) for layer, state in zip(layers, states, strict=True))
 
-    def _rows(self, state: State, rows: Ids) -> Floats:
-        """Return rows `[n]` of a hidden state, unpooled, `[n, H]`."""
+    def _keep(self, state: State, texts: Sequence[int], ends: Ids) -> Sequence[HiddenState]:
+        """Return texts' hidden states on the device, or copies if it keeps too many already."""
+        rows = [state.rows[ends[text] : ends[text + 1]] for text in texts]
+        layer = KeptLayer(state.values, rows, self._rows)
+        with self._keeping:
+            kept_bytes = sum(other.size_bytes for other in self._kept)
+            if kept_bytes + layer.size_bytes <= MOST_KEPT_BYTES:
+                self._kept.add(layer)
+                return [KeptState(layer, index) for index in range(len(texts))]
+        return layer.copies()
+
+    def _rows(self, values: object, rows: Ids) -> Floats:
+        """Return rows `[n]` of a hidden state on the device, unpooled, `[n, H]`."""
         zeros = np.zeros_like(rows)
-        return self._vectors(state, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
+        return self._vectors(values, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
     def _all_pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling."""
@@ -340,24 +368,24 @@ class BoundRuntime(HeadMaps):
             if not _on_the_host(pooling):
                 vectors.append(next(pooled))
                 continue
-            rows = self._rows(state, np.arange(ends[pooling.text], ends[pooling.text + 1]))
-            vectors.append(self.pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
+            rows = state.rows[ends[pooling.text] : ends[pooling.text + 1]]
+            own = self._rows(state.values, rows)
+            vectors.append(self.pool(own, pooling.mode, pooling.first_token, pooling.left_out))
         return vectors
 
     def _pooled(self, state: State, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Return the vector of each pooling; vectors of several modes are joined on the host."""
         single = [mode for pooling in poolings for mode in single_modes(pooling)]
-        vectors = iter(self._vectors(state, sets_of(single, ends)))
+        sets = sets_of(single, ends)
+        sets = sets._replace(first_row=state.rows[sets.first_row])
+        vectors = iter(self._vectors(state.values, sets))
         parts = [[next(vectors) for _ in modes_of(pooling.mode)] for pooling in poolings]
         return [joined(*pair, ends) for pair in zip(poolings, parts, strict=True)]
 
-    def _vectors(self, state: State, sets: Sets) -> Floats:
-        """Return the vector of each set of the batch's tokens, `[n, H]`."""
-        feed = {
-            "hidden_state": state.values,
-            "columns": np.arange(sets.row_count.max()),
-            **sets._replace(first_row=state.rows[sets.first_row])._asdict(),
-        }
+    def _vectors(self, values: object, sets: Sets) -> Floats:
+        """Return the vector of each set of rows of a hidden state on the device, `[n, H]`."""
+        columns = np.arange(sets.row_count.max())
+        feed = {"hidden_state": values, "columns": columns, **sets._asdict()}
         shape = (len(sets.first_row), self.config.hidden_size)
         return self._pooling.fetch(feed, "vectors", shape)
 

@@ -21,7 +21,7 @@ from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.numerics.batch import Batch, coarser, widen
 from model.runtimes.capabilities import HeadMaps, TaskHead
-from model.runtimes.contract import Floats, Resources, every_head
+from model.runtimes.contract import Floats, HiddenState, Resources, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts
@@ -158,10 +158,18 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
-        states = {"query_states": queries[None], "key_states": keys[None]}
+        states = {
+            "query_states": np.asarray(queries)[None],
+            "key_states": np.asarray(keys)[None],
+        }
         feed = states | self._head_parameters.feed(layer, heads, segment)
         return self._attention.run(feed, ["attention"], 1)[0][0]
 

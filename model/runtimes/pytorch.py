@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
@@ -30,7 +31,7 @@ from model.runtimes.capabilities import (
     TaskHead,
     lacking_weights,
 )
-from model.runtimes.contract import Floats, HeadScores, Resources
+from model.runtimes.contract import Floats, HeadScores, HiddenState, Resources
 from model.runtimes.host import HostRuntime
 from model.runtimes.pytorch_decoder import TorchDecoder, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
@@ -123,7 +124,12 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
         return [states[layer].numpy() for layer in layers]
 
     def attention(
-        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], segment: int = 0
+        self,
+        queries: HiddenState,
+        keys: HiddenState,
+        layer: int,
+        heads: Sequence[int],
+        segment: int = 0,
     ) -> Floats:
         """Return maps `[heads, T, S]`."""
         if segment:
@@ -131,7 +137,8 @@ class PyTorchRuntime(HostRuntime, HeadMaps, HeadOutputs, HeadScoring, Decomposit
         all_heads = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
-        return maps_of(parameters, self._encoder.rule, queries, keys)
+        states = np.asarray(queries), np.asarray(keys)
+        return maps_of(parameters, self._encoder.rule, *states)
 
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0

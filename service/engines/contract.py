@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.signature import MapKind
 from model.numerics.pooling import PoolingModes
-from model.runtimes.contract import HeadScores
+from model.runtimes.contract import HeadScores, HiddenState
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -60,6 +60,7 @@ class TextTask:
     unseen: tuple[int, ...] = ()  # indices of tokens masked as keys; at least one remains
     target: Target | None = None  # labels, if the model is an encoder–decoder
     pixels: Floats | None = None  # [S, F] of a picture's patches, zeros for its special tokens
+    map_layers: tuple[int, ...] = ()  # layers whose inputs are requested for maps
 
     @property
     def tokens(self) -> int:
@@ -71,8 +72,8 @@ class TextTask:
 class MapsTask:
     """Attention weights of some heads; in self-attention `queries` and `keys` are one array."""
 
-    queries: Floats  # [T, H]: hidden states that enter the layer, or `TargetOutput.cross`
-    keys: Floats  # [S, H]: the same; in cross-attention the encoder's last hidden state
+    queries: HiddenState  # [T, H]: state that enters the layer, or `TargetOutput.cross`
+    keys: HiddenState  # [S, H]: the same; in cross-attention the encoder's last hidden state
     layer: int
     heads: tuple[int, ...]  # at least one
     kind: MapKind = "encoder"
@@ -116,6 +117,7 @@ class Output:
     scores: Floats | None = None  # scores of a task head
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None
+    map_states: list[HiddenState] = field(default_factory=list)  # [S, H] each, perhaps on a device
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,11 @@ class FakeEngine(Engine):
         text += b"" if task.pixels is None else task.pixels.tobytes()
         if task.unseen:
             text += repr(task.unseen).encode()
-        output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])
+        hidden, of_maps = (
+            [_numbers(text, f"hidden {n}", (s, h)) for n in layers]
+            for layers in (task.hidden_layers, task.map_layers)
+        )
+        output = Output(hidden, map_states=[*of_maps])
         if task.pooling:
             asked = task.pooling
             what = f"pooled {asked.layer} {asked.mode}"
@@ -97,7 +101,7 @@ class FakeEngine(Engine):
 
     def _scores(self, task: MapsTask) -> HeadScores:
         """Return queries and keys from hashes, and their scaled dot products as scores."""
-        states, p = task.keys.tobytes(), self._config.head_size
+        states, p = np.asarray(task.keys).tobytes(), self._config.head_size
         shape = (len(task.keys), p)
         queries, keys = (
             np.stack(
@@ -110,9 +114,9 @@ class FakeEngine(Engine):
 
     @staticmethod
     def _map(task: MapsTask, head: int) -> Floats:
-        states = task.queries.tobytes()
+        states = np.asarray(task.queries).tobytes()
         if task.keys is not task.queries:
-            states += task.keys.tobytes()
+            states += np.asarray(task.keys).tobytes()
         shape = (len(task.queries), len(task.keys))
         what = "" if task.kind == "encoder" else f"{task.kind} "
         weights = 1 + _numbers(states, f"{what}map {task.layer} {head}", shape)
@@ -124,7 +128,7 @@ class FakeEngine(Engine):
 def _products(task: MapsTask) -> Floats:
     """Return the products of the heads' values, which have one feature per head."""
     shape = (len(task.keys), len(task.heads))
-    states = task.keys.tobytes()
+    states = np.asarray(task.keys).tobytes()
     what = "value" if task.kind == "encoder" else f"{task.kind} value"
     values = [_numbers(states, f"{what} {task.layer} {head}", shape) for head in task.heads]
     stacked = np.stack(values, axis=1)  # [S, heads, features]

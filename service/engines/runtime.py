@@ -183,7 +183,8 @@ class RuntimeEngine(Engine):
                 [task.unseen for task in tasks],
                 [task.pixels for task in tasks if task.pixels is not None],
             ),
-            [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
+            [(text, layer) for text, task in enumerate(tasks) for layer in task.map_layers]
+            + [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
             + [(text, last) for text in targeted]
             + rows[0],
             [
@@ -196,12 +197,16 @@ class RuntimeEngine(Engine):
             + rows[1],
             head_mask([task.ablated for task in tasks], runtime.config),
         )
-        hidden, pooled = iter(states), iter(vectors)
+        kept, pooled = iter(states), iter(vectors)
+        of_maps = [[next(kept) for _ in task.map_layers] for task in tasks]
+        hidden = map(np.asarray, kept)
         outputs = [
             Output(
-                [next(hidden) for _ in task.hidden_layers], next(pooled) if task.pooling else None
+                [next(hidden) for _ in task.hidden_layers],
+                next(pooled) if task.pooling else None,
+                map_states=own,
             )
-            for task in tasks
+            for task, own in zip(tasks, of_maps, strict=True)
         ]
         if targeted:
             encoded = [next(hidden) for _ in targeted]
@@ -230,18 +235,21 @@ class RuntimeEngine(Engine):
         heads = task.layer, task.heads, task.segment
         return Output(
             maps=capability(runtime, HeadMaps).attention(task.queries, task.keys, *heads),
-            value_products=capability(runtime, HeadOutputs).value_products(task.keys, *heads)
+            value_products=capability(runtime, HeadOutputs).value_products(
+                np.asarray(task.keys), *heads
+            )
             if task.values
             else None,
-            head_scores=capability(runtime, HeadScoring).head_scores(task.keys, *heads)
+            head_scores=capability(runtime, HeadScoring).head_scores(np.asarray(task.keys), *heads)
             if task.scores
             else None,
         )
 
     def _of_decoder(self, task: MapsTask, kind: MapKind) -> Output:
         decoder, heads = capability(self._runtime, Decoder), (task.layer, task.heads)
-        maps = decoder.attention_of(kind, task.queries, task.keys, *heads)
+        queries, keys = np.asarray(task.queries), np.asarray(task.keys)
+        maps = decoder.attention_of(kind, queries, keys, *heads)
         if not task.values:
             return Output(maps=maps)
-        products = decoder.value_products_of(kind, task.keys, *heads)
+        products = decoder.value_products_of(kind, keys, *heads)
         return Output(maps=maps, value_products=products)

@@ -180,13 +180,16 @@ class StatisticsPlan(Plan):
         config = self.manifest.config
         layers, heads = config.num_hidden_layers, tuple(range(config.num_attention_heads))
         wanted = tuple(range(layers))
-        states = run([_states_task(text, wanted) for text in texts])
+        tasks_of_states = [
+            TextTask(text.input_ids, text.segment_ids, pixels=text.pixels, map_layers=wanted)
+            for text in texts
+        ]
         arrays: list[TextArrays] = []
-        for text, output in zip(texts, states, strict=True):
+        for text, output in zip(texts, run(tasks_of_states), strict=True):
             ends = self._ends(text)
             tasks = [
-                MapsTask(hidden, hidden, layer, heads, segment=text.segment)
-                for layer, hidden in enumerate(output.hidden)
+                MapsTask(state, state, layer, heads, segment=text.segment)
+                for layer, state in enumerate(output.map_states)
             ]
             of_layers = [statistics(requested(run([task])[0].maps), ends) for task in tasks]
             arrays.append(

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from model.runtimes.contract import HiddenState
 from service.engines.contract import (
     DecomposeTask,
     Floats,
@@ -45,14 +48,15 @@ def requested(field: Field | None) -> Field:
 
 def _requested(
     task: Task, output: Output, hidden_size: int
-) -> tuple[list[Floats | None], list[Shape]]:
+) -> tuple[Sequence[HiddenState | None], list[Shape]]:
     """Return the arrays of an output that its task requests, and their expected shapes."""
     if isinstance(task, MapsTask):
         return _requested_maps(task, output)
     if isinstance(task, DecomposeTask):
         return _requested_rows(task, output)
-    arrays: list[Floats | None] = [*output.hidden]
-    shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
+    arrays: list[HiddenState | None] = [*output.hidden, *output.map_states]
+    states = len(task.hidden_layers) + len(task.map_layers)
+    shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * states
     if task.pooling:
         arrays.append(output.pooled)
         mode = task.pooling.mode
@@ -113,10 +117,10 @@ def _requested_of_target(
     return arrays, shapes
 
 
-def _check(array: Floats | None, shape: tuple[int, ...]) -> None:
+def _check(array: HiddenState | None, shape: tuple[int, ...]) -> None:
     if array is None:
         raise EngineFailed("the engine left out what was asked for")
     if array.shape != shape:
         raise EngineFailed("the engine answered with a wrong shape")
-    if not math.isfinite(float(array.sum())):
+    if isinstance(array, np.ndarray) and not math.isfinite(float(array.sum())):
         raise EngineFailed("the engine answered with a value that is not finite")

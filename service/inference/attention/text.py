@@ -13,6 +13,7 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.numerics.targets import shift_right
+from model.runtimes.contract import HiddenState
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.selection import AttentionSelection, LayerPass, Lengths
 from service.inference.reader import Separators
@@ -55,7 +56,7 @@ class StateLayers:
         """Return the states of a text from its output."""
         target = output.target
         return States(
-            dict(zip(self.encoder, output.hidden, strict=True)),
+            dict(zip(self.encoder, output.map_states, strict=True)),
             dict(zip(self.decoder, target.hidden if target else (), strict=True)),
             dict(zip(self.cross, target.cross if target else (), strict=True)),
             self.last,
@@ -66,18 +67,18 @@ class StateLayers:
 class States:
     """States of a text by layer: `[S, H]` for the encoder, else `[T, H]`."""
 
-    encoder: dict[int, Floats]
+    encoder: dict[int, HiddenState]
     decoder: dict[int, Floats]
     cross: dict[int, Floats]
     last: int
 
-    def queries_and_keys(self, layer_pass: LayerPass) -> tuple[Floats, Floats]:
+    def queries_and_keys(self, layer_pass: LayerPass) -> tuple[HiddenState, HiddenState]:
         """Return the states that a pass projects to queries and keys, equal for self-attention."""
         layer = layer_pass.layer
         if layer_pass.kind == "cross":
             return self.cross[layer], self.encoder[self.last]
-        own = self.encoder if layer_pass.kind == "encoder" else self.decoder
-        return own[layer], own[layer]
+        own = self.encoder[layer] if layer_pass.kind == "encoder" else self.decoder[layer]
+        return own, own
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,11 @@ class AttentionText:
         return TextTask(
             self.text.input_ids,
             self.text.segment_ids,
-            layers.encoder,
-            self.pooling if selection.ablates else None,
-            selection.ablated.get("encoder", ()),
+            pooling=self.pooling if selection.ablates else None,
+            ablated=selection.ablated.get("encoder", ()),
             target=self._target(layers, selection),
             pixels=self.text.pixels,
+            map_layers=layers.encoder,
         )
 
     def whole_task(self) -> TextTask:

@@ -97,18 +97,18 @@ def test_the_attention_graph_takes_the_parameters_of_some_heads() -> None:
     assert {spec.dtype for spec in (*signature.inputs, *signature.outputs)} == {"float32"}
 
 
-def test_on_a_device_it_takes_those_of_all_heads_and_their_numbers() -> None:
+def test_on_a_device_it_takes_rows_of_a_hidden_state() -> None:
     signature = device_attention_signature(CONFIG, PARAMETERS, "float16")
     assert [(spec.name, spec.axes, spec.dtype) for spec in signature.inputs] == [
-        ("query_states", ("queries", H), "float32"),
-        ("key_states", ("keys", H), "float32"),
-        ("heads", ("heads",), "int64"),
-        ("query_weight", (N, 4, H), "float16"),
-        ("key_bias", (N, 4), "float16"),
-        ("scale", (N,), "float16"),
+        ("hidden_state", ("batch", "sequence", H), "float16"),
+        ("query_rows", ("queries",), "int64"),
+        ("key_rows", ("keys",), "int64"),
+        ("query_weight", ("heads", 4, H), "float16"),
+        ("key_bias", ("heads", 4), "float16"),
+        ("scale", ("heads",), "float16"),
     ]
     (weights,) = signature.outputs
-    assert (weights.axes, weights.dtype) == (("heads", "queries", "keys"), "float32")
+    assert (weights.axes, weights.dtype) == ((1, "heads", "queries", "keys"), "float32")
 
 
 def test_a_device_pools_sets_of_rows() -> None:

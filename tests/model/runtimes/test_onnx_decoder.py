@@ -56,7 +56,7 @@ def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
     source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
     last = runtime.config.num_hidden_layers
     asked = [(text, layer) for text in range(len(texts)) for layer in range(last + 1)]
-    states, _ = runtime.encode(source, asked, [])
+    states = [np.asarray(state) for state in runtime.encode(source, asked, [])[0]]
     own = [states[n * (last + 1) : (n + 1) * (last + 1)] for n in range(len(texts))]
     labels = [labels for _, labels in texts]
     found = runtime_targets(decoder_of(runtime), source, [each[-1] for each in own], labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from model.export.samples import samples_of
 from model.numerics.batch import PADDING, Batch
 from model.numerics.comparison import TOLERANCES, difference
 from model.numerics.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
+from model.runtimes import onnx_device
 from model.runtimes.bound import Place
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime
@@ -134,15 +136,27 @@ def test_every_tensor_is_within_tolerance_of_transformers(
     found = iter(states)
     for hidden, maps in transformers_says(tiny_checkpoint, batch):
         own = [next(found) for _ in hidden]
-        for ours, theirs in zip(own, hidden, strict=True):
+        copies = [np.asarray(state) for state in own]
+        for ours, theirs in zip(copies, hidden, strict=True):
             assert ours.dtype == np.float32
             assert difference(theirs, ours, tolerances["hidden"]).passed
         for layer, theirs in enumerate(maps):
-            for heads in ([0, 1, 2], [2], [2, 0]):
-                ours = runtime.attention(own[layer], own[layer], layer, heads)
+            every = runtime.attention(own[layer], own[layer], layer, range(3))
+            for heads, state in itertools.product(([0, 1, 2], [2], [2, 0]), (own, copies)):
+                ours = runtime.attention(state[layer], state[layer], layer, heads)
                 assert ours.dtype == np.float32
                 assert difference(theirs[heads], ours, tolerances["attention"]).passed
                 np.testing.assert_allclose(ours.sum(axis=-1), 1, atol=1e-5)
+                np.testing.assert_allclose(ours, every[heads], atol=1e-6)
+
+
+def test_queries_and_keys_may_be_different_states(tiny_artifact: Artifact) -> None:
+    device, batch = Device(tiny_artifact).runtime, batch_of([5, 9])
+    states, _ = device.encode(batch, [(0, 1), (1, 1)], [])
+    for queries, keys in itertools.permutations(states):
+        ours = device.attention(queries, keys, 1, [2, 1])
+        theirs = OnnxRuntime(tiny_artifact).attention(queries, keys, 1, [2, 1])
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 MODES: tuple[PoolingModes, ...] = (
@@ -174,7 +188,8 @@ def test_pooling_by_attention_runs_on_the_host(
         batch, [(1, 2)], [TextPooling(0, 2, "mean"), TextPooling(1, 2, "attention")]
     )
     assert vectors[0].shape == vectors[1].shape
-    np.testing.assert_allclose(vectors[1], pool(states[0], "attention", 0, ()), atol=1e-6)
+    state = np.asarray(states[0])
+    np.testing.assert_allclose(vectors[1], pool(state, "attention", 0, ()), atol=1e-6)
 
 
 @pytest.mark.parametrize("layer", [0, 2])
@@ -191,7 +206,7 @@ def test_pooled_vectors_equal_sentence_transformers(
     texts = range(len(LENGTHS))
     hidden, vectors = runtime.encode(batch, [(text, layer) for text in texts], asked)
     for one, vector in zip(asked, vectors, strict=True):
-        expected = sentence_transformers_says(hidden[one.text], one)
+        expected = sentence_transformers_says(np.asarray(hidden[one.text]), one)
         if n := one.unit_features:
             expected = functional.normalize(torch.from_numpy(expected[:n]), dim=0).numpy()
         np.testing.assert_allclose(vector[: n or None], expected, atol=2e-6, rtol=0)
@@ -264,15 +279,16 @@ def test_every_heads_parameters_are_brought_to_the_device_once(
     for layer, heads in ((0, [0, 1, 2]), (1, [2]), (1, [1, 0])):
         device.runtime.attention(state, state, layer, heads)
     assert len(device.uploaded) == 8
+    tokens = (5, 12) if artifact.manifest.precision == "fp32" else (1, 5, 12)
+    states = {"hidden_state": tokens, "query_rows": (5,), "key_rows": (5,)}
     for binding, n in zip(device.bindings("device_attention"), (3, 1, 2), strict=True):
-        states = {"query_states": (5, 12), "key_states": (5, 12)}
-        assert binding.host_inputs == states | {"heads": (n,)}
-        assert set(binding.device_inputs) == {
-            "query_weight",
-            "query_bias",
-            "key_weight",
-            "key_bias",
+        parameters = {
+            f"{role}_{kind}": (n, *shape)
+            for role in ("query", "key")
+            for kind, shape in (("weight", (4, 12)), ("bias", (4,)))
         }
+        assert binding.device_inputs == (parameters if n == 3 else {})
+        assert binding.host_inputs == (states if n == 3 else states | parameters)
         assert binding.outputs == {"attention": ("cpu", 0)}
 
 
@@ -318,13 +334,51 @@ def test_only_the_rows_that_are_pooled_are_read(
 
 def test_only_hidden_states_that_are_asked_for_leave_the_device(device: Device) -> None:
     hidden = [(1, 2), (0, 0), (2, 2)]
-    states, _ = device.runtime.encode(batch_of(LENGTHS), hidden, [TextPooling(4, 2, "mean")])
+    kept, _ = device.runtime.encode(batch_of(LENGTHS), hidden, [TextPooling(4, 2, "mean")])
+    states = [np.asarray(state) for state in kept]
     (encoder,) = device.bindings("encoder")
     assert encoder.outputs == {"hidden_state.0": ("cuda", 1), "hidden_state.2": ("cuda", 1)}
     rows = [binding.host_inputs["first_row"] for binding in device.bindings("device_pooling")]
-    assert rows == [(9,), (4 + 1,), (1,)]  # text 0; texts 1 and 2; the pooling
+    assert rows == [(1,), (4 + 1,), (9,)]  # the pooling; texts 1 and 2; text 0
     assert [state.shape for state in states] == [(4, 12), (9, 12), (1, 12)]
+    assert [state.shape for state in kept] == [(4, 12), (9, 12), (1, 12)]
     assert device.copied == 3
+
+
+def test_states_stay_on_the_device_for_maps(device: Device) -> None:
+    batch = batch_of(LENGTHS)
+    hidden = [(3, 0), (1, 0), (3, 1)]
+    states, _ = device.runtime.encode(batch, hidden, [])
+    for state, (_, layer) in zip(states, hidden, strict=True):
+        device.runtime.attention(state, state, layer, range(3))
+    assert not device.bindings("device_pooling")
+    assert device.copied == 3
+    (encoder,) = device.bindings("encoder")
+    for binding, length in zip(device.bindings("device_attention"), (17, 4, 17), strict=True):
+        assert binding.host_inputs == {"query_rows": (length,), "key_rows": (length,)}
+        assert binding.device_inputs["hidden_state"] == (*tokens_of(encoder, LENGTHS), 12)
+
+
+def test_states_are_kept_for_as_long_as_a_request_needs_them(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, batch = device.runtime, batch_of([8, 8])
+    first, _ = runtime.encode(batch, [(0, 1), (1, 1)], [])
+    (layer,) = runtime._kept
+    monkeypatch.setattr(onnx_device, "MOST_KEPT_BYTES", 2 * layer.size_bytes)
+    second, _ = runtime.encode(batch, [(0, 0), (1, 2)], [])
+    assert [isinstance(state, np.ndarray) for state in (*first, *second)] == [False] * 3 + [True]
+    del first, layer
+    third, _ = runtime.encode(batch, [(1, 2)], [])
+    assert not isinstance(third[0], np.ndarray)
+    np.testing.assert_array_equal(third[0], second[1])
+
+
+def test_a_kept_state_leaves_its_process_as_an_array(runtime: BoundRuntime) -> None:
+    (state,), _ = runtime.encode(batch_of([5, 3]), [(1, 2)], [])
+    found = pickle.loads(pickle.dumps(state))
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, state)
 
 
 @pytest.mark.parametrize(("lengths", "columns"), [([1], 8), ([8, 3], 8), ([9], 16), ([40], 40)])
@@ -342,8 +396,8 @@ def test_a_warm_up_computes_the_fullest_batch_of_every_length(device: Device) ->
     lengths = [[37] * 2, [32] * 3, [24] * 4, [16] * 6, [8] * 12]
     for binding, of_texts in zip(device.bindings("encoder"), lengths, strict=True):
         assert binding.host_inputs["input_ids"] == tokens_of(binding, of_texts)
-    maps = [binding.host_inputs["query_states"] for binding in device.bindings("device_attention")]
-    assert maps == [(37, 12), (32, 12), (24, 12), (16, 12), (8, 12)]
+    maps = [binding.host_inputs["query_rows"] for binding in device.bindings("device_attention")]
+    assert maps == [(37,), (32,), (24,), (16,), (8,)]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 10])

@@ -35,7 +35,7 @@ from model.runtimes.capabilities import (
     lacking_weights,
 )
 from model.runtimes.contract import Floats, Runtime, every_head, layers_of
-from model.runtimes.onnx_device import BoundRuntime, joined, sets_of, single_modes, tokens_of
+from model.runtimes.onnx_device import BoundRuntime, joined, sets_of, single_modes
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime
 from tests.model.checkpoints import TINY
 from tests.model.runtimes.test_onnx import LENGTHS, batch_of, rows_of, transformers_says
@@ -265,7 +265,3 @@ def test_several_modes_are_one_vector() -> None:
     expected = np.array([2, 4, 0]) / np.sqrt(20)
     found = joined(pooling, [mean, first], ENDS)
     np.testing.assert_allclose(found, [*expected, 5], rtol=1e-6)
-
-
-def test_rows_of_texts_come_one_text_after_another() -> None:
-    assert tokens_of(np.array([4, 0]), np.array([6, 2])).tolist() == [4, 5, 0, 1]

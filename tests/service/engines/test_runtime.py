@@ -28,6 +28,8 @@ from service.engines.onnx import OnnxEngine
 from service.engines.runtime import RuntimeEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
+from service.scheduler.outputs import check_outputs
+from tests.model.runtimes.test_onnx_device import Device
 from tests.service.harness import assert_same, text
 
 ASKED: list[dict[str, Any]] = [
@@ -105,6 +107,40 @@ def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
         assert both.maps.shape == (2, 9, 9)
         np.testing.assert_allclose(turned.maps, both.maps[::-1], atol=1e-6, strict=True)
         np.testing.assert_allclose(one.maps, both.maps[1:], atol=1e-6, strict=True)
+
+
+def test_states_for_maps_come_in_the_order_of_layers(engine: Engine) -> None:
+    asked = text(9, hidden_layers=(1,), map_layers=(2, 0)), text(5, hidden_layers=(0, 2))
+    first, second = engine.run(asked)
+    (every,) = engine.run([text(9, hidden_layers=(0, 1, 2))])
+    check_outputs(asked, [first, second], engine.hidden_size)
+    assert (len(first.hidden), len(second.hidden), second.map_states) == (1, 2, [])
+    for found, layer in ((first.hidden[0], 1), *zip(first.map_states, (2, 0), strict=True)):
+        np.testing.assert_allclose(found, every.hidden[layer], atol=1e-5)
+
+
+def test_states_for_maps_stay_on_a_device(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    device = Device(artifact)
+    engine, heads = RuntimeEngine("onnx", device.runtime, 1), (0, 1)
+    asked = [text(9, pooling=None, map_layers=(0, 1)), text(5, pooling=None, map_layers=(1,))]
+    outputs = engine.run(asked)
+    check_outputs(asked, outputs, engine.hidden_size)
+    states = outputs[0].map_states
+    tasks = [MapsTask(state, state, layer, heads) for layer, state in enumerate(states)]
+    found = engine.run(tasks)
+    assert not device.bindings("device_pooling")
+    assert device.copied == 2  # maps alone
+    (expected,) = onnx_engine.run([text(9, map_layers=(0, 1))])
+    for layer, (maps, state) in enumerate(zip(found, expected.map_states, strict=True)):
+        asked_of = MapsTask(state, state, layer, heads)
+        assert_close(maps, onnx_engine.run([asked_of])[0], atol=1e-5)
+    with pytest.raises(EngineFailed, match="wrong shape"):
+        check_outputs([text(8, map_layers=(0, 1))], outputs[:1], engine.hidden_size)
+    of_values = [
+        one.run([MapsTask(state, state, 1, heads, values=True)])[0].value_products
+        for one, state in ((engine, states[1]), (onnx_engine, expected.map_states[1]))
+    ]
+    np.testing.assert_allclose(*of_values, rtol=1e-4)
 
 
 def test_products_of_values_come_in_the_order_of_heads(engine: Engine) -> None:

@@ -74,7 +74,9 @@ class Watched(FakeEngine):
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         outputs = super().run(tasks)
         self.seen += "".join("T" if isinstance(task, TextTask) else "m" for task in tasks)
-        self.hidden += [weakref.ref(states) for output in outputs for states in output.hidden[:1]]
+        self.hidden += [
+            weakref.ref(states) for output in outputs for states in output.map_states[:1]
+        ]
         self.maps += [weakref.ref(output.maps) for output in outputs if output.maps is not None]
         found = [array for ref in self.hidden if (array := ref()) is not None]
         self.most_hidden_tokens = max(self.most_hidden_tokens, sum(map(len, found)))
@@ -151,7 +153,7 @@ def three_layers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def wanted_maps(subject: AttentionText, layer: int, heads: tuple[int, ...] = (0, 1)) -> bytes:
     engine = FakeEngine(CONFIG)
     ids, segments = subject.text.input_ids, subject.text.segment_ids
-    (hidden,) = engine.expected(TextTask(ids, segments, (layer,))).hidden
+    (hidden,) = engine.expected(TextTask(ids, segments, map_layers=(layer,))).map_states
     maps = engine.expected(MapsTask(hidden, hidden, layer, heads)).maps
     assert maps is not None
     return maps.tobytes()
