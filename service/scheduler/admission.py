@@ -5,32 +5,16 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from service.errors import DeadlinePassed, Overloaded, Unprocessable
 from service.scheduler.call import Call
 from service.scheduler.lanes import Lane
 
-MORE_TOKENS = 1.25
-"""Maximum ratio of a request's tokens to their estimate for the request to remain admitted."""
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
 """Bound for which a request was refused, or cancelled before any of its texts was computed."""
-
-
-class Workers(NamedTuple):
-    """Numbers of computing threads."""
-
-    threads: int
-    idle: int
-
-
-class Refusal(NamedTuple):
-    """Refusal of a request."""
-
-    reason: RefusalReason
-    error: Overloaded
 
 
 @dataclass(frozen=True)
@@ -65,6 +49,10 @@ class Demand(NamedTuple):
     pace of the batches since then."""
 
 
+NOTHING = Demand(0, 0)
+"""Demand of a text that is tokenised at once, and is admitted with its exact tokens."""
+
+
 class Forecast(NamedTuple):
     """Predicted start and end of a request, in seconds from now."""
 
@@ -78,112 +66,121 @@ class Forecast(NamedTuple):
     """Seconds from the last text until the tokens of `ahead` are computed."""
 
 
-def forecast(
-    lane: Lane,
-    call: Call,
-    demand: Demand,
-    others: Iterable[Lane],
-    limits: BatchLimits,
-    workers: Workers,
-) -> Forecast:
-    """Predict start and end of a request that arrives now, at the pace of the last batches."""
-    most, client, tokens = limits.max_batch_tokens, call.client, demand.tokens
-    last_batch = min(tokens, most)
-    before = before_last = lane.texts.tokens_before(client)
-    if tokens > most:
-        before_last = lane.texts.tokens_before(client, tokens - last_batch)
-    if not demand.admitted:  # an admitted request has its place before the other estimates
-        before_last += lane.estimates.before(client, tokens)
-    share, elsewhere = 1.0, 0.0
-    for other in others:
-        if other is not lane and other.queued_tokens:
-            share = lane.share / (lane.share + other.share)
-            elsewhere = other.seconds(other.texts.tokens, most)
-    running = 0.0 if workers.idle else lane.batch_seconds
+class Admission:
+    """Forecasts and admission of the requests of an engine's two lanes."""
 
-    def until(tokens: int) -> float:
-        """Return the seconds until all maps, and then some tokens of texts, have begun."""
-        work = lane.seconds(tokens, most)
-        return (min(work / share, work + elsewhere) + running) / workers.threads
+    def __init__(self, lanes: Collection[Lane], limits: BatchLimits, threads: int) -> None:
+        self._lanes = lanes
+        self._limits = limits
+        self._threads = threads
+        """Number of threads that compute."""
 
-    ahead, rest, wait = call.pending.needed if call.pending else 0, 0.0, until(before)
-    ahead += lane.pending.before(client, ahead)
-    if ahead:
-        rest = lane.text_pace.predict(ahead, most) / share / workers.threads
-    total = wait if before_last == before else until(before_last)
-    return Forecast(wait, total + lane.text_pace.predict(last_batch, most), ahead, rest)
+    def forecast(self, lane: Lane, call: Call, demand: Demand, *, idle: bool) -> Forecast:
+        """Predict start and end of a request that arrives now, at the pace of the last batches.
 
+        `idle` is whether a thread computes nothing.
+        """
+        most, tokens, queue, pace = (
+            self._limits.max_batch_tokens,
+            demand.tokens,
+            lane.texts,
+            lane.text_pace,
+        )
+        last_batch = min(tokens, most)
+        before = before_last = queue.tokens_before(call.client) if queue.texts else 0
+        if tokens > most:
+            before_last = queue.tokens_before(call.client, tokens - last_batch)
+        if not demand.admitted:  # an admitted request has its place before the other estimates
+            before_last += lane.estimates.before(call.client, tokens)
+        share, elsewhere = 1.0, 0.0
+        for other in self._lanes:
+            if other is not lane and other.queued_tokens:
+                share = lane.share / (lane.share + other.share)
+                elsewhere = other.seconds(other.texts.tokens, most)
+        running = 0.0 if idle else lane.batch_seconds
 
-def check_admission(
-    lane: Lane, call: Call, demand: Demand, expected: Forecast, limits: BatchLimits
-) -> Refusal | None:
-    """Return the refusal of a request that cannot be queued now; None if it can."""
-    now = time.monotonic()
-    left = call.finish_by - now
-    if left <= 0:
-        return Refusal("deadline", deadline_passed(expected.wait))
-    if not demand.admitted:
+        def until(tokens: int) -> float:
+            """Return the seconds until all maps, and then some tokens of texts, have begun."""
+            work = lane.seconds(tokens, most)
+            return (min(work / share, work + elsewhere) + running) / self._threads
+
+        ahead, rest, wait = call.pending.needed if call.pending else 0, 0.0, until(before)
+        ahead += lane.pending.before(call.client, ahead)
+        if ahead:
+            rest = pace.predict(ahead, most) / share / self._threads
+        total = wait if before_last == before else until(before_last)
+        return Forecast(wait, total + pace.predict(last_batch, most), ahead, rest)
+
+    def refusal(
+        self, lane: Lane, call: Call, demand: Demand, expected: Forecast
+    ) -> Overloaded | None:
+        """Return the error of a request that cannot be queued now; None if it can.
+
+        Raises:
+            Unprocessable: the request alone exceeds the queue.
+
+        """
+        now, limits, pending = time.monotonic(), self._limits, call.pending
+        left = call.finish_by - now
+        if left <= 0:
+            return deadline_passed(expected.wait)
+        if not demand.admitted:
+            if refusal := self._full(lane, demand, expected):
+                return refusal
+            patience = min(left, limits.queue_seconds)
+            allowed = lane.congestion.most_seconds(expected.wait, patience, now)
+            if expected.wait > allowed:
+                why = f"a wait of {expected.wait:.1f} s is predicted"
+                return _refused("wait", f"{why}, and {allowed:.1f} s are allowed", expected.wait)
+        left -= pending.writing_seconds if pending else 0.0
+        total = expected.total * lane.margin.factor + expected.rest + demand.tokenizing_seconds
+        if total <= left:
+            return None
+        lane.margin.relax()
+        needed = pending.needed if pending else 0
+        if not lane.queued_tokens and expected.ahead == needed:
+            lane.relax()
+        late = total - left
+        if expected.rest:
+            rate = expected.ahead / expected.rest
+            most = expected.ahead - late * rate
+            late = lane.pending.seconds_until_room(call.client, needed, most, rate, now)
+        why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
+        return _refused("deadline", why, late)
+
+    def _full(self, lane: Lane, demand: Demand, expected: Forecast) -> Overloaded | None:
+        """Return the error of a request that exceeds half of the queue's room."""
+        limits = self._limits
         free_tokens = limits.max_queue_tokens - lane.queued_tokens - lane.estimates.tokens
         free_texts = limits.max_queue_texts - lane.queued_texts
-        if 2 * demand.tokens > free_tokens or 2 * demand.texts > free_texts:
-            refusal = _check_room(demand, free_tokens, free_texts, limits, expected)
-            if refusal:
-                return refusal
-        lane.congestion.observe(expected.wait, now)
-        allowed = lane.congestion.most_seconds(min(left, limits.queue_seconds))
-        if expected.wait > allowed:
-            why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
-            return _refused("wait", why, expected.wait)
-    if call.pending:
-        left -= call.pending.writing_seconds
-    total = expected.total * lane.margin.factor + expected.rest + demand.tokenizing_seconds
-    if total <= left:
+        if 2 * demand.tokens <= free_tokens and 2 * demand.texts <= free_texts:
+            return None
+        bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
+            ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
+            ("texts", demand.texts, free_texts, limits.max_queue_texts),
+        )
+        for unit, size, _, limit in bounds:
+            if 2 * size > limit and demand.exact:
+                raise Unprocessable(
+                    f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
+                    "send it in parts"
+                )
+        for unit, size, free, limit in bounds:
+            if 2 * min(size, limit // 2) > free:
+                why = f"the queue holds {limit - free} of {limit} {unit}"
+                if 2 * size > 2:
+                    why += f", and a request takes at most half of the rest: this one has {size}"
+                return _refused(unit, why, expected.wait)
         return None
-    lane.margin.relax()
-    if not lane.queued_tokens and expected.ahead == (call.pending.needed if call.pending else 0):
-        lane.relax()
-    why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
-    return _refused("deadline", why, _late(lane, call, expected, total - left, now))
 
 
-def _check_room(
-    demand: Demand, free_tokens: int, free_texts: int, limits: BatchLimits, expected: Forecast
-) -> Refusal | None:
-    """Return the refusal of a request that exceeds half of the queue's room; None if none does."""
-    bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
-        ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
-        ("texts", demand.texts, free_texts, limits.max_queue_texts),
-    )
-    for unit, size, _, limit in bounds:
-        if 2 * size > limit and demand.exact:
-            raise Unprocessable(
-                f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
-                "send it in parts"
-            )
-    for unit, size, free, limit in bounds:
-        if 2 * min(size, limit // 2) > free:
-            why = f"the queue holds {limit - free} of {limit} {unit}"
-            if 2 * size > 2:
-                why += f", and a request takes at most half of the rest: this one has {size}"
-            return _refused(unit, why, expected.wait)
-    return None
+def _refused(reason: RefusalReason, why: str, seconds: float) -> Overloaded:
+    return Overloaded(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")
 
 
-def _late(lane: Lane, call: Call, expected: Forecast, seconds: float, now: float) -> float:
-    """Return the seconds until the request could end before its deadline.
-
-    Its predicted end, if it arrives now, is `seconds` after the deadline.
-    """
-    if not expected.rest:
-        return seconds
-    rate = expected.ahead / expected.rest
-    most, needed = expected.ahead - seconds * rate, call.pending.needed if call.pending else 0
-    return lane.pending.seconds_until_room(call.client, needed, most, rate, now)
-
-
-def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:
-    error = Overloaded(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")
-    return Refusal(reason, error)
+def reason_of(refusal: Overloaded) -> RefusalReason:
+    """Return the bound for which a request was refused."""
+    return cast(RefusalReason, refusal.reason.removeprefix("queue_"))
 
 
 def retry_after(wait: float) -> int:
@@ -192,7 +189,7 @@ def retry_after(wait: float) -> int:
 
 
 def deadline_passed(wait: float) -> DeadlinePassed:
-    """Return the error of a request whose waiting time is over, where a new one would wait."""
+    """Return the error of a request whose time is over; a new one would wait some seconds."""
     return DeadlinePassed(
         "the request waited for as long as it may",
         retry_after_seconds=retry_after(wait),

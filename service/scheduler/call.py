@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from service.system.budget import Reservation
 
+MORE_TOKENS = 1.25
+"""Maximum ratio of a request's tokens to their estimate for the request to remain admitted."""
+
 
 class PendingWork:
     """Number of tokens that a request may still submit; decreases as they are computed."""
@@ -56,6 +59,25 @@ class Call:
     reservation: Reservation | None = None
     """Memory of the request; None without a bound, as for the service's own texts."""
 
+    def kept(self, tokens: int) -> bool:
+        """Subtract queued tokens from the pending work; return whether they were admitted before.
+
+        They were if the request was admitted by an estimate, and needs no more than `MORE_TOKENS`
+        times as many.
+        """
+        estimate, needed = self.estimate, 0
+        if self.pending:
+            self.pending.keep(tokens)
+            needed = self.pending.needed
+        if estimate is None:
+            return False
+        admitted = tokens + needed <= MORE_TOKENS * estimate.tokens
+        if self.pending:
+            estimate.end()  # the pending work covers all further work
+        else:
+            estimate.keep(tokens)
+        return admitted
+
     def correct_estimate(self, tokens: int) -> None:
         """Release the held tokens beyond the actual number of tokens."""
         if self.estimate and self.estimate.tokens > tokens:
@@ -71,11 +93,6 @@ class PendingCalls:
     def __init__(self) -> None:
         self._open: list[tuple[Call, PendingWork]] = []
 
-    def __len__(self) -> int:
-        """Return the number of requests with pending work."""
-        self._open = [item for item in self._open if item[1].tokens]
-        return len(self._open)
-
     def add(self, call: Call, work: PendingWork) -> None:
         """Add the pending work of an admitted request."""
         self._open.append((call, work))
@@ -90,8 +107,9 @@ class PendingCalls:
 
         Clients with pending work get equal shares, and so do the requests of one client.
         """
-        if not len(self):
+        if not self._open:
             return 0
+        self._open = [item for item in self._open if item[1].tokens]
         left = [(call.client, float(work.tokens)) for call, work in self._open]
         return round(_before(left, client, tokens))
 
@@ -114,15 +132,10 @@ class PendingCalls:
 
     def _after(self, computed: float, now: float) -> list[tuple[str, float]]:
         """Return client and remaining tokens of each request once some tokens are computed."""
-        by_client = defaultdict[str, list[tuple[Call, PendingWork]]](list)
-        for item in self._open:
-            by_client[item[0].client].append(item)
-        sizes = [[work.tokens for _, work in group] for group in by_client.values()]
-        client_shares = fair_shares([sum(tokens) for tokens in sizes], computed)
+        shares = fair_shares([work.tokens for _, work in self._open], computed)
         return [
             (call.client, work.tokens - done)
-            for group, tokens, share in zip(by_client.values(), sizes, client_shares, strict=True)
-            for (call, work), done in zip(group, fair_shares(tokens, share), strict=True)
+            for (call, work), done in zip(self._open, shares, strict=True)
             if call.finish_by > now
         ]
 

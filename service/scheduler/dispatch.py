@@ -15,13 +15,12 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
-from service.scheduler.admission import BatchLimits, Workers
+from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LANE_SHARES, Congestion, Lane
 from service.scheduler.outputs import check_outputs
 from service.scheduler.queue import Slot, Work
@@ -30,55 +29,6 @@ from service.system.resources import lower_priority
 MOST_RUNS = 16
 """Maximum runs of one batch: enough to find one failing text among 128. After the last run, all
 remaining texts fail."""
-
-Item = TypeVar("Item")
-
-
-class Isolation(Generic[Item]):
-    """Parts of a batch in the order in which they are run: first the whole batch.
-
-    A batch that runs out of memory is halved once: a half that runs out of memory again fails.
-    """
-
-    def __init__(
-        self,
-        batch: Sequence[Item],
-        wanted: Callable[[Item], bool],
-        shared: Callable[[Sequence[Item]], bool],
-    ) -> None:
-        """Start with the whole batch.
-
-        `wanted` returns whether a caller still waits for an item that is to be run again. Items
-        that are not `shared` by several callers fail together.
-        """
-        self._pending: list[Sequence[Item]] = [batch]
-        self._wanted, self._shared = wanted, shared
-        self._runs = 0
-
-    def parts(self) -> Iterator[Sequence[Item]]:
-        """Yield the parts to run; `halve` adds two."""
-        while self._pending:
-            part = self._pending.pop()
-            if self._runs:
-                part = [item for item in part if self._wanted(item)]
-            if part:
-                self._runs += 1
-                yield part
-
-    def halve(self, part: Sequence[Item], error: ServiceError) -> bool:
-        """Return whether a part that has just failed is run again in halves, the next parts."""
-        first_run = self._runs == 1
-        again = isinstance(error, EngineFailed) and self._runs < MOST_RUNS and self._shared(part)
-        again = again or (isinstance(error, EngineOutOfMemory) and first_run)
-        if len(part) == 1 or not again:
-            return False
-        middle = len(part) // 2
-        self._pending += [part[middle:], part[:middle]]
-        return True
-
-
-_log = logging.getLogger("headscope")
-
 CLOSE_SECONDS = 5.0
 """Maximum seconds for which `Dispatcher.close` waits for running batches."""
 SHORT_TOKENS, LONG_TOKENS = 64, 128
@@ -86,22 +36,12 @@ SHORT_TOKENS, LONG_TOKENS = 64, 128
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 """Function of a batch and its outputs, called in the worker's thread."""
 
-
-class Part(NamedTuple):
-    """Tasks of a batch that were computed together, with their values, or the error of all."""
-
-    lane: Lane
-    slots: Sequence[Slot[object]]
-    error: ServiceError | None
-    began: float
-    """`time.monotonic()` when the computation of the batch began."""
-    seconds: float
-    """Seconds that the part took."""
+_log = logging.getLogger("headscope")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Batch:
-    """Tasks that a worker computes together."""
+    """Tasks that a worker computes together; a part of them, if the whole has failed."""
 
     lane: Lane
     slots: Sequence[Slot[object]]
@@ -109,11 +49,27 @@ class Batch:
     """`time.monotonic()` when the tasks left the queue."""
     spare: bool = False
     """Whether a worker for short batches computes it, beside long ones."""
+    seconds: float = 0.0
+    """Seconds that the computation took."""
+    error: ServiceError | None = None
+    """Error of all tasks; None if each has its value."""
 
     @property
     def tokens(self) -> int:
         """Tokens of all tasks."""
-        return sum(slot.tokens for slot in self.slots)
+        return sum([slot.tokens for slot in self.slots])
+
+    def halves(self, error: ServiceError, runs: int) -> list[Sequence[Slot[object]]]:
+        """Return the halves in which failed tasks are run again, last one first; or nothing.
+
+        A batch that runs out of memory is halved once, and tasks of one call fail together. `runs`
+        is the number of runs of the batch and its parts.
+        """
+        first, middle = self.slots[0].work, len(self.slots) // 2
+        again = isinstance(error, EngineOutOfMemory) and runs == 1
+        if isinstance(error, EngineFailed) and runs < MOST_RUNS:
+            again = again or any(slot.work is not first for slot in self.slots)
+        return [self.slots[middle:], self.slots[:middle]] if again and middle else []
 
 
 class Dispatcher:
@@ -127,13 +83,13 @@ class Dispatcher:
         self,
         engine: Engine,
         limits: BatchLimits,
-        finished: Callable[[Part], None],
+        finished: Callable[[Batch], None],
         inspect: Inspect | None,
     ) -> None:
         """Initialise without starting a thread.
 
-        `finished` is called with each part, and `inspect` with each batch and its outputs before
-        their reduction, both in the worker's thread.
+        `finished` is called with each batch, or part of a failed one, and `inspect` with each
+        batch and its outputs before their reduction, both in the worker's thread.
         """
         self.lanes = {
             name: Lane(name, share, congestion=Congestion(limits.queue_target_seconds))
@@ -143,11 +99,15 @@ class Dispatcher:
         self._worker_idle = threading.Condition(self.lock)
         """Condition that is notified when a worker becomes idle."""
         self.last_success: float = -math.inf
-        """`time.monotonic()` of the last part that was computed."""
+        """`time.monotonic()` of the last batch, or part of one, that was computed."""
         self.failed_in_a_row = 0
-        """Number of failed parts since the last computed one."""
+        """Number of failed batches, or parts, since the last computed one."""
         self.crash = ""
         """Name of the exception that ended a batch unexpectedly."""
+        self.idle = engine.concurrency
+        """Number of idle workers for any batch."""
+        self._spare = engine.spare_calls
+        """Number of idle workers for short batches only."""
         self._engine = engine
         self._limits = limits
         self._finished = finished
@@ -155,25 +115,17 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._begun: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         """Batches of idle workers; None ends a worker."""
-        self._idle = engine.concurrency
-        self._spare = engine.spare_calls
-        """Number of idle workers for short batches only."""
         self._running: set[Batch] = set()
         self._virtual_time = 0.0
         """`served` of the lane last computed, at which an empty lane restarts without credit."""
-
-    @property
-    def workers(self) -> Workers:
-        """Numbers of computing threads."""
-        return Workers(self._engine.concurrency, self._idle)
 
     def push(self, lane: Lane, work: Work[object], *, maps: bool = False) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
         if not lane.queued_tokens:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(work, maps=maps)
-        while self._idle and (batch := self._take()):
-            self._idle -= 1
+        while self.idle and (batch := self._take()):
+            self.idle -= 1
             self._start(batch)
         while self._spare and (batch := self._take_short()):
             self._spare -= 1
@@ -195,12 +147,9 @@ class Dispatcher:
         for _ in self._threads:
             self._begun.put(None)
         seconds = 0 if self.overdue() else CLOSE_SECONDS
-        with self._worker_idle:
-            return self._worker_idle.wait_for(self._all_idle, seconds)
-
-    def _all_idle(self) -> bool:
         workers = self._engine.concurrency, self._engine.spare_calls
-        return (self._idle, self._spare) == workers
+        with self._worker_idle:
+            return self._worker_idle.wait_for(lambda: (self.idle, self._spare) == workers, seconds)
 
     def _start(self, batch: Batch) -> None:
         """Pass a batch to an idle worker. The caller holds the lock."""
@@ -224,7 +173,7 @@ class Dispatcher:
             lane = min(waiting, key=lambda lane: lane.served)
             self._virtual_time = max(self._virtual_time, lane.served)
             if slots := lane.take(self._limits.max_batch_tokens):
-                return self._begin(Batch(lane, slots, time.monotonic()))
+                return self._began(Batch(lane, slots, time.monotonic()))
         return None
 
     def _take_short(self) -> Batch | None:
@@ -236,10 +185,10 @@ class Dispatcher:
             if 0 < lane.first_tokens <= SHORT_TOKENS and (
                 slots := lane.take(SHORT_TOKENS, beside=True)
             ):
-                return self._begin(Batch(lane, slots, time.monotonic(), spare=True))
+                return self._began(Batch(lane, slots, time.monotonic(), spare=True))
         return None
 
-    def _begin(self, batch: Batch) -> Batch:
+    def _began(self, batch: Batch) -> Batch:
         """Count a batch as running. The caller holds the lock."""
         self._running.add(batch)
         return batch
@@ -249,15 +198,15 @@ class Dispatcher:
         following: Batch | None = batch
         try:
             while following:
-                batch = following
-                seconds = self._compute(batch)
+                batch, began = following, time.monotonic()
+                self._compute(batch, began)
                 with self.lock:
                     self._running.remove(batch)
-                    batch.lane.served += seconds / batch.lane.share
+                    batch.lane.served += (time.monotonic() - began) / batch.lane.share
                     following = self._take_short() if batch.spare else self._take()
                     if not following:
                         self._spare += batch.spare
-                        self._idle += not batch.spare
+                        self.idle += not batch.spare
                         self._worker_idle.notify_all()
         except BaseException as error:
             with self.lock:
@@ -265,31 +214,35 @@ class Dispatcher:
                 self.crash = type(error).__name__
             _log.critical("a worker of the %s engine ended", self._engine.name, exc_info=error)
             failed = EngineFailed(f"the scheduler failed: {self.crash}")
-            self._finished(Part(batch.lane, batch.slots, failed, time.monotonic(), 0.0))
+            self._finished(Batch(batch.lane, batch.slots, time.monotonic(), error=failed))
 
-    def _compute(self, batch: Batch) -> float:
-        """Compute a batch, in parts if it fails, and return the seconds that it took."""
-        lane, began = batch.lane, time.monotonic()
-        part_began = began
-        isolation = Isolation(batch.slots, _wanted, _shared)
-        for slots in isolation.parts():
-            failed: ServiceError | None = None
+    def _compute(self, batch: Batch, began: float) -> None:
+        """Compute a batch, in parts if it fails; `began` is its start by `time.monotonic()`."""
+        lane, part_began, runs = batch.lane, began, 0
+        pending = [batch.slots]
+        while pending:
+            part = Batch(lane, pending.pop(), began)
+            if runs:
+                part.slots = [slot for slot in part.slots if not slot.work.future.done()]
+            if not part.slots:
+                continue
+            runs += 1
             try:
-                self._run(slots)
+                self._run(part.slots)
             except ServiceError as error:
-                if isolation.halve(slots, error):
+                if halves := part.halves(error, runs):
+                    pending += halves
                     continue
-                failed = error
+                part.error = error
             now = time.monotonic()
+            part.seconds, part_began = now - part_began, now
             with self.lock:
-                if failed:
+                if part.error:
                     self.failed_in_a_row += 1
                 else:
                     self.failed_in_a_row, self.last_success = 0, now
-                    lane.account(slots, now - part_began)
-            self._finished(Part(lane, slots, failed, began, now - part_began))
-            part_began = now
-        return time.monotonic() - began
+                    lane.account(part.slots, part.seconds)
+            self._finished(part)
 
     def _run(self, slots: Sequence[Slot[object]]) -> None:
         """Set the value of each task.
@@ -312,11 +265,3 @@ class Dispatcher:
             raise EngineOutOfMemory("there is no memory left", retry_after_seconds=1) from error
         except BaseException as error:  # any error has to reach the callers
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
-
-
-def _wanted(slot: Slot[object]) -> bool:
-    return not slot.work.future.done()
-
-
-def _shared(slots: Sequence[Slot[object]]) -> bool:
-    return any(slot.work is not slots[0].work for slot in slots)

@@ -38,20 +38,21 @@ class Congestion:
         self._ends = -math.inf
         """`time.monotonic()` at the end of the interval."""
 
-    def observe(self, wait: float, now: float) -> None:
-        """Record the predicted seconds until a new request begins, at `time.monotonic()` of now."""
+    def most_seconds(self, wait: float, patience: float, now: float) -> float:
+        """Return the longest wait for which a request is admitted, after recording its wait.
+
+        Args:
+            wait: predicted seconds until the request begins.
+            patience: its longest wait by its own deadline and the queue's limit.
+            now: `time.monotonic()`.
+
+        """
         if now >= self._ends:
             self.standing = self._shortest > self._target
             self._shortest, self._ends = wait, now + INTERVAL_SECONDS
         self._shortest = min(self._shortest, wait)
         if wait <= self._target:
             self.standing = False
-
-    def most_seconds(self, patience: float) -> float:
-        """Return the longest wait for which a request is admitted.
-
-        `patience` is its longest wait by its own deadline and the queue's limit.
-        """
         return min(patience, 2 * self._target) if self.standing else patience
 
 

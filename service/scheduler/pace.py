@@ -41,7 +41,7 @@ class Pace:
         self._points: list[tuple[float, float]] = []
         """Mean tokens and seconds of each size, both ascending."""
         self._predicted: dict[int, float] = {}
-        """Predicted seconds of batches by their tokens, until the next measurement."""
+        """Predictions by their tokens, until the next measurement."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """Record the tokens of a batch and the seconds that a worker computed it."""
@@ -63,14 +63,16 @@ class Pace:
         self._predicted = {}
 
     def predict(self, tokens: int, max_batch_tokens: int) -> float:
-        """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
-        full, rest = divmod(tokens, max_batch_tokens)
-        return full * self._batch(max_batch_tokens) + (self._batch(rest) if rest else 0.0)
+        """Return the predicted seconds of a worker for some tokens, in batches of maximum size.
 
-    def _batch(self, tokens: int) -> float:
+        `max_batch_tokens` is always the same.
+        """
         seconds = self._predicted.get(tokens)
         if seconds is None:
-            self._predicted[tokens] = seconds = self._interpolated(tokens)
+            full, last = divmod(tokens, max_batch_tokens)
+            seconds = self._interpolated(last) if last else 0.0
+            seconds += full * self._interpolated(max_batch_tokens) if full else 0.0
+            self._predicted[tokens] = seconds
         return seconds
 
     def _interpolated(self, tokens: int) -> float:

@@ -16,20 +16,19 @@ from dataclasses import replace
 from typing import Protocol, overload
 
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
-from service.errors import EngineTimeout, EngineUnavailable, ServiceError
+from service.errors import EngineTimeout, EngineUnavailable
 from service.scheduler.admission import (
-    MORE_TOKENS,
+    NOTHING,
+    Admission,
     BatchLimits,
     Demand,
     Forecast,
-    Refusal,
     RefusalReason,
-    check_admission,
     deadline_passed,
-    forecast,
+    reason_of,
 )
 from service.scheduler.call import ANYBODY, Call, PendingWork
-from service.scheduler.dispatch import Dispatcher, Inspect, Part
+from service.scheduler.dispatch import Batch, Dispatcher, Inspect
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.queue import Reduce, Slot, Value, Work
 
@@ -88,6 +87,7 @@ class Scheduler:
             lane.cost = engine.cost
             lane.expect(engine.measured, engine.measured_maps or engine.measured)
         self._limits = limits
+        self._admission = Admission(self.lanes.values(), limits, engine.concurrency)
         self._observer = observer
         self._closed = ""
         """Reason why all requests are refused; empty while the scheduler is open."""
@@ -131,12 +131,10 @@ class Scheduler:
         """
         lane = self.lanes[lane_name]
         in_time = call.finish_by > time.monotonic()
-        if in_time and not demand.tokens and not lane.congestion.standing:
+        if demand is NOTHING and in_time and not lane.congestion.standing:
             return call
         with self._dispatcher.lock:
-            refusal = self._checked(lane, call, demand)[1]
-        if refusal:
-            raise self._refused(lane, refusal)
+            self._admit(lane, call, demand)
         if demand.tokens and call.reservation:
             estimate = PendingWork(demand.tokens)
             lane.estimates.add(call, estimate)
@@ -179,17 +177,11 @@ class Scheduler:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
         lane = self.lanes[lane_name]
         work = Work(tasks, call, reduce, wait_seconds=self._limits.queue_seconds)
-        if call.pending:
-            call.pending.keep(work.tokens)
+        demand = Demand(len(tasks), work.tokens, admitted=call.kept(work.tokens))
         call.submitted_to(self.engine.name)
-        demand = Demand(len(tasks), work.tokens, admitted=_admitted(call, work.tokens))
         with self._dispatcher.lock:
-            expected, refusal = self._checked(lane, call, demand)
-            if not refusal:
-                work.predicted_seconds = expected.total
-                self._dispatcher.push(lane, work)
-        if refusal:
-            raise self._refused(lane, refusal)
+            work.predicted_seconds = self._admit(lane, call, demand).total
+            self._dispatcher.push(lane, work)
         if call.pending:
             lane.pending.add(call, call.pending)
         try:
@@ -253,7 +245,7 @@ class Scheduler:
         with self._dispatcher.lock:
             seconds = lane.text_pace.predict(tokens, most)
             seconds += lane.map_pace.predict(map_tokens, most)
-        return seconds / self._dispatcher.workers.threads
+        return seconds / self.engine.concurrency
 
     def fail_overdue(self) -> None:
         """Fail the requests whose batch takes longer than `batch_seconds`."""
@@ -312,32 +304,30 @@ class Scheduler:
             self._observer.refused(lane.name, "deadline")
             self._observer.waited(lane.name, now - work.queued_at)
             with self._dispatcher.lock:
-                wait = self._forecast(lane, work.call, Demand(0, 0)).wait
+                wait = self._forecast(lane, work.call, NOTHING).wait
             work.fail(deadline_passed(wait))
         due = min([work.due for work in self._open if work.due > now], default=math.inf)
         if due < math.inf:
             self._sweep_later(due)
 
     def _forecast(self, lane: Lane, call: Call, demand: Demand) -> Forecast:
-        lanes, workers = self.lanes.values(), self._dispatcher.workers
-        return forecast(lane, call, demand, lanes, self._limits, workers)
+        return self._admission.forecast(lane, call, demand, idle=self._dispatcher.idle > 0)
 
-    def _checked(self, lane: Lane, call: Call, demand: Demand) -> tuple[Forecast, Refusal | None]:
-        """Return the predicted times of a request, and its refusal. The caller holds the lock.
+    def _admit(self, lane: Lane, call: Call, demand: Demand) -> Forecast:
+        """Return the predicted times of a request that is admitted. The caller holds the lock.
 
         Raises:
             EngineUnavailable: the scheduler is closed.
+            Unprocessable, Overloaded: the request is refused.
 
         """
         if self._closed:
             raise self._stopped()
         expected = self._forecast(lane, call, demand)
-        return expected, check_admission(lane, call, demand, expected, self._limits)
-
-    def _refused(self, lane: Lane, refusal: Refusal) -> ServiceError:
-        """Count a refusal, and return its error."""
-        self._observer.refused(lane.name, refusal.reason)
-        return refusal.error
+        if refusal := self._admission.refusal(lane, call, demand, expected):
+            self._observer.refused(lane.name, reason_of(refusal))
+            raise refusal
+        return expected
 
     def _stopped(self) -> EngineUnavailable:
         return EngineUnavailable(self._closed, retry_after_seconds=5)
@@ -357,22 +347,22 @@ class Scheduler:
         for _ in range(texts):
             self._observer.dropped(lane.name)
 
-    def _finished(self, part: Part) -> None:
-        """Pass a part to the event loop. Runs in a worker's thread."""
+    def _finished(self, batch: Batch) -> None:
+        """Pass a batch to the event loop, in one call for all of it. Runs in a worker's thread."""
         dropped = 0
-        if part.error:
-            dropped = sum(self._withdraw(part.lane, slot.work) for slot in part.slots)
-        loop = part.slots[0].work.future.get_loop()
+        if batch.error:
+            dropped = sum(self._withdraw(batch.lane, slot.work) for slot in batch.slots)
+        loop = batch.slots[0].work.future.get_loop()
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-            loop.call_soon_threadsafe(self._answer, part, dropped)
+            loop.call_soon_threadsafe(self._answer, batch, dropped)
 
-    def _answer(self, part: Part, dropped: int) -> None:
+    def _answer(self, batch: Batch, dropped: int) -> None:
         """Answer the work whose last task is computed."""
-        lane, slots, error, began, seconds = part
-        if error:
-            _log.error("a batch of the %s lane failed", lane.name, exc_info=error)
+        lane, slots, began, seconds = batch.lane, batch.slots, batch.began, batch.seconds
+        if batch.error:
+            _log.error("a batch of the %s lane failed", lane.name, exc_info=batch.error)
             for slot in slots:
-                slot.work.fail(error)
+                slot.work.fail(batch.error)
             self._observer.batch_failed(lane.name)
             self._dropped(lane, dropped)
             return
@@ -384,16 +374,3 @@ class Scheduler:
             if not work.left and not work.future.done():
                 work.future.set_result(None)
         self._observer.batch_finished(lane.name, [slot.task for slot in slots], seconds)
-
-
-def _admitted(call: Call, tokens: int) -> bool:
-    """Return whether a request was admitted by its estimate, from which its tokens are taken."""
-    estimate, pending = call.estimate, call.pending
-    if estimate is None:
-        return False
-    admitted = tokens + (pending.needed if pending else 0) <= MORE_TOKENS * estimate.tokens
-    if pending:
-        estimate.end()  # the pending work covers all further work
-    else:
-        estimate.keep(tokens)
-    return admitted

@@ -23,7 +23,7 @@ from model.images.pixels import prepare, resizing_bytes
 from model.images.sample import sample_file
 from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
-from service.inference.tokenization.backlog import WEIGHT, Backlog, Nature, TokenizerWork
+from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfile, TokenizerWork
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import (
     TEXT_BYTES,
@@ -149,7 +149,7 @@ STEP_PIXELS, BYTES_A_PIXEL = 400, 8
 bytes that are searched and copied in the time of a pixel."""
 SAMPLE_EDGE = 512
 """Maximum width and height of the picture that is measured before any request."""
-OF_PICTURES = Nature(
+OF_PICTURES = BacklogProfile(
     "pictures",
     "the preprocessing of pictures",
     "prepare the pictures",
@@ -186,7 +186,7 @@ class RequestPictures:
         self._reader = PictureReader(manifest, max_pixels)
         self.limits = Limits(self._reader.tokens, max_bytes)
         self.max_inputs = max_inputs
-        self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(nature=OF_PICTURES)
+        self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(profile=OF_PICTURES)
         self._target = TARGET_WEIGHT * math.prod(self._reader.processing.size)
         self._most_pixels = max_pixels
         self._pixels_per_byte = 4.0

@@ -1,114 +1,29 @@
 """Backlog of the tokenizer, or of pictures: waiting requests, threads, and predicted times.
 
-Clients share the threads by the fair sojourn protocol: the client with the least work done goes
-first. Requests of a client are finished one after another, in the order in which they would end if
-they shared the threads equally (E. Friedman, S. Henderson, "Fairness and efficiency in web server
-protocols", SIGMETRICS 2003). Each request therefore ends at least as soon as with equal sharing,
-and a short text goes before earlier long lists.
+Requests are finished one after another, slice by slice, by the virtual time at which they would
+end if all clients shared the threads equally, and so did the requests of each client: a short text
+goes before earlier long lists (after E. Friedman, S. Henderson, "Fairness and efficiency in web
+server protocols", SIGMETRICS 2003; a request's place is fixed when it arrives).
 """
 
 from __future__ import annotations
 
 import asyncio
-import bisect
 import functools
 import itertools
 import os
 import time
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
 from service.scheduler.admission import retry_after
 from service.scheduler.call import Call
 from service.system.resources import lower_priority, release_memory
-
-
-class Waiting(Protocol):
-    """Waiting slices of a request."""
-
-    client: str
-    left: float
-    """Seconds of the slices that no thread has taken yet."""
-
-
-Job = TypeVar("Job", bound=Waiting)
-
-
-@dataclass
-class _Client(Generic[Job]):
-    """Waiting requests of a client."""
-
-    served: float
-    """Seconds of work done for the client, plus the value at which the client started."""
-    virtual_time: float = 0.0
-    """Seconds that each request of the client would have had with equal sharing."""
-    jobs: list[tuple[float, int, Job]] = field(default_factory=list)
-    """Requests in ascending order of the virtual time of their end."""
-
-    def before(self, seconds: float) -> float:
-        """Return the seconds of the requests that end before a new request of some seconds."""
-        count = bisect.bisect(self.jobs, self.virtual_time + seconds, key=lambda item: item[0])
-        return sum(job.left for _, _, job in self.jobs[:count])
-
-    @property
-    def left(self) -> float:
-        """Seconds of all waiting requests."""
-        return sum(job.left for _, _, job in self.jobs)
-
-
-class SojournOrder(Generic[Job]):
-    """Waiting requests in the order of the fair sojourn protocol."""
-
-    def __init__(self) -> None:
-        self._clients: dict[str, _Client[Job]] = {}
-        """Clients with waiting requests, by name."""
-        self._served = 0.0
-        """`served` of the client last served, at which a new client starts without credit."""
-        self._numbers = itertools.count()
-
-    def __iter__(self) -> Iterator[Job]:
-        """Yield all waiting requests."""
-        for client in self._clients.values():
-            yield from (job for _, _, job in client.jobs)
-
-    def push(self, job: Job) -> None:
-        """Add a request."""
-        client = self._clients.setdefault(job.client, _Client(self._served))
-        bisect.insort(client.jobs, (client.virtual_time + job.left, next(self._numbers), job))
-
-    def remove(self, job: Job) -> None:
-        """Remove a request; do nothing if it was removed before."""
-        client = self._clients.get(job.client)
-        if client is not None:
-            client.jobs = [item for item in client.jobs if item[2] is not job]
-            if not client.jobs:
-                del self._clients[job.client]
-
-    def first(self) -> Job | None:
-        """Return the first request in order; None if no requests wait."""
-        if not self._clients:
-            return None
-        client = min(self._clients.values(), key=lambda client: client.served)
-        self._served = max(self._served, client.served)
-        return client.jobs[0][2]
-
-    def account(self, job: Job, seconds: float) -> None:
-        """Account for a slice of a waiting request that a thread has taken."""
-        client = self._clients[job.client]
-        client.served += seconds
-        client.virtual_time += seconds / len(client.jobs)
-        job.left -= seconds
-
-    def before(self, name: str, seconds: float) -> float:
-        """Return the seconds of other work that is done before a request that arrives now ends."""
-        own = self._clients.get(name)
-        before = own.before(seconds) if own else 0.0
-        others = (client for other, client in self._clients.items() if other != name)
-        return before + sum(min(client.left, before + seconds) for client in others)
-
 
 SLICE_CHARACTERS = 2**14
 """Number of characters of a slice, which takes some 20 ms; a single input may have more. The
@@ -127,7 +42,7 @@ pictures, or the heads of their files alone."""
 
 
 @dataclass(frozen=True)
-class Nature:
+class BacklogProfile:
     """Sizes of the slices of a backlog's work, its first pace, and its words in errors."""
 
     pool: str
@@ -145,7 +60,7 @@ class Nature:
     """Seconds of a unit of size in one thread, an estimate before they are measured."""
 
 
-OF_TEXTS = Nature(
+OF_TEXTS = BacklogProfile(
     "tokenizer",
     "the tokenizer",
     "tokenise",
@@ -155,12 +70,11 @@ OF_TEXTS = Nature(
     {"texts": 1e-6, "pieces": 1e-6},
 )
 
-
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TokenizerWork(Generic[Given, Result]):
     """Inputs of a request, and the function that tokenises them or prepares their pixels."""
 
@@ -171,54 +85,33 @@ class TokenizerWork(Generic[Given, Result]):
     tokenize: Callable[[Sequence[Given], int], list[Result]]
     """Function of some inputs and the index of the first, which returns a result for each."""
     kind: Kind = "texts"
-
-
-@dataclass(eq=False)
-class _Job:
-    """Request whose inputs are tokenised or prepared slice by slice."""
-
-    nature: Nature
-    caller: Call
-    sizes: Sequence[int]
-    """Size of each input."""
-    kind: Kind
-    tokenize: Callable[[slice], None]
-    """Function that tokenises a slice and keeps the results; called in a thread."""
-    pace: float
+    pace: float = field(default=0.0, init=False)
     """Seconds of a unit of size."""
-    future: asyncio.Future[None]
-    """Resolved when all inputs are tokenised."""
-    client: str = field(init=False)
-    left: float = field(init=False)
+    left: float = field(default=0.0, init=False)
     """Seconds of the slices that no thread has taken yet."""
-    slices: list[slice] = field(init=False)
+    slices: list[slice] = field(default_factory=list, init=False)
     """Slices that no thread has taken yet, last one first."""
-    done: int = 0
-    """Number of inputs that are tokenised."""
+    results: dict[int, list[Result]] = field(default_factory=dict, init=False)
+    """Results of each slice by the index of its first input."""
+    future: asyncio.Future[None] = field(init=False)
+    """Resolved when all inputs are tokenised."""
 
-    def __post_init__(self) -> None:
-        self.client = self.caller.client
-        self.left = self.pace * sum(self.sizes)
-        self.slices = [*_slices(self.sizes, self.nature.slice_size)][::-1]
+    @property
+    def done(self) -> int:
+        """Number of inputs that are tokenised."""
+        return sum(map(len, self.results.values()))
 
-    def run(self, part: slice) -> float:
+    def run(self, part: slice, large_size: int) -> float:
         """Tokenise a slice; return its seconds. Runs in a thread."""
         began = time.monotonic()
-        self.tokenize(part)
+        self.results[part.start] = self.tokenize(self.inputs[part], part.start)
         seconds = time.monotonic() - began
-        if sum(self.sizes[part]) > self.nature.large_size:
+        if sum(self.sizes[part]) > large_size:
             release_memory()  # otherwise each thread keeps its memory
         return seconds
 
-    def add(self, part: slice) -> None:
-        """Count the inputs of a slice; the last one resolves the future."""
-        self.done += part.stop - part.start
-        if self.done == len(self.sizes) and not self.future.done():
-            self.future.set_result(None)
-
     def fail(self, error: BaseException) -> None:
-        """End the job with an error."""
-        self.slices.clear()
+        """End the work with an error."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -226,13 +119,19 @@ class _Job:
 class Backlog:
     """Waiting requests and threads of a tokenizer or of pictures, for use on the event loop."""
 
-    def __init__(self, threads: int | None = None, nature: Nature = OF_TEXTS) -> None:
+    def __init__(self, threads: int | None = None, profile: BacklogProfile = OF_TEXTS) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))
-        self._nature = nature
-        self._pool = ThreadPoolExecutor(self.threads, nature.pool, lower_priority)
-        self._pace = dict(nature.pace)
+        self._profile = profile
+        self._pool = ThreadPoolExecutor(self.threads, profile.pool, lower_priority)
+        self._pace = dict(profile.pace)
         """Mean seconds of a unit of size in one thread."""
-        self._order: SojournOrder[_Job] = SojournOrder()
+        self._order: list[tuple[float, int, TokenizerWork[Any, Any]]] = []
+        """Work with slices that wait, by the virtual time at which it would end."""
+        self._clients = Counter[str]()
+        """Number of requests of each client in the order."""
+        self._virtual_time = 0.0
+        """Seconds that each client would have had with equal sharing."""
+        self._numbers = itertools.count()
         self._waiting = 0
         self._idle = self.threads
         self._closed = False
@@ -251,87 +150,107 @@ class Backlog:
     def seconds(self, client: str, size: int, kind: Kind = "texts") -> float:
         """Return the predicted seconds until a request that arrives now is done."""
         own = self._pace[kind] * size
-        return (self._order.before(client, own) + own) / self.threads
+        end = self._end(client, own)
+        before = sum(work.left for other_end, _, work in self._order if other_end <= end)
+        return (before + own) / self.threads
 
     async def run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Return the result for each input of a request.
 
         Cancelling the call ends it after the running slices.
         """
-        self._check(work)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        results: dict[int, list[Result]] = {}
-
-        def tokenize(part: slice) -> None:
-            results[part.start] = work.tokenize(work.inputs[part], part.start)
-
-        pace = self._pace[work.kind]
-        job = _Job(self._nature, work.caller, work.sizes, work.kind, tokenize, pace, future)
-        self._order.push(job)
+        client, size, profile = work.caller.client, sum(work.sizes), self._profile
+        self._check(work, self.seconds(client, size, work.kind))
+        work.future = asyncio.get_running_loop().create_future()
+        work.pace = self._pace[work.kind]
+        work.left = work.pace * size
+        work.slices = [*_slices(work.sizes, profile.slice_size)][::-1]
+        insort(self._order, (self._end(client, work.left), next(self._numbers), work))
+        self._clients[client] += 1
         self._waiting += 1
         try:
             self._start()
-            await future
+            await work.future
         finally:
             self._waiting -= 1
-            self._order.remove(job)
-        return [result for _, of_slice in sorted(results.items()) for result in of_slice]
+            self._remove(work)
+        return [result for _, results in sorted(work.results.items()) for result in results]
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
         self._closed = True
-        for job in list(self._order):
-            job.fail(_stopping())
+        for _, _, work in self._order:
+            work.fail(_stopping())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _check(self, work: TokenizerWork[Given, Result]) -> None:
-        """Raise if a request cannot be done before its deadline, or if too many wait."""
-        if self._closed:
-            raise _stopping()
-        caller, nature = work.caller, self._nature
-        seconds = self.seconds(caller.client, sum(work.sizes), work.kind)
-        left = caller.finish_by - time.monotonic()
-        if left <= 0:
-            raise DeadlinePassed(
-                f"the deadline came when 0 of {len(work.inputs)} inputs were {nature.done}",
-                retry_after_seconds=retry_after(seconds),
-            )
-        if self._waiting >= MAX_REQUESTS:
-            why = f"{self._waiting} requests wait for {nature.owner}, which are the most"
-        elif seconds > left:
-            why = f"to {nature.verb} it would take about {seconds:.1f} s, and {left:.1f} s are left"
-        else:
-            return
-        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason=nature.pool)
+    def _end(self, client: str, seconds: float) -> float:
+        """Return the virtual time at which a request of some seconds would end."""
+        return self._virtual_time + seconds * (1 + self._clients[client])
+
+    def _remove(self, work: TokenizerWork[Any, Any]) -> None:
+        """Remove work from the order, if it is there: its last slice was taken, or it has ended."""
+        others = [item for item in self._order if item[2] is not work]
+        if len(others) < len(self._order):
+            self._order = others
+            self._clients -= Counter([work.caller.client])
 
     def _start(self) -> None:
         """Start slices of the first request in order, one for each idle thread."""
-        while self._idle and not self._closed and (job := self._order.first()):
-            if job.future.done():
-                self._order.remove(job)
+        while self._idle and self._order and not self._closed:
+            work = self._order[0][2]
+            if time.monotonic() >= work.caller.finish_by:
+                work.fail(self._late(work, 1))
+            if work.future.done():
+                self._remove(work)
                 continue
-            if time.monotonic() >= job.caller.finish_by:
-                job.fail(_late(job))
-                continue
-            part = job.slices.pop()
-            self._order.account(job, job.pace * sum(job.sizes[part]))
-            if not job.slices:
-                self._order.remove(job)
+            part = work.slices.pop()
+            seconds = work.pace * sum(work.sizes[part])
+            work.left -= seconds
+            self._virtual_time += seconds / len(self._clients)
+            if not work.slices:
+                self._remove(work)
             self._idle -= 1
-            running = job.future.get_loop().run_in_executor(self._pool, job.run, part)
-            running.add_done_callback(functools.partial(self._ended, job, part))
+            loop, large_size = work.future.get_loop(), self._profile.large_size
+            running = loop.run_in_executor(self._pool, work.run, part, large_size)
+            running.add_done_callback(functools.partial(self._ended, work, part))
 
-    def _ended(self, job: _Job, part: slice, running: asyncio.Future[float]) -> None:
-        """Pass the outcome of a slice to its job, and start the next slices."""
+    def _ended(
+        self, work: TokenizerWork[Any, Any], part: slice, running: asyncio.Future[float]
+    ) -> None:
+        """Pass the outcome of a slice to its work, and start the next slices."""
         self._idle += 1
         if running.cancelled():
-            job.fail(_stopping())
+            work.fail(_stopping())
         elif error := running.exception():
-            job.fail(error)
+            work.fail(error)
         else:
-            self.account(job.kind, sum(job.sizes[part]), running.result())
-            job.add(part)
+            self.account(work.kind, sum(work.sizes[part]), running.result())
+            if work.done == len(work.inputs) and not work.future.done():
+                work.future.set_result(None)
         self._start()
+
+    def _check(self, work: TokenizerWork[Any, Any], seconds: float) -> None:
+        """Raise if a request cannot be done before its deadline, or if too many wait."""
+        if self._closed:
+            raise _stopping()
+        profile, left = self._profile, work.caller.finish_by - time.monotonic()
+        if left <= 0:
+            raise self._late(work, retry_after(seconds))
+        if self._waiting >= MAX_REQUESTS:
+            why = f"{self._waiting} requests wait for {profile.owner}, which are the most"
+        elif seconds > left:
+            why = (
+                f"to {profile.verb} it would take about {seconds:.1f} s, and {left:.1f} s are left"
+            )
+        else:
+            return
+        raise Overloaded(why, retry_after_seconds=retry_after(seconds), reason=profile.pool)
+
+    def _late(self, work: TokenizerWork[Any, Any], retry_after_seconds: int) -> ServiceError:
+        why = f"{work.done} of {len(work.inputs)} inputs were {self._profile.done}"
+        return DeadlinePassed(
+            f"the deadline came when {why}", retry_after_seconds=retry_after_seconds
+        )
 
 
 def _slices(sizes: Sequence[int], most: int) -> Iterator[slice]:
@@ -343,13 +262,6 @@ def _slices(sizes: Sequence[int], most: int) -> Iterator[slice]:
             start, size = index, 0
         size += own
     yield slice(start, len(sizes))
-
-
-def _late(job: _Job) -> ServiceError:
-    return DeadlinePassed(
-        f"the deadline came when {job.done} of {len(job.sizes)} inputs were {job.nature.done}",
-        retry_after_seconds=1,
-    )
 
 
 def _stopping() -> ServiceError:

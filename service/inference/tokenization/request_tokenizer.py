@@ -23,7 +23,7 @@ from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, To
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
-from service.scheduler.admission import Demand
+from service.scheduler.admission import NOTHING, Demand
 from service.scheduler.call import Call
 from service.system.resources import tokenize_in_the_calling_thread
 
@@ -113,7 +113,7 @@ class RequestTokenizer:
         sizes = [*map(size_of, inputs)]
         self._check(sizes, beside, any_length=options.truncate)
         if _is_short(sizes):
-            return Demand(0, 0)
+            return NOTHING
         limit, rate = self._most(options), self._tokens_per_character
         special = 2 + self.tokenizer.template_tokens
         tokens = round(sum(min(limit, rate * size + special) for size in sizes))

@@ -18,7 +18,7 @@ from service.errors import (
     Overloaded,
     Unprocessable,
 )
-from service.scheduler.admission import BatchLimits, Demand, Workers, forecast
+from service.scheduler.admission import NOTHING, Admission, BatchLimits, Demand
 from service.scheduler.call import ANYBODY, Call, PendingWork
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.pace import Pace
@@ -283,10 +283,10 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         await until(lambda: lane.queued_tokens == 25)
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             await batcher.submit("encode", [text(8)])
-        batcher.admit("encode", ANYBODY, Demand(0, 0))  # checked once it is tokenised
+        batcher.admit("encode", ANYBODY, NOTHING)  # checked once it is tokenised
         lane.congestion.standing = True
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
-            batcher.admit("encode", ANYBODY, Demand(0, 0))
+            batcher.admit("encode", ANYBODY, NOTHING)
         assert recorder.refusals == [("encode", "wait")] * 3
         engine.let_through()
         await asyncio.gather(plug, waiting, other)
@@ -432,8 +432,8 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
     own: int, other: int, threads: int, seconds: float
 ) -> None:
     lane, beside = Queued("encode", 3.0, own), Queued("attention", 1.0, other)
-    limits, workers = BatchLimits(64, 10**6), Workers(threads, idle=1)
-    found = forecast(lane, ANYBODY, Demand(1, 30), [lane, beside], limits, workers)
+    admission = Admission([lane, beside], BatchLimits(64, 10**6), threads)
+    found = admission.forecast(lane, ANYBODY, Demand(1, 30), idle=True)
     assert found.wait == pytest.approx(seconds)
     assert found.total == pytest.approx(seconds + 3)
 
@@ -441,5 +441,6 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
 def test_the_batch_that_runs_has_to_end_first() -> None:
     lane = Queued("encode", 3.0, 0)
     lane.batch_seconds = 3.0
-    found = forecast(lane, ANYBODY, Demand(1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
+    admission = Admission([lane], BatchLimits(64, 10**6), 2)
+    found = admission.forecast(lane, ANYBODY, Demand(1, 30), idle=False)
     assert found.wait == 1.5

@@ -179,7 +179,7 @@ def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 async def ask(scheduler: Scheduler, fixed_clock: FakeClock, *, writing: float = 0.0) -> PendingWork:
     """Send a request of 201 tokens that needs 101 of them within 30 seconds."""
-    await until(lambda: scheduler._dispatcher.workers.idle)
+    await until(lambda: scheduler._dispatcher.idle)
     promise = PendingWork(201, 101, writing_seconds=writing)
     await scheduler.submit("attention", [text(1)], Call("", fixed_clock.now + 30, promise))
     return promise

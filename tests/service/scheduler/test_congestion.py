@@ -18,8 +18,8 @@ STEP = INTERVAL_SECONDS / 4
 def after(congestion: Congestion, waits: list[float], since: float = 0.0) -> float:
     """Return the maximum allowed wait for a timeout of 60 s, after a request in each step."""
     for step, wait in enumerate(waits):
-        congestion.observe(wait, since + step * STEP)
-    return congestion.most_seconds(60.0)
+        allowed = congestion.most_seconds(wait, 60.0, since + step * STEP)
+    return allowed
 
 
 def test_a_burst_may_wait_as_long_as_it_likes() -> None:
@@ -44,7 +44,7 @@ def test_it_stands_until_a_wait_is_short_again() -> None:
 def test_less_patience_than_the_target_stays() -> None:
     congestion = Congestion(2.0)
     after(congestion, [3.0] * 9)
-    assert congestion.most_seconds(0.5) == 0.5
+    assert congestion.most_seconds(3.0, 0.5, 9 * STEP) == 0.5
 
 
 def test_after_a_pause_nothing_stands() -> None:
@@ -55,7 +55,7 @@ def test_after_a_pause_nothing_stands() -> None:
 
 def test_without_a_target_nothing_stands() -> None:
     assert after(Congestion(), [1e9] * 20) == 60.0
-    assert Congestion().most_seconds(math.inf) == math.inf
+    assert Congestion().most_seconds(1e9, math.inf, 0.0) == math.inf
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=60)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,141 +25,181 @@ from service.engines.contract import (
     Pooling,
     Target,
     TargetOutput,
+    Task,
     TextTask,
 )
+from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, ServiceError
 from service.scheduler.call import Call
-from service.scheduler.dispatch import MOST_RUNS, Isolation
+from service.scheduler.dispatch import MOST_RUNS
 from service.scheduler.outputs import check_outputs
 from service.scheduler.queue import Work
-from tests.service.harness import decomposition, text
+from tests.service.harness import CONFIG, assert_same, batching, decomposition, text
 
 pytestmark = pytest.mark.anyio
 
 
-class Engine:
-    """Engine that fails over some numbers, or over too many of them."""
+class Engine(FakeEngine):
+    """Engine that fails over some numbers, which are the first ids of texts, or over too many.
 
-    def __init__(self, bad: Collection[int] = (), room: int = 10**9) -> None:
-        self.bad, self.room = bad, room
+    Its first batch, of the number 999, waits until the test opens the gate.
+    """
+
+    def __init__(
+        self, bad: Collection[int] = (), room: int = 10**9, error: ServiceError | None = None
+    ) -> None:
+        super().__init__(CONFIG)
+        self.bad, self.room, self.error = bad, room, error or EngineFailed("bad")
         self.batches: list[list[int]] = []
+        self.gate = threading.Event()
 
-    def __call__(self, batch: Sequence[int]) -> list[Any]:
-        self.batches.append([*batch])
-        if len(batch) > self.room:
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        numbers = [int(task.input_ids[0]) for task in tasks if isinstance(task, TextTask)]
+        if numbers == [PLUG]:
+            assert self.gate.wait(60)
+            return super().run(tasks)
+        self.batches.append(numbers)
+        if len(tasks) > self.room:
             raise EngineOutOfMemory("full")
-        if any(number in self.bad for number in batch):
-            raise EngineFailed("bad")
-        return [10 * number for number in batch]
+        if any(number in self.bad for number in numbers):
+            raise self.error
+        return super().run(tasks)
 
 
-def isolated(
-    batch: Sequence[int],
-    run: Callable[[Sequence[int]], list[Any]],
-    wanted: Callable[[int], bool] = lambda _: True,
-    shared: Callable[[Sequence[int]], bool] = lambda _: True,
-) -> list[tuple[Sequence[int], list[Any] | ServiceError]]:
-    """Return the parts of a batch that were not halved, each with its outputs or its error."""
-    isolation, done = Isolation(batch, wanted, shared), []
-    for part in isolation.parts():
-        result: list[Any] | ServiceError
-        try:
-            result = run(part)
-        except ServiceError as error:
-            if isolation.halve(part, error):
+PLUG = 999
+Outcome = dict[int, bool | type[ServiceError]]
+
+
+def numbered(number: int) -> TextTask:
+    ids = np.full(4, number, np.int64)
+    return TextTask(ids, np.zeros_like(ids), pooling=Pooling(2, "mean"))
+
+
+async def outcomes(
+    engine: Engine, calls: Sequence[Sequence[int]], leaving: Collection[int] = ()
+) -> Outcome:
+    """Return whether each text of one batch had the right answer, or the type of its error.
+
+    Calls of these places leave while the batch is computed for the first time.
+    """
+    found: Outcome = {}
+    with batching(engine, max_batch_tokens=10**6) as (scheduler, _):
+        plug = asyncio.create_task(scheduler.submit("encode", [numbered(PLUG)]))
+        await asyncio.sleep(0)
+        requests = [
+            asyncio.create_task(scheduler.submit("encode", [numbered(n) for n in numbers]))
+            for numbers in calls
+        ]
+        await asyncio.sleep(0)
+        run = engine.run
+
+        def leave(tasks: Sequence[Task]) -> list[Output]:
+            if leaving and not engine.batches and tasks[0].input_ids[0] != PLUG:  # type: ignore[union-attr]
+                loop.call_soon_threadsafe(lambda: [requests[place].cancel() for place in leaving])
+                left.wait(60)
+            return run(tasks)
+
+        loop, left = asyncio.get_running_loop(), threading.Event()
+        engine.run = leave  # type: ignore[method-assign]
+        engine.gate.set()
+        if leaving:
+            await asyncio.wait([requests[place] for place in leaving])
+            left.set()
+        await plug
+        for numbers, request in zip(calls, requests, strict=True):
+            try:
+                slots = await request
+            except ServiceError as error:
+                found |= dict.fromkeys(numbers, type(error))
+            except asyncio.CancelledError:
                 continue
-            result = error
-        done.append((part, result))
-    return done
-
-
-def outcome(
-    engine: Engine, batch: Sequence[int], **asked: Any
-) -> dict[int, int | type[ServiceError]]:
-    found: dict[int, int | type[ServiceError]] = {}
-    for part, result in isolated(batch, engine, **asked):
-        for index, number in enumerate(part):
-            assert number not in found, "answered twice"
-            found[number] = type(result) if isinstance(result, ServiceError) else result[index]
+            else:
+                for number, slot in zip(numbers, slots, strict=True):
+                    assert_same(slot.value, engine.expected(numbered(number)))
+                    found[number] = True
     return found
 
 
-def test_a_batch_that_works_is_run_once() -> None:
+def each_alone(size: int) -> list[list[int]]:
+    return [[number] for number in range(size)]
+
+
+async def test_a_batch_that_works_is_run_once() -> None:
     engine = Engine()
-    assert outcome(engine, range(5)) == {n: 10 * n for n in range(5)}
+    assert await outcomes(engine, each_alone(5)) == dict.fromkeys(range(5), True)
     assert engine.batches == [[0, 1, 2, 3, 4]]
 
 
+@settings(max_examples=25, deadline=None)
 @given(size=st.integers(2, 128), data=st.data())
-def test_one_bad_item_fails_alone(size: int, data: st.DataObject) -> None:
+def test_one_bad_text_fails_alone(size: int, data: st.DataObject) -> None:
     bad = data.draw(st.integers(0, size - 1))
     engine = Engine({bad})
-    found = outcome(engine, range(size))
-    assert found == {n: EngineFailed if n == bad else 10 * n for n in range(size)}
+    found = asyncio.run(outcomes(engine, each_alone(size)))
+    assert found == {n: EngineFailed if n == bad else True for n in range(size)}
     assert len(engine.batches) <= 2 * math.ceil(math.log2(size)) + 1
 
 
+@settings(max_examples=25, deadline=None)
 @given(size=st.integers(1, 64), bad=st.sets(st.integers(0, 63)))
-def test_every_item_has_one_outcome_and_no_bad_one_is_answered(size: int, bad: set[int]) -> None:
+def test_every_text_has_one_outcome_and_no_bad_one_is_answered(size: int, bad: set[int]) -> None:
     engine = Engine(bad)
-    found = outcome(engine, range(size))
+    found = asyncio.run(outcomes(engine, each_alone(size)))
     assert found.keys() == set(range(size))
-    for number, result in found.items():
-        assert result == EngineFailed or (result == 10 * number and number not in bad)
+    assert all(found[number] is EngineFailed for number in found if number in bad)
     assert len(engine.batches) <= 2 * MOST_RUNS
 
 
-def test_where_everything_fails_the_engine_is_not_asked_for_ever() -> None:
-    engine = Engine(range(1000))
-    assert set(outcome(engine, range(1000)).values()) == {EngineFailed}
-    assert len(engine.batches) <= MOST_RUNS + math.ceil(math.log2(1000))
+async def test_where_everything_fails_the_engine_is_not_asked_for_ever() -> None:
+    engine = Engine(set(range(500)))
+    assert set((await outcomes(engine, each_alone(500))).values()) == {EngineFailed}
+    assert len(engine.batches) <= MOST_RUNS + math.ceil(math.log2(500))
 
 
-def test_an_error_that_does_not_come_again_hurts_nobody() -> None:
-    engine = Engine()
+async def test_an_error_that_does_not_come_again_hurts_nobody() -> None:
+    engine = Engine({0})
+    run = engine.run
 
-    def once(batch: Sequence[int]) -> list[Any]:
-        outputs = engine(batch)
-        if len(engine.batches) == 1:
-            raise EngineFailed("this once")
-        return outputs
+    def once(tasks: Sequence[Task]) -> list[Output]:
+        if engine.batches:
+            engine.bad = set()
+        return run(tasks)
 
-    parts = isolated(range(4), once)
-    assert parts == [([0, 1], [0, 10]), ([2, 3], [20, 30])]
+    engine.run = once  # type: ignore[method-assign]
+    assert await outcomes(engine, each_alone(4)) == dict.fromkeys(range(4), True)
+    assert engine.batches == [[0, 1, 2, 3], [0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(
     ("room", "failed"), [(8, 0), (4, 0), (3, 8), (1, 8)], ids=["fits", "halves", "less", "one"]
 )
-def test_out_of_memory_is_halved_once(room: int, failed: int) -> None:
+async def test_out_of_memory_is_halved_once(room: int, failed: int) -> None:
     engine = Engine(room=room)
-    found = outcome(engine, range(8), shared=lambda _: False)
-    assert sum(result == EngineOutOfMemory for result in found.values()) == failed
-    assert [len(batch) for batch in engine.batches] == ([8] if room == 8 else [8, 4, 4])
+    found = await outcomes(engine, [range(8)])
+    assert sum(result is EngineOutOfMemory for result in found.values()) == failed
+    sizes = [len(batch) for batch in engine.batches]
+    expected = [8] if room == 8 else [8, 4, 4]
+    assert sizes == expected[: len(sizes)]  # the second half is left out if the call has failed
+    assert failed or sizes == expected
 
 
-def test_what_one_caller_waits_for_fails_whole() -> None:
+async def test_what_one_call_waits_for_fails_whole() -> None:
     engine = Engine({3})
-    assert set(outcome(engine, range(8), shared=lambda _: False).values()) == {EngineFailed}
+    assert set((await outcomes(engine, [range(8)])).values()) == {EngineFailed}
     assert len(engine.batches) == 1
 
 
-def test_nothing_is_run_again_for_who_left() -> None:
+async def test_nothing_is_run_again_for_a_client_who_left() -> None:
     engine = Engine({0})
-    found = outcome(engine, range(4), wanted=lambda number: number == 0)
+    found = await outcomes(engine, each_alone(4), leaving={1, 2, 3})
     assert found == {0: EngineFailed}
     assert engine.batches == [[0, 1, 2, 3], [0]]
 
 
-def test_an_engine_that_is_gone_is_not_asked_again() -> None:
-    batches = []
-
-    def gone(batch: Sequence[int]) -> list[Any]:
-        batches.append(batch)
-        raise EngineUnavailable("gone")
-
-    ((part, error),) = isolated(range(4), gone)
-    assert (part, type(error), len(batches)) == (range(4), EngineUnavailable, 1)
+async def test_an_engine_that_is_gone_is_not_asked_again() -> None:
+    engine = Engine({0}, error=EngineUnavailable("gone"))
+    found = await outcomes(engine, each_alone(4))
+    assert (found, len(engine.batches)) == (dict.fromkeys(range(4), EngineUnavailable), 1)
 
 
 CROSS = MapsTask(np.zeros((4, 8), np.float32), np.zeros((6, 8), np.float32), 0, (2, 0, 1))

@@ -256,7 +256,7 @@ async def test_what_waits_too_long_is_given_up_and_never_computed(clock: FakeClo
         assert recorder.refusals == [("encode", "deadline")]
         engine.let_through()
         await plug
-        await until(lambda: batcher._dispatcher.workers.idle)
+        await until(lambda: batcher._dispatcher.idle)
         assert len(await batcher.submit("encode", [text(10)])) == 1
     assert engine.batches == [[1], [10]]
 
@@ -270,7 +270,7 @@ async def test_a_worker_skips_what_is_overdue_even_if_the_loop_is_late(clock: Fa
         await until(lambda: batcher.lanes["encode"].queued_tokens)
         clock.now += SOON
         engine.let_through()
-        while not batcher._dispatcher.workers.idle:
+        while not batcher._dispatcher.idle:
             time.sleep(0.001)  # the event loop stands still, the worker does not
         with pytest.raises(DeadlinePassed):
             await late

@@ -45,7 +45,7 @@ async def test_an_answered_request_keeps_nothing() -> None:
     with batching(engine) as (batcher, _):
         for _ in range(5):
             await batcher.submit("encode", [text(8, hidden_layers=(0, 1)) for _ in range(3)])
-        await until(lambda: batcher._dispatcher._idle == engine.concurrency)
+        await until(lambda: batcher._dispatcher.idle == engine.concurrency)
         assert len(engine.outputs) == 30
         await until(lambda: engine.kept() == 0, seconds=2)
 

@@ -255,7 +255,7 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
 
 async def at_rest(batcher: Scheduler) -> None:
     """Wait until every worker is idle and every batch was reported."""
-    await until(lambda: batcher._dispatcher._idle == batcher.engine.concurrency)
+    await until(lambda: batcher._dispatcher.idle == batcher.engine.concurrency)
     await asyncio.sleep(0)
 
 

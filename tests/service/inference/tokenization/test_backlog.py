@@ -69,18 +69,61 @@ def measured(threads: int = 1) -> Backlog:
 
 async def test_a_request_is_finished_before_the_next_large_one_begins() -> None:
     one, tokenizer = measured(), Tokenizer()
-    large = [asyncio.create_task(one.run(tokenizer.asked(name, 3))) for name in "AB"]
+    large = [asyncio.create_task(one.run(tokenizer.asked(name, 9))) for name in "AB"]
     await until(lambda: tokenizer.order == "A")
     small = asyncio.create_task(one.run(tokenizer.asked("s", 1)))
     other = asyncio.create_task(one.run(tokenizer.asked("o", 2, client="other")))
     await asyncio.sleep(0)
-    tokenizer.gate.release(9)
+    tokenizer.gate.release(30)
     assert await small == ["s0"]
-    assert [await task for task in large] == [["A0", "A1", "A2"], ["B0", "B1", "B2"]]
     assert await other == ["o0", "o1"]
-    order = tokenizer.order
-    assert order.replace("o", "") == "AsAABBB"
-    assert "o" in order[:3], "another client has its turn at once"
+    await asyncio.gather(*large)
+    assert tokenizer.order == "A" + "oo" + "s" + "A" * 8 + "B" * 9
+    one.close()
+
+
+async def test_clients_share_the_threads_however_many_requests_they_have() -> None:
+    one, tokenizer = measured(), Tokenizer()
+    gate = asyncio.create_task(one.run(tokenizer.asked("g", 1, client="gate")))
+    await until(lambda: tokenizer.order == "g")
+    hog = [asyncio.create_task(one.run(tokenizer.asked("h", 2, client="hog"))) for _ in range(8)]
+    await asyncio.sleep(0)
+    quiet = [asyncio.create_task(one.run(tokenizer.asked("q", 2))) for _ in range(4)]
+    await asyncio.sleep(0)
+    tokenizer.gate.release(40)
+    await asyncio.gather(gate, *hog, *quiet)
+    assert tokenizer.order == "g" + "hhqq" * 4 + "hh" * 4
+    one.close()
+
+
+async def test_small_requests_that_keep_coming_do_not_hold_up_a_large_one() -> None:
+    one, tokenizer = measured(), Tokenizer()
+    large = asyncio.create_task(one.run(tokenizer.asked("A", 5)))
+    small = []
+    for count in range(20):
+        await until(lambda count=count: len(tokenizer.order) == count + 1)
+        small.append(asyncio.create_task(one.run(tokenizer.asked("s", 1))))
+        await asyncio.sleep(0)
+        tokenizer.gate.release()
+    await large
+    tokenizer.gate.release(20)
+    await asyncio.gather(*small)
+    one.close()
+
+
+async def test_a_request_that_leaves_is_forgotten() -> None:
+    one, tokenizer = measured(), Tokenizer()
+    running = asyncio.create_task(one.run(tokenizer.asked("A", 1)))
+    leaves = asyncio.create_task(one.run(tokenizer.asked("L", 4)))
+    stays = asyncio.create_task(one.run(tokenizer.asked("B", 2)))
+    await until(lambda: tokenizer.order == "A")
+    assert one.seconds("", 9 * SLICE_CHARACTERS) == pytest.approx(4 + 2 + 9)
+    leaves.cancel()
+    await asyncio.gather(leaves, return_exceptions=True)
+    assert one.seconds("", 9 * SLICE_CHARACTERS) == pytest.approx(2 + 9)
+    tokenizer.gate.release(9)
+    await asyncio.gather(running, stays)
+    assert tokenizer.order == "ABB"
     one.close()
 
 
