@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Sequence
 
@@ -10,9 +11,11 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.api import dialects, documentation
+from service.api.wire.route import direct_routes
 from service.engines.contract import Engine
 from service.health.readiness import Answers, Peers
-from service.http import middleware
+from service.http.admission import admission_of
+from service.http.exchange import Application, Bodies, ExchangeMiddleware, cors_of
 from service.models.banner import banner
 from service.models.build import build_state
 from service.models.state import ServiceState
@@ -83,7 +86,7 @@ def application(state: ServiceState) -> FastAPI:
             yield
         state.hangs = not state.control.loader.close()
 
-    app = middleware.Application(
+    app = Application(
         title="Headscope",
         summary="Contextual embeddings and the attention weights of every head.",
         version=version(),
@@ -97,13 +100,16 @@ def application(state: ServiceState) -> FastAPI:
     dialects.install(app, settings)
     keys = settings.api_keys is not None or settings.keys_file is not None
     documentation.describe(app, keys=keys)
-    middleware.install(
-        app,
-        settings,
-        state.metrics.http,
-        (state.bodies, state.replies),
-        observers,
-        dialects.error_response,
+    app.exchanging = functools.partial(
+        ExchangeMiddleware,
+        routes=direct_routes(app.router.routes),
+        metrics=state.metrics.http,
+        bodies=Bodies(settings.max_body_bytes, settings.client_timeout_seconds, state.bodies),
+        requests=state.replies,
+        admission=admission_of(settings),
+        error_reply=dialects.error_reply,
+        observers=observers,
+        cors=cors_of(settings),
     )
     state.metrics.http.routes = RouteTemplates(app.router.routes)
     return app

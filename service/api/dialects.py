@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,9 +35,10 @@ from service.api.openai.models import error_response as openai_error
 from service.api.tei.texts import error_response as tei_error
 from service.api.vllm.fields import error_response as vllm_error
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import DirectRoutes, JsonRoute, answered_by, context_of, service_of
+from service.api.wire.route import JsonRoute, bind_model, exchange_of
 from service.errors import ServiceError, Unprocessable
-from service.request_context import ErrorForm
+from service.exchange import ErrorForm, Exchange
+from service.models.state import state_of
 from service.settings import Settings
 
 
@@ -97,40 +99,41 @@ def install(app: FastAPI, settings: Settings) -> None:
             if settings.verify_route or router is not verify.router:
                 # include_router would match a path once for each router, then again for the route
                 app.router.routes.extend(router.routes)
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(DirectRoutes, routes=app.router.routes, handlers=app.exception_handlers)
+    for kind in (ServiceError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _handle)
 
 
-def _reply(request: Request, error: ServiceError) -> Response:
-    service_of(request).metrics.http.refused(request.scope, error)
-    context, models = context_of(request), service_of(request).models
-    request_id = context.request_id
-    of_model = isinstance(request.scope.get("route"), JsonRoute)
-    unchosen = of_model and context.fingerprint is None and not models.several
+async def _handle(request: Request, error: Exception) -> Response:
+    """Answer an error of a route that Starlette has called."""
+    reply = error_reply(exchange_of(request), error)
+    assert reply is not None  # noqa: S101 - registered for these errors
+    return reply
+
+
+def error_reply(exchange: Exchange[Any], error: Exception) -> Response | None:
+    """Return the reply of an error in its route's dialect, and count it; None if unexpected."""
+    if isinstance(error, HTTPException):
+        return _http_error(exchange, error)
+    if isinstance(error, RequestValidationError):
+        error = Unprocessable(describe_errors(error.errors()))
+    if not isinstance(error, ServiceError):
+        return None
+    scope, request_id = exchange.scope, exchange.request_id
+    service, route = state_of(scope["app"]), scope.get("route")
+    service.metrics.http.refused(scope, error)
+    models = service.models
+    unchosen = isinstance(route, JsonRoute) and exchange.fingerprint is None and not models.several
     if unchosen and (only := models.loaded_default):  # refused before the only model was chosen
-        answered_by(request, only)
-    if context.error_form is not None:
-        return context.error_form(error, request_id)
-    for route, dialect in _routes():
-        if route is request.scope.get("route"):
+        bind_model(exchange, only)
+    if exchange.error_form is not None:
+        return exchange.error_form(error, request_id)
+    for own, dialect in _routes():
+        if own is route:
             return dialect.error_response(error, request_id)
-    return error_response(request.scope["path"], error, request_id)
+    return error_response(scope["path"], error, request_id)
 
 
-async def _service_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
-    return _reply(request, error)
-
-
-async def _validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return _reply(request, Unprocessable(describe_errors(error.errors())))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+def _http_error(exchange: Exchange[Any], error: HTTPException) -> Response:
     code = error.status_code
     phrase = HTTPStatus(code).phrase
 
@@ -140,9 +143,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
         slug = phrase.lower().replace(" ", "-")
         error_type = "Validation"
 
-    path, failure = request.scope["path"], _Http(phrase)
-    service_of(request).metrics.http.refused(request.scope, failure)
-    response = error_response(path, failure, context_of(request).request_id)
+    scope, failure = exchange.scope, _Http(phrase)
+    path = scope["path"]
+    state_of(scope["app"]).metrics.http.refused(scope, failure)
+    response = error_response(path, failure, exchange.request_id)
     response.headers.update(error.headers or {})
     if code == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette lists the methods of one route only
         methods = {method for route, _ in _owners(path) for method in route.methods or ()}

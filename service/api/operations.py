@@ -16,7 +16,7 @@ from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.route import answered_by, name_model, service_of
+from service.api.wire.route import bind_model, exchange_of, name_model, service_of
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT
 from service.inference.head_vectors import names_of
@@ -90,7 +90,7 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
         content["models"] = [describe(state.settings, served) for served in state.models]
     response = JSONResponse(content)
     if model is not None or not state.models.several:
-        answered_by(request, chosen)
+        bind_model(exchange_of(request), chosen)
     if model is not None:
         name_model(response, state.models, model, chosen)
     return response

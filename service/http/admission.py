@@ -20,14 +20,15 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
+from typing import Any
 
 from starlette.types import Scope
 
 from service.errors import MisdirectedRequest, Unauthorized
-from service.request_context import RequestContext
+from service.exchange import Exchange
 from service.settings import Settings
 from service.settings.sources import check_file
 from service.telemetry.requests import METRICS_PATH, PROBE_PATHS
@@ -46,20 +47,20 @@ class AllowedHosts:
         self._admitted: bytes | None = None
         """The last `Host` header that was admitted: most requests have the same."""
 
-    def check(self, scope: Scope) -> None:
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
         """Reject a request that names another host.
 
         A request without `Host` passes: HTTP/1.0 allows it, and browsers always send `Host`.
         """
-        for name, value in scope["headers"]:
-            if name != b"host" or value == self._admitted:
-                continue
-            if not self._admits(str(value, "latin-1")):
-                raise MisdirectedRequest(
-                    "this service does not answer for the host of the request; its setting "
-                    "allowed_hosts names those that it does"
-                )
-            self._admitted = value
+        value = headers.get(b"host")
+        if value is None or value == self._admitted:
+            return
+        if not self._admits(str(value, "latin-1")):
+            raise MisdirectedRequest(
+                "this service does not answer for the host of the request; its setting "
+                "allowed_hosts names those that it does"
+            )
+        self._admitted = value
 
     def _admits(self, value: str) -> bool:
         host = _HOST.fullmatch(value.strip())
@@ -224,22 +225,23 @@ class ApiKeys:
         self._file = file
         self._needed = keys is not None or file is not None
 
-    def check(self, scope: Scope) -> str:
-        """Return the name of a request's key; empty without one where none is needed."""
-        name = self._name(scope)
+    def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        """Return the name of a request's key, which reveals nothing of it.
+
+        It is empty without a key where none is needed.
+        """
+        name = self._name(headers.get(b"authorization", b""))
         if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
-            scripted = any(header == b"x-requested-with" for header, _ in scope["headers"])
-            raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=not scripted)
+            prompts = b"x-requested-with" not in headers
+            raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=prompts)
         return name
 
-    def _name(self, scope: Scope) -> str:
-        """Return the name of a request's key, which reveals nothing of it; empty without a key."""
-        values = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(values) != 1 or len(values[0]) > MAX_HEADER_BYTES:
+    def _name(self, authorization: bytes) -> str:
+        """Return the name of a header's key; empty for another key, or several headers."""
+        if not authorization or len(authorization) > MAX_HEADER_BYTES:
             return ""
-        digest = digest_of(_key(values[0]))
-        named = self._file.names if self._file else {}
-        return self._given.get(digest) or named.get(digest, "")
+        digest = digest_of(_key(authorization))
+        return self._given.get(digest) or (self._file.names.get(digest, "") if self._file else "")
 
 
 def keys_of(settings: Settings) -> ApiKeys | None:
@@ -290,8 +292,8 @@ class Admission:
         self._keys = keys
         self._metrics_port = metrics_port
 
-    def admit(self, scope: Scope, context: RequestContext[object]) -> None:
-        """Admit a request, and store the names of its client and its key in its context.
+    def admit(self, exchange: Exchange[Any]) -> None:
+        """Admit a request, and store the names of its client and its key.
 
         Raises:
             MisdirectedRequest: the request names another host, or the metrics port does not answer
@@ -299,13 +301,26 @@ class Admission:
             Unauthorized: the path needs a key, and the request has no known key.
 
         """
+        scope = exchange.scope
         if self._hosts:
-            self._hosts.check(scope)
+            self._hosts.check(exchange.headers)
         if self._metrics_port and scope["server"][1] == self._metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")
             return
         if self._keys:
-            context.client = context.key = self._keys.check(scope)
-        if not context.key and scope.get("client"):
-            context.client = str(scope["client"][0])
+            exchange.client = exchange.key = self._keys.check(scope, exchange.headers)
+        if not exchange.key and scope.get("client"):
+            exchange.client = scope["client"][0]
+
+
+def admission_of(settings: Settings) -> Admission:
+    """Return the checks of settings.
+
+    Raises:
+        OSError: the name of the host cannot be resolved.
+        ValueError: the file of keys is invalid.
+
+    """
+    hosts = allowed_hosts(settings.allowed_hosts, settings.host)
+    return Admission(hosts, keys_of(settings), settings.metrics_port)

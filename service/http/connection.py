@@ -15,17 +15,18 @@ import contextlib
 import fcntl
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any, cast
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from service.errors import RequestTimeout, ServiceError
-from service.http.exchange import ErrorResponse, new_request_id
+from service.exchange import new_request_id
 from service.http.reader import StrictReader
 
 TAKEN_BYTES = 2**20
@@ -41,7 +42,7 @@ class HttpProtocol(StrictReader):
         self,
         *args: Any,
         client_timeout_seconds: float,
-        error_response: ErrorResponse,
+        error_response: Callable[[str, ServiceError, str], Response],
         count_refusal: Callable[[str, ServiceError], None],
         **kwargs: Any,
     ) -> None:
@@ -114,12 +115,11 @@ class HttpProtocol(StrictReader):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         cast(Scope, cycle.scope)["on_disconnect"] = None
-        answer = cast(ASGIApp, app)
         if cycle.scope["http_version"] == "1.0":
-            answer = until_close(answer, cycle, self._cut_off)
+            app = cast(ASGI3Application, until_close(cast(ASGIApp, app), cycle, self._cut_off))
         else:
-            answer = at_once(answer, cycle, self.transport)
-        super()._start_asgi_task(cycle, cast(ASGI3Application, answer))
+            cast(Any, cycle).send = WholeReplySend(cycle, self.transport)
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Continue with the next request of the connection, or end the connection."""
@@ -331,44 +331,35 @@ class WholeReplySend:
         self._cycle = cycle
         self._transport = transport
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
         """Send a part of the reply by uvicorn."""
-        await self._cycle.send(message)  # type: ignore[arg-type]
+        return RequestResponseCycle.send(self._cycle, cast(ASGISendEvent, message))
 
-    def whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Write a whole reply; its headers have names in lower case, and the body's length.
+    def whole(self, status: int, head: bytes, body: bytes | memoryview) -> bool:
+        """Write a whole reply.
+
+        Args:
+            status: status of the reply.
+            head: lines of the headers, with names in lower case and the body's length.
+            body: the whole body.
 
         Returns:
             Whether the reply was written, or dropped because its client has left. False means that
             it has to be sent in parts: uvicorn drops the body of a reply to HEAD, ends a connection
-            that is not kept, waits for a client that does not read, and rejects invalid headers.
+            that is not kept, and waits for a client that does not read.
 
         """
         cycle = self._cycle
         if cycle.disconnected:
             return True
-        every = [*cycle.default_headers, *headers]
-        kept = cycle.keep_alive and (b"connection", b"close") not in every
-        sized = (b"content-length", b"%d" % len(body)) in headers
-        if not (kept and sized) or cycle.flow.write_paused or cycle.scope["method"] == "HEAD":
-            return False
-        lines = [b"%b: %b\r\n" % header for header in every]
-        head = b"".join((STATUS_LINE[status], *lines, b"\r\n"))
-        line_ends = len(lines) + 2
-        if cycle.response_started or not head.count(b"\r") == head.count(b"\n") == line_ends:
+        head = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers]) + head
+        paused, begun = cycle.flow.write_paused, cycle.response_started
+        kept = cycle.keep_alive and b"connection: close\r\n" not in head
+        if not kept or paused or begun or cycle.scope["method"] == "HEAD":
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         cycle.message_event.set()
-        self._transport.write(head + body)
+        self._transport.write(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
         cycle.on_response()
         return True
-
-
-def at_once(app: ASGIApp, cycle: RequestResponseCycle, transport: asyncio.Transport) -> ASGIApp:
-    """Return an application that can write whole replies; see `WholeReplySend`."""
-
-    def answer(scope: Scope, receive: Receive, _: Send) -> Awaitable[None]:
-        return app(scope, receive, WholeReplySend(cycle, transport))
-
-    return answer

@@ -187,7 +187,8 @@ class Plan:
         if array is None:
             return None
         complete = [self._finish(next(rows)) for _ in range(math.prod(array.shape[:-1]))]
-        return np.array(complete, np.float32).reshape(*array.shape[:-1], self.features)
+        features = len(complete[0]) if complete else self.features
+        return np.array(complete, np.float32).reshape(*array.shape[:-1], features)
 
     def _joined(self, arrays: Sequence[Floats]) -> Floats:
         """Return the array of each requested hidden state, stacked if there may be several."""

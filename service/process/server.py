@@ -53,6 +53,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http=http,
+            interface="asgi3",
             ws="none",
             log_level=settings.log_level,
             log_config=None,

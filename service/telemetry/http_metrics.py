@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import time
 from functools import partial
+from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.types import Scope
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
-from service.request_context import RequestContext
+from service.exchange import Exchange
 from service.telemetry.registry import (
     MOST_NOTES,
     PREDICTION,
@@ -78,24 +79,18 @@ class HttpMetrics:
         """Return the template of a request's route, also if the request never reached the route."""
         return self.routes.of_scope(scope)
 
-    def answered(
-        self,
-        scope: Scope,
-        context: RequestContext[object],
-        seconds: float,
-        received_bytes: int,
-        sent_bytes: int,
-    ) -> None:
+    def answered(self, exchange: Exchange[Any]) -> None:
         """Note a reply; an interrupted reply counts with the bytes that were sent."""
-        route, status, ratio = self.routes.of_scope(scope), context.status, None
+        route, status, ratio = self.routes.of_scope(exchange.scope), exchange.status, None
+        seconds, sent = exchange.seconds, exchange.sent_bytes
         replies = self._replies.get(route)
         if replies is None:
             replies = self._replies[route] = self._registry.notes(partial(self._count, route))
-        if context.predicted_bytes and status == 200:
-            ratio = sent_bytes / (context.predicted_bytes + FRAME_BYTES)
-        labels = _exemplar(scope, context)
+        if exchange.predicted_bytes and status == 200:
+            ratio = sent / (exchange.predicted_bytes + FRAME_BYTES)
+        labels = _exemplar(exchange)
         exemplar = (labels, seconds, time.time()) if labels else None
-        replies.append((status, seconds, received_bytes, sent_bytes, ratio, exemplar))
+        replies.append((status, seconds, exchange.received_bytes, sent, ratio, exemplar))
         if len(replies) >= MOST_NOTES:
             self._registry.count()
 
@@ -121,10 +116,10 @@ class HttpMetrics:
         self.refused({"path": path}, error)
 
 
-def _exemplar(scope: Scope, context: RequestContext[object]) -> dict[str, str] | None:
+def _exemplar(exchange: Exchange[Any]) -> dict[str, str] | None:
     """Return the labels of an exemplar: the caller's trace id, or else the request id."""
-    traced = b"traceparent" in context.headers
-    if traced and (trace := trace_id(scope["headers"])):
+    traced = b"traceparent" in exchange.headers
+    if traced and (trace := trace_id(exchange.scope["headers"])):
         return {"trace_id": trace}
-    request_id = context.request_id
+    request_id = exchange.request_id
     return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None

@@ -9,15 +9,15 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
+from service.exchange import Exchange
 from service.inference.timings import Timings
-from service.request_context import RequestContext
 from service.system import logs
 
 PROBE_PATHS = {
@@ -111,60 +111,24 @@ class RequestObserver(Protocol):
         """Finish; no requests will follow."""
 
 
-class ObservationMiddleware:
-    """Outermost middleware, which passes a summary of every request to observers."""
-
-    def __init__(
-        self, app: ASGIApp, observers: Sequence[RequestObserver], route_of: Callable[[Scope], str]
-    ) -> None:
-        """Wrap an application; `route_of` knows also requests that were rejected before routing."""
-        self.app = app
-        self.observers = observers
-        self.route_of = route_of
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began_ns, began = time.time_ns(), time.monotonic()
-        status: int | None = None
-        replied, sent_bytes = None, 0
-
-        async def watched_send(message: Message) -> None:
-            nonlocal status, replied, sent_bytes
-            if message["type"] == "http.response.start":
-                status, replied = message["status"], time.monotonic()
-            else:
-                sent_bytes += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self.app(scope, receive, watched_send)
-        finally:
-            ended = time.monotonic()
-            context: RequestContext[object] | None = scope.get("context")  # None of a preflight
-            summary = RequestSummary(
-                method=scope["method"] if scope["method"] in METHODS else "_OTHER",
-                route=self.route_of(scope),
-                request_id=context.request_id if context else "",
-                traceparent=_traceparent(scope),
-                status=status,
-                sent_bytes=sent_bytes,
-                began_ns=began_ns,
-                began=began,
-                replied=replied or ended,
-                ended=ended,
-                timings=context.timings if context else None,
-                key=context.key if context else "",
-            )
-            for observer in self.observers:
-                observer.observe(summary)
-
-
-def _traceparent(scope: Scope) -> str:
-    values = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(values[0], "latin-1") if len(values) == 1 else ""
+def summary_of(exchange: Exchange[Any], route: str) -> RequestSummary:
+    """Return the summary of a request that has ended; `route` is its template."""
+    ended, method = time.monotonic(), exchange.scope["method"]
+    values = [value for name, value in exchange.scope["headers"] if name == b"traceparent"]
+    return RequestSummary(
+        method=method if method in METHODS else "_OTHER",
+        route=route,
+        request_id=exchange.request_id,
+        traceparent=str(values[0], "latin-1") if len(values) == 1 else "",
+        status=exchange.status or None,
+        sent_bytes=exchange.sent_bytes,
+        began_ns=time.time_ns() - round(1e9 * (ended - exchange.began)),
+        began=exchange.began,
+        replied=exchange.replied or ended,
+        ended=ended,
+        timings=exchange.timings,
+        key=exchange.key,
+    )
 
 
 QUIET_ROUTES = {*PROBE_PATHS, METRICS_PATH}

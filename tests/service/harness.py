@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from starlette.types import Message, Send
 
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
@@ -30,12 +31,11 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.fake import FakeEngine
-from service.inference.timings import Timings
+from service.exchange import Exchange
 from service.inference.tokenization.tokenized import TokenizedText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
-from service.request_context import RequestContext
 from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
@@ -227,9 +227,16 @@ def batching(
         batcher.close()
 
 
-def request_context(request_id: str = "id", timings: Timings | None = None) -> RequestContext[Any]:
-    """Return the context of a request without a client, with a budget of its own."""
-    return RequestContext(request_id, Reservation(ByteBudget(2**20)), {}, timings=timings)
+def exchange(request_id: str = "id", send: Send | None = None, **scope: Any) -> Exchange[Any]:
+    """Return the exchange of a request without a client, with a budget of its own."""
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], **scope}
+    found = Exchange[Any](scope, send or unsent, Reservation(ByteBudget(2**20)))
+    found.request_id, scope["exchange"] = request_id, found
+    return found
+
+
+async def unsent(message: Message) -> None:
+    raise AssertionError(f"sent: {message}")
 
 
 def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:

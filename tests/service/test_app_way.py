@@ -46,6 +46,7 @@ SHARED = [
     "model/runtimes/onnx.py",
     "service/api/wire/route.py",
     "service/engines/runtime.py",
+    "service/exchange.py",
     "service/http/exchange.py",
     "service/http/reader.py",
     "service/inference/core.py",

@@ -15,8 +15,8 @@ from service.api.native.texts import LenientRequest
 from service.api.wire.problems import error_reply, problems_in_form
 from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.errors import NoTaskHead, ServiceError, Unprocessable
+from service.exchange import ErrorForm
 from service.inference.timings import Timings
-from service.request_context import ErrorForm
 
 _BAD_REQUEST = 400
 _STATUSES = {404: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}

@@ -40,14 +40,16 @@ from service.api.native.vector_outputs import OutputName as VectorName
 from service.api.native.vector_outputs import vector_tensors, with_vectors, within_limits
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
-from service.api.wire.reply_headers import with_reply_headers
+from service.api.wire.reply_headers import check_expected, with_reply_headers
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
     PartsResponse,
-    answered,
+    bind_model,
     caller_of,
-    context_of,
+    exchange_of,
+    fingerprint_of,
     model_of,
+    name_model,
     service_of,
 )
 from service.api.wire.strict_json import inlined
@@ -244,7 +246,11 @@ async def infer(request: Request, model: str) -> Response:
     chosen = await model_of_path(request, model)
     asked = await read_request(request, service_of(request).settings.max_client_batch_size)
     engine = asked.request.parameters.backend
-    return await answered(request, chosen, model, lambda: _infer(request, asked), engine)
+    bind_model(exchange_of(request), chosen, engine)
+    check_expected(exchange_of(request).headers, fingerprint_of(request))
+    response = await _infer(request, asked)
+    name_model(response, service_of(request).models, model, chosen)
+    return response
 
 
 async def _infer(request: Request, asked: InferInputs) -> Response:
@@ -252,7 +258,7 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
     if given.timeout is not None:
-        finish_by = min(caller.finish_by, context_of(request).received + given.timeout / 1e6)
+        finish_by = min(caller.finish_by, exchange_of(request).received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     tokenizing = within_limits(given.options, options.head if options else None)

@@ -22,7 +22,7 @@ from model.numerics.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
 from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest
-from service.api.wire.route import body_of, context_of
+from service.api.wire.route import exchange_of
 from service.api.wire.strict_json import (
     INLINE_BODY_BYTES,
     VALUE_BYTES,
@@ -158,10 +158,10 @@ class InferInputs:
 
 async def read_request(request: Request, max_rows: int) -> InferInputs:
     """Read and parse the body of an inference request."""
-    check_media_type(context_of(request).headers, MEDIA_TYPES)
-    body = await body_of(request)
+    check_media_type(exchange_of(request).headers, MEDIA_TYPES)
+    body = exchange_of(request).take_body()
     length = json_length(request.headers.get(LENGTH_HEADER), len(body))
-    content = await read_json(body[:length], context_of(request).reservation)
+    content = await read_json(body[:length], exchange_of(request).reservation)
     try:
         asked = InferRequest.model_validate(content)
     except ValidationError as error:
@@ -174,7 +174,7 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
         raise Unprocessable(f"{tensor.shape[0]} texts in one request; at most {max_rows} are taken")
     elements = min(math.prod(tensor.shape), len(tail) // LENGTH_BYTES)
     elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * elements
-    context_of(request).reservation.grow(elements_bytes)
+    exchange_of(request).reservation.grow(elements_bytes)
     if len(body) <= INLINE_BODY_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))
     return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))

@@ -16,9 +16,9 @@ from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT
 from service.api.wire.model_path import MODEL_PARAMETER
 from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
-    answered_by,
+    bind_model,
     chosen_model,
-    context_of,
+    exchange_of,
     fingerprint_of,
     name_model,
     service_of,
@@ -121,7 +121,7 @@ def _noted(request: Request, model: ServedModel) -> ServedModel:
     version = request.path_params.get("version")
     if version not in (None, model.version):
         raise UnknownModel(f"{model.name} is served in version {model.version} only")
-    answered_by(request, model)
+    bind_model(exchange_of(request), model)
     return model
 
 
@@ -153,6 +153,6 @@ def describe(model: ServedModel) -> ModelMetadata:
 
 
 def _named(response: Response, request: Request, model: ServedModel) -> Response:
-    check_expected(context_of(request).headers, fingerprint_of(request))
+    check_expected(exchange_of(request).headers, fingerprint_of(request))
     name_model(response, service_of(request).models, request.path_params["model"], model)
     return response

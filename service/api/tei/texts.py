@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
 from service.api.wire.problems import PROBLEMS, error_reply, problems_in_form
-from service.api.wire.route import context_of, model_of, service_of
+from service.api.wire.route import exchange_of, model_of, service_of
 from service.errors import NoTaskHead, ServiceError, Unauthorized
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
@@ -75,7 +75,7 @@ def add_compute_headers(response: Response, request: Request, inputs: Sequence[I
     """
     provider = model_of(request).inference.engines.default.engine.provider
     device = "gpu" if "CUDA" in provider else "cpu"
-    seconds = time.monotonic() - context_of(request).received
+    seconds = time.monotonic() - exchange_of(request).received
     response.raw_headers += [
         (b"x-compute-type", f"{device}+optimized".encode()),
         (b"x-compute-time", b"%d" % round(1000 * seconds)),

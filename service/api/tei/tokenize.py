@@ -19,7 +19,7 @@ from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.wire.media import JSON, Part
 from service.api.wire.reserved import CHARACTER_BYTES, check_size, reserve
-from service.api.wire.route import JsonRoute, caller_of, context_of, model_of, service_of
+from service.api.wire.route import JsonRoute, caller_of, exchange_of, model_of, service_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
@@ -98,7 +98,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     inference, caller, began = model_of(request).inference, caller_of(request), time.monotonic()
     limit = service_of(request).settings.max_response_bytes
     most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
-    context_of(request).reservation.grow(most)  # until the exact size is known
+    exchange_of(request).reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
     def work(texts: Sequence[str], first: int) -> list[bytes]:
@@ -117,7 +117,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     parts = await inference.request_tokenizer.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
-    context_of(request).reservation.shrink(most)
+    exchange_of(request).reservation.shrink(most)
     with reserve(request, size) as reply:
         timings = Timings(tokens, began, time.monotonic() - began)
         content: list[Part] = [b"[", *parts, b"]"]

@@ -16,9 +16,9 @@ from service.api.wire.media import is_known
 from service.api.wire.reply_headers import check_expected
 from service.api.wire.reserved import reserve
 from service.api.wire.route import (
-    answered_by,
+    bind_model,
     chosen_model,
-    context_of,
+    exchange_of,
     fingerprint_of,
     name_model,
     service_of,
@@ -63,8 +63,8 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     """
     state = service_of(request)
     model = await chosen_model(request, query.model, _check_sparse)
-    answered_by(request, model)
-    check_expected(context_of(request).headers, fingerprint_of(request))
+    bind_model(exchange_of(request), model)
+    check_expected(exchange_of(request).headers, fingerprint_of(request))
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}

@@ -24,7 +24,7 @@ from service.api.native.texts import LenientRequest, nullable
 from service.api.wire.pictures import PART_SCHEMA, content_part, wrong
 from service.api.wire.problems import error_reply, problems_in_form
 from service.api.wire.reply_headers import Responses, warning_field
-from service.api.wire.route import context_of
+from service.api.wire.route import exchange_of
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
@@ -157,7 +157,7 @@ def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[
     """Return the fields of every reply beside its data."""
     tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
-        "id": f"{kind}-{context_of(request).request_id}",
+        "id": f"{kind}-{exchange_of(request).request_id}",
         "object": "list",
         "created": int(time.time()),
         "model": model,

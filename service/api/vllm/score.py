@@ -22,12 +22,12 @@ from service.api.wire.reply_headers import WarnedReply, warning_field
 from service.api.wire.reserved import CHARACTER_BYTES, hold, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
+from service.exchange import ErrorForm
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.tasks.late_interaction import prepare_ranking, rank
 from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
-from service.request_context import ErrorForm
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from service.api.wire.media import JSON
 from service.api.wire.reply_headers import Responses
-from service.api.wire.route import Schema, body_of, context_of, service_of, validated
+from service.api.wire.route import Schema, exchange_of, service_of, validated
 from service.api.wire.strict_json import check_media_type, inlined, read_json
 from service.errors import Forbidden, Unauthorized
 from service.http.admission import ADMIN
@@ -26,7 +26,7 @@ def require_admin(request: Request) -> None:
     """Raise unless a request has a key of `--admin-keys`."""
     if service_of(request).settings.admin_keys is None:
         raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
-    key = context_of(request).key
+    key = exchange_of(request).key
     if not key:
         raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
     if not is_admin(request):
@@ -35,17 +35,18 @@ def require_admin(request: Request) -> None:
 
 def is_admin(request: Request) -> bool:
     """Return whether a request has a key of `--admin-keys`."""
-    return context_of(request).key.startswith(ADMIN)
+    return exchange_of(request).key.startswith(ADMIN)
 
 
 async def read_admin(request: Request, schema: type[Schema]) -> Schema:
     """Return the validated JSON body of an admin's request; an empty body is an empty object."""
     require_admin(request)
-    context, body = context_of(request), await body_of(request)
+    exchange = exchange_of(request)
+    body = exchange.take_body()
     if not body:
         return validated(schema, {})
-    check_media_type(context.headers, (JSON, ""))
-    return validated(schema, await read_json(body, context.reservation))
+    check_media_type(exchange.headers, (JSON, ""))
+    return validated(schema, await read_json(body, exchange.reservation))
 
 
 def documented_body(schema: type[BaseModel]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastapi import Request
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.route import context_of, deadline_of, model_of, service_of
+from service.api.wire.route import deadline_of, exchange_of, model_of, service_of
 from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch, image_hosts
 from service.inference.tokenization.inputs import Input, Picture
@@ -205,7 +205,7 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
     given_pictures = [given for given in inputs if isinstance(given, GivenPicture)]
     encoded = [given for given in given_pictures if not given.at_address]
     size = sum(len(given.source) for given in encoded)
-    context_of(request).reservation.grow(size * 3 // 4)
+    exchange_of(request).reservation.grow(size * 3 // 4)
     if size <= INLINE_CHARACTERS:
         files = _decoded(encoded, most)
     else:
@@ -243,11 +243,11 @@ async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[s
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts, context = image_hosts(settings.image_hosts), context_of(request)
+    hosts, exchange = image_hosts(settings.image_hosts), exchange_of(request)
     limits = FetchLimits(settings.max_image_bytes, settings.image_timeout_seconds, deadline)
     tasks = {
         given.field: asyncio.create_task(
-            fetch(given.source, given.field, hosts, limits, context.client, context.reservation)
+            fetch(given.source, given.field, hosts, limits, exchange.client, exchange.reservation)
         )
         for given in pictures
     }

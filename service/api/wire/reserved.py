@@ -11,7 +11,7 @@ from fastapi import Request
 
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
-from service.api.wire.route import PartsResponse, Reply, context_of, service_of
+from service.api.wire.route import PartsResponse, Reply, exchange_of, service_of
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
 from service.system.budget import ByteBudget
@@ -88,7 +88,7 @@ def reserve(
     if advice is not None:
         check_size(size, state.settings.max_response_bytes, advice, binary=True)
     reply = ReservedReply(state.replies, size, size if held is None else held)
-    context_of(request).predicted_bytes = size
+    exchange_of(request).predicted_bytes = size
     return reply
 
 

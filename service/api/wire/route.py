@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
@@ -23,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
@@ -36,18 +28,19 @@ from service.api.wire.reply_headers import (
 )
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import ModelNotLoaded, Unprocessable
+from service.exchange import ErrorForm, Exchange
 from service.http.turns import TURN_BYTES, Turns, part_of
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.models.served import ServedModel
 from service.models.state import ServiceState
 from service.models.table import Models
-from service.request_context import ErrorForm, RequestContext
 from service.scheduler.call import Call
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 SEND_BYTES = 2**20
 """Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
+_PART = (bytes, memoryview)
 _MILLISECONDS = re.compile(rb"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -107,84 +100,37 @@ class JsonRoute(APIRoute):
         takes_files = any(schema.takes_files for schema in schemas)
 
         async def handle(request: Request) -> Response:
-            context = context_of(request)
-            headers, reservation = context.headers, context.reservation
+            exchange = exchange_of(request)
+            headers, reservation = exchange.headers, exchange.reservation
             content: object
             if takes_files and is_file(headers):
                 query: bytes = request.scope["query_string"]
-                content = await read_files(await body_of(request), headers, query, reservation)
+                content = await read_files(exchange.take_body(), headers, query, reservation)
             else:
                 check_media_type(headers, MEDIA_TYPES if takes_files else (JSON,))
-                content = await read_json(await body_of(request), reservation)
-            schema = schema_of(content, schemas)
-            context.error_form = schema.error_form
+                content = await read_json(exchange.take_body(), reservation)
+            schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
+            exchange.error_form = schema.error_form
             body = validated(schema, content)
             model = await chosen_model(request, body.model, body.check_model)
-            engine: str | None = getattr(body, "backend", None)
-            return await answered(
-                *(request, model, body.model),
-                lambda: self.endpoint(body=body, request=request),
-                engine,
-            )
+            bind_model(exchange, model, getattr(body, "backend", None))
+            check_expected(headers, fingerprint_of(request))
+            response: Response = await self.endpoint(body=body, request=request)
+            name_model(response, service_of(request).models, body.model, model)
+            return response
 
         self.answer = handle
         return handle
 
 
-class DirectRoutes:
-    """ASGI middleware that calls `JsonRoute`s of fixed paths without the application's layers.
-
-    FastAPI and Starlette match every route's pattern, open exit stacks for dependencies and wrap
-    each message, which takes longer than all the rest of a small request. JSON routes have no
-    dependencies. Other requests take the application's way.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        routes: Iterable[BaseRoute],
-        handlers: Mapping[Any, ExceptionHandler],
-    ) -> None:
-        """Wrap the application's layers.
-
-        Args:
-            app: ASGI application of all other requests.
-            routes: routes of the application, in order of precedence.
-            handlers: function from a request and an exception to the reply, by exception class.
-
-        """
-        self._app = app
-        self._handlers = handlers
-        self._routes: dict[tuple[str, str], JsonRoute] = {}
-        for route in routes:
-            if isinstance(route, JsonRoute) and not route.param_convertors:
-                for method in route.methods or ():
-                    self._routes.setdefault((method, route.path), route)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        request = Request(scope, receive, send)
-        try:
-            response = await route.answer(request)
-            await response(scope, receive, send)
-        except Exception as error:
-            classes = type(error).__mro__
-            handler = next((self._handlers[c] for c in classes if c in self._handlers), None)
-            if handler is None or context_of(request).status:
-                raise
-            response = await handler(request, error)  # type: ignore[arg-type, misc]
-            await response(scope, receive, send)
-
-
-async def body_of(request: Request) -> bytes:
-    """Return the body of a request, which can be read only once: its bytes are not kept."""
-    body: bytes = (await request.receive())["body"]
-    return body
+def direct_routes(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], JsonRoute]:
+    """Return the JSON routes of fixed paths by method and path; see `DirectRoute`."""
+    direct: dict[tuple[str, str], JsonRoute] = {}
+    for route in routes:
+        if isinstance(route, JsonRoute) and not route.param_convertors:
+            for method in route.methods or ():
+                direct.setdefault((method, route.path), route)
+    return direct
 
 
 async def chosen_model(
@@ -209,34 +155,6 @@ async def chosen_model(
             return state.models.supporting(name, check)
         except ModelNotLoaded as missing:
             await state.control.obtain(missing, deadline_of(request))
-
-
-async def answered(
-    request: Request,
-    model: ServedModel,
-    asked: str | None,
-    answer: Callable[[], Awaitable[Response]],
-    engine: str | None = None,
-) -> Response:
-    """Return the reply of a model.
-
-    Args:
-        request: HTTP request; its context stores the model for `model_of`.
-        model: model to answer with.
-        asked: model name in the request, if any.
-        answer: function that computes the reply of the request's model.
-        engine: engine that the request names, if any.
-
-    Raises:
-        AnotherModel: the request expects another fingerprint.
-        ServiceError: the reply cannot be computed.
-
-    """
-    answered_by(request, model, engine)
-    check_expected(context_of(request).headers, fingerprint_of(request))
-    response = await answer()
-    name_model(response, service_of(request).models, asked, model)
-    return response
 
 
 def validated(schema: type[Schema], content: object) -> Schema:
@@ -269,41 +187,41 @@ def schema_of(content: object, schemas: Sequence[type[ModelRequest]]) -> type[Mo
 
 def service_of(request: Request) -> ServiceState:
     """Return the state of the service."""
-    state: ServiceState = request.app.state.service
+    state: ServiceState = request.scope["app"].state.service
     return state
 
 
-def context_of(request: Request) -> RequestContext[ServedModel]:
-    """Return the context of a request."""
-    context: RequestContext[ServedModel] = request.scope["context"]
-    return context
+def exchange_of(request: Request) -> Exchange[ServedModel]:
+    """Return the exchange of a request."""
+    exchange: Exchange[ServedModel] = request.scope["exchange"]
+    return exchange
 
 
 def model_of(request: Request) -> ServedModel:
-    """Return the model that answers a request; see `answered`."""
-    model = context_of(request).model
+    """Return the model that answers a request; see `bind_model`."""
+    model = exchange_of(request).model
     assert model is not None  # noqa: S101 - set before the endpoint runs
     return model
 
 
-def answered_by(request: Request, model: ServedModel, engine: str | None = None) -> None:
+def bind_model(
+    exchange: Exchange[ServedModel], model: ServedModel, engine: str | None = None
+) -> None:
     """Note the model that answers a request, and keep it in memory until the reply is sent.
 
-    The reply, also an error, has the model's fingerprint.
-
-    The fingerprint is that of the engine that takes the request's tasks; see `caller_of`.
+    The reply, also an error, has the fingerprint of the engine that takes the request's tasks; see
+    `caller_of`.
     """
-    context = context_of(request)
-    if context.model is not model:
+    if exchange.model is not model:
         model.uses.begin()
-        context.reservation.on_release(model.uses.end)
-    context.model = model
-    context.fingerprint = model.fingerprint_header(engine)
+        exchange.reservation.on_release(model.uses.end)
+    exchange.model = model
+    exchange.fingerprint = model.fingerprint_header(engine)
 
 
 def fingerprint_of(request: Request) -> tuple[bytes, bytes]:
     """Return the header with the fingerprint of the model and the engine that answer a request."""
-    fingerprint = context_of(request).fingerprint
+    fingerprint = exchange_of(request).fingerprint
     assert fingerprint is not None  # noqa: S101 - set before the endpoint runs
     return fingerprint
 
@@ -324,14 +242,14 @@ def deadline_of(request: Request) -> float:
 
     """
     seconds = service_of(request).settings.request_timeout_seconds
-    context = context_of(request)
-    asked = context.headers.get(TIMEOUT_HEADER)
+    exchange = exchange_of(request)
+    asked = exchange.headers.get(TIMEOUT_HEADER)
     if asked is not None:
         if not _MILLISECONDS.fullmatch(asked):
             name = TIMEOUT_HEADER.decode()
             raise Unprocessable(f"{name} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
-    return context.received + seconds
+    return exchange.received + seconds
 
 
 def caller_of(request: Request) -> Call:
@@ -341,24 +259,24 @@ def caller_of(request: Request) -> Call:
         Unprocessable: as for `deadline_of`.
 
     """
-    context = context_of(request)
+    exchange = exchange_of(request)
 
     def submitted_to(engine: str) -> None:
-        context.fingerprint = own = model_of(request).fingerprint_header(engine)
-        check_expected(context.headers, own)
+        exchange.fingerprint = own = model_of(request).fingerprint_header(engine)
+        check_expected(exchange.headers, own)
 
     return Call(
-        context.client,
+        exchange.client,
         deadline_of(request),
         submitted_to=submitted_to,
-        reservation=context.reservation,
+        reservation=exchange.reservation,
     )
 
 
 def wants_safetensors(request: Request) -> bool:
     """Return whether `Accept` names safetensors, with at least the weight of JSON."""
-    accepted = context_of(request).headers.get(b"accept", b"")
-    return prefers(str(accepted, "latin-1"), SAFETENSORS, JSON)
+    accepted = exchange_of(request).headers.get(b"accept")
+    return accepted is not None and prefers(str(accepted, "latin-1"), SAFETENSORS, JSON)
 
 
 def _nothing() -> None:
@@ -390,55 +308,50 @@ class PartsResponse(Response):
         self.background = None
         self.media_type = reply.media_type
         self.reply = reply
-        self.raw_headers = timing_headers(reply.timings)
-        self.raw_headers.append((b"content-type", reply.media_type.encode()))
+        self.raw_headers = [(b"content-type", reply.media_type.encode())]
         if reply.length is not None:
             self.raw_headers.append((b"content-length", b"%d" % reply.length))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        rest = self.reply.rest
-        context: RequestContext[ServedModel] = scope["context"]
-        timings = self.reply.timings  # of a streamed reply, so far
-        context.timings = timings if rest is None else replace(timings)
+        reply, rest = self.reply, self.reply.rest
+        exchange: Exchange[ServedModel] = scope["exchange"]
+        exchange.timings = reply.timings if rest is None else replace(reply.timings)  # so far
         try:
-            written: list[Part] = []
-            for piece in self.reply.body:
-                if isinstance(piece, bytes | memoryview):
-                    written.append(piece)
-                    continue
-                written.append(part_of(piece))
-                if len(written[-1]) >= TURN_BYTES:
-                    turns = scope["app"].state.service.turns
-                    written += [part async for part in turns.rest(piece)]
+            written = await _written_whole(scope, reply.body)
+            if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
+                await exchange.reply(200, self.raw_headers, written[0], reply.timings)
+                return
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
-            await send(start)
+            await exchange.start(200, self.raw_headers, reply.timings)
             for left, part in zip(reversed(range(len(written))), written, strict=True):
-                await _send(send, part, more=left > 0 or rest is not None)
+                await _send(exchange.send, part, more=left > 0 or rest is not None)
             if rest is not None:
                 async for piece in rest:
                     part = b""  # an item without pieces has no part
                     async for part in _written(scope, piece):
-                        await _send(send, part)
+                        await _send(exchange.send, part)
                     del piece, part
-                await _send(send, b"", more=False)
+                await _send(exchange.send, b"", more=False)
         finally:
-            self.reply.release()
+            reply.release()
             if rest is not None:
                 await rest.aclose()
 
 
-def timing_headers(timings: Timings) -> list[tuple[bytes, bytes]]:
-    """Return the headers of warnings and, as text-embeddings-inference names them, times in ms."""
-    return [
-        *((name.encode(), value.encode()) for name, value in timings.warnings.headers().items()),
-        (b"x-tokenization-time", b"%d" % round(1000 * timings.tokenization_seconds)),
-        (b"x-queue-time", b"%d" % round(1000 * timings.queue_seconds)),
-        (b"x-inference-time", b"%d" % round(1000 * timings.inference_seconds)),
-        (b"x-compute-tokens", b"%d" % timings.tokens),
-    ]
+async def _written_whole(scope: Scope, pieces: Iterable[Part | Unwritten]) -> list[Part]:
+    """Return parts that are all written, in turns if they are large."""
+    written: list[Part] = []
+    for piece in pieces:
+        if isinstance(piece, _PART):
+            written.append(piece)
+            continue
+        written.append(part_of(piece))
+        if len(written[-1]) >= TURN_BYTES:
+            turns: Turns = scope["app"].state.service.turns
+            written += [part async for part in turns.rest(piece)]
+    return written
 
 
 async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:

@@ -12,20 +12,18 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.errors import BodyTooLarge
-from service.http.exchange import BodyLimits, RequestBody
+from service.http.exchange import Bodies
+from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget
-from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until
+from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, exchange, until
 
 pytestmark = pytest.mark.anyio
 HEADERS = {"content-type": "application/json"}
 
 
 def held(app: Any) -> int:
-    layer = app.middleware_stack
-    while not hasattr(layer, "bodies"):
-        layer = layer.app
-    return int(layer.bodies.held)
+    return state_of(app).bodies.held
 
 
 @pytest.fixture
@@ -121,18 +119,28 @@ async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
 
 
-async def unread() -> Any:
-    raise AssertionError("the server has received the whole body")
-
-
-async def test_a_body_that_came_with_its_head_is_not_waited_for() -> None:
-    budget = ByteBudget(100, "bodies")
-    read = RequestBody(BodyLimits(50, 60), budget)
-    scope = {"type": "http", "headers": [], "whole_body": bytes(50)}
-    assert await read.read(scope, unread) == bytes(50)
-    assert "whole_body" not in scope, "so that its reader can free it"
-    assert read.size == budget.held == 50
-    too_large = RequestBody(BodyLimits(50, 60), budget)
+def test_a_body_over_the_limit_takes_no_bytes() -> None:
+    bodies, found = Bodies(50, 60, ByteBudget(100, "bodies")), exchange()
+    bodies.take(found, 50)
+    assert found.received_bytes == bodies.budget.held == 50
     with pytest.raises(BodyTooLarge):
-        await too_large.read({"type": "http", "headers": [], "whole_body": bytes(51)}, unread)
-    assert too_large.size == 0
+        bodies.take(found, 1)
+    assert found.received_bytes == bodies.budget.held == 50
+
+
+async def test_a_body_that_came_with_its_head_is_not_waited_for(artifact: Artifact) -> None:
+    sent: list[Any] = []
+
+    async def unread() -> Any:
+        raise AssertionError("the server has received the whole body")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = create_app(Settings(), [artifact], [FakeEngine(CONFIG)])
+    scope = exchange(path="/encode", headers=[(b"content-type", b"application/json")]).scope
+    scope |= {"method": "POST", "whole_body": body(20), "on_disconnect": None}
+    async with app.router.lifespan_context(app):
+        await app(scope, unread, send)
+    assert sent[0]["status"] == 200
+    assert "whole_body" not in scope, "so that its reader can free it"

@@ -116,11 +116,8 @@ def value(app: FastAPI, name: str, **labels: str) -> float:
 
 def assert_nothing_left(app: FastAPI) -> None:
     """Check that no connection, no request and no reserved bytes are left."""
-    layer: Any = app.middleware_stack
-    while not hasattr(layer, "bodies"):
-        layer = layer.app
-    until(lambda: layer.bodies.held == 0)
-    until(lambda: state_of(app).replies.held == 0)
+    state = state_of(app)
+    until(lambda: state.bodies.held == state.replies.held == 0)
     assert set(state_of(app).models.default.queued_tokens.values()) == {0}
 
 

@@ -13,14 +13,14 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from model.artifact.manifest import Artifact
-from service.api.dialects import error_response
+from service.api.dialects import error_reply
 from service.app import create_app
 from service.engines.contract import MapsTask, Task
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed
 from service.http.admission import Admission
-from service.http.exchange import ENDINGS, BodyLimits, ExchangeMiddleware
+from service.http.exchange import ENDINGS, Bodies, ExchangeMiddleware
 from service.models.state import state_of
 from service.settings import Settings
 from service.system.budget import ByteBudget
@@ -146,15 +146,20 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     sent: list[Any] = []
 
     class Ending(Admission):
-        def admit(self, scope: Any, context: Any) -> None:
+        def admit(self, exchange: Any) -> None:
             raise ending
 
     async def unused(*message: Any) -> Any:
         sent.append(message)
 
-    limits, budgets = BodyLimits(1000, 60), (ByteBudget(1000, "bodies"), ByteBudget(1000))
     layer = ExchangeMiddleware(
-        unused, Metrics().http, limits, budgets, Ending(None, None), error_response
+        app=unused,
+        routes={},
+        metrics=Metrics().http,
+        bodies=Bodies(1000, 60, ByteBudget(1000, "bodies")),
+        requests=ByteBudget(1000),
+        admission=Ending(None, None),
+        error_reply=error_reply,
     )
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):
@@ -189,7 +194,8 @@ async def test_only_a_reply_of_one_part_is_passed_on_whole(
         connection = Connection(app, path, text.encode(), send=send)
         connection.complete()
         await connection.running
-    ((status, headers, content),) = send.whole_replies
+    ((status, lines, content),) = send.whole_replies
+    headers = [tuple(line.split(b": ")) for line in lines.split(b"\r\n")[:-1]]
     assert status == 200
     assert dict(headers)[b"content-length"] == b"%d" % len(content)
     assert json.loads(content)

@@ -39,9 +39,9 @@ FOREIGN = [
 
 
 def admitted(hosts: AllowedHosts, host: str | None) -> bool:
-    headers = [(b"accept", b"*/*")] + ([] if host is None else [(b"host", host.encode())])
+    headers = {b"accept": b"*/*"} | ({} if host is None else {b"host": host.encode()})
     try:
-        hosts.check({"headers": headers})
+        hosts.check(headers)
     except MisdirectedRequest:
         return False
     return True

@@ -198,7 +198,7 @@ async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
     write_keys(path, 20_000, "new")
 
     def named(key: bytes) -> str:
-        return keys.check({"path": "/health", "headers": [(b"authorization", b"Bearer " + key)]})
+        return keys.check({"path": "/health"}, {b"authorization": b"Bearer " + key})
 
     for _ in itertools.takewhile(lambda _: file.names == KEYS, range(10_000)):
         assert named(b"0ther!") or file.names != KEYS

@@ -11,15 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.types import Message, Scope
+from starlette.types import Message
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.errors import RequestTimeout
 from service.http.connection import WholeReplySend
-from service.http.exchange import BodyLimits, RequestBody
+from service.http.exchange import Bodies
 from service.http.turns import TURN_BYTES, Turns
 from service.system.budget import ByteBudget
+from tests.service.harness import exchange
 
 pytestmark = pytest.mark.anyio
 LARGE = bytes(TURN_BYTES)
@@ -103,7 +104,7 @@ async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once()
     loop, turns = Loop(), Turns()
     counting = asyncio.create_task(loop.count())
     app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=turns)))
-    limits, budget = BodyLimits(2**30, 60), ByteBudget(2**30)
+    bodies = Bodies(2**30, 60, ByteBudget(2**30))
 
     async def read(name: str, size: int) -> int:
         pieces, left = loop.pieces(name, size), iter(range(size - 1, -1, -1))
@@ -111,8 +112,7 @@ async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once()
         async def receive() -> Message:
             return {"type": "http.request", "body": next(pieces), "more_body": bool(next(left))}
 
-        scope: Scope = {"type": "http", "headers": [], "app": app}
-        return len(await RequestBody(limits, budget).read(scope, receive))
+        return len(await bodies.read(exchange(app=app), receive))
 
     sizes = await asyncio.gather(*(read(f"{n}", 10) for n in range(16)), read("small", 1))
     counting.cancel()
@@ -130,23 +130,22 @@ class Slow(Turns):
 
 async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
     app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Slow())))
-    scope: Scope = {"type": "http", "headers": [], "app": app}
     messages = iter([True, False])
 
     async def receive() -> Message:
         return {"type": "http.request", "body": LARGE, "more_body": next(messages)}
 
-    body = RequestBody(BodyLimits(2**30, 0.5), ByteBudget(2**30))
-    assert len(await body.read(scope, receive)) == 2 * TURN_BYTES
+    bodies, found = Bodies(2**30, 0.5, ByteBudget(2**30)), exchange(app=app)
+    assert len(await bodies.read(found, receive)) == 2 * TURN_BYTES
 
     async def silent() -> Message:
-        if body.size:
+        if found.received_bytes:
             await asyncio.sleep(60)
         return {"type": "http.request", "body": LARGE, "more_body": True}
 
-    body = RequestBody(BodyLimits(2**30, 0.5), ByteBudget(2**30))
+    found = exchange(app=app)
     with pytest.raises(RequestTimeout):
-        await body.read(scope, silent)
+        await bodies.read(found, silent)
 
 
 BODY = b'{"results":[]}'
@@ -172,7 +171,13 @@ class Recorder:
 class Asked:
     """A request and its connection, of which nothing is answered yet."""
 
-    def __init__(self, method: str = "POST", *, keep_alive: bool = True) -> None:
+    def __init__(
+        self,
+        method: str = "POST",
+        *,
+        keep_alive: bool = True,
+        default: tuple[bytes, bytes] = (b"date", b"today"),
+    ) -> None:
         self.transport: Any = Recorder()
         self.flow = FlowControl(self.transport)
         self.completed = 0
@@ -184,7 +189,7 @@ class Asked:
             logger=log,
             access_logger=log,
             access_log=False,
-            default_headers=[(b"date", b"today")],
+            default_headers=[default],
             message_event=asyncio.Event(),
             expect_100_continue=False,
             keep_alive=keep_alive,
@@ -200,10 +205,13 @@ class Asked:
         await self.send({"type": "http.response.body", "body": BODY})
 
 
+HEAD = b"".join(b"%b: %b\r\n" % header for header in HEADERS)
+
+
 async def test_a_whole_reply_is_one_write_of_the_same_bytes() -> None:
     whole, parts = Asked(), Asked()
     await parts.send_in_parts()
-    assert whole.send.whole(200, HEADERS, BODY)
+    assert whole.send.whole(200, HEAD, BODY)
     assert whole.transport.written == [b"".join(parts.transport.written)]
     assert whole.completed == parts.completed == 1
     assert whole.cycle.response_complete
@@ -211,37 +219,42 @@ async def test_a_whole_reply_is_one_write_of_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "headers"),
+    ("asked", "head"),
     [
-        (Asked("HEAD"), HEADERS),
-        (Asked(keep_alive=False), HEADERS),
-        (Asked(), [*HEADERS, (b"connection", b"close")]),
-        (Asked(), HEADERS[:1]),
-        (Asked(), [*HEADERS[:1], (b"content-length", b"15")]),
-        (Asked(), [*HEADERS, (b"x-model", b"a\r\nset-cookie: b")]),
-        (Asked(), [*HEADERS, (b"x-model", b"a\nb")]),
-        (Asked(), [*HEADERS, (b"x-model", b"a\rb")]),
+        (Asked("HEAD"), HEAD),
+        (Asked(keep_alive=False), HEAD),
+        (Asked(), HEAD + b"connection: close\r\n"),
+        (Asked(default=(b"connection", b"close")), HEAD),
     ],
-    ids=["HEAD", "closes", "close", "no length", "length", "header", "line feed", "return"],
+    ids=["HEAD", "closes", "close", "drains"],
 )
-def test_what_needs_more_than_a_write_is_left_to_uvicorn(
-    asked: Asked, headers: list[tuple[bytes, bytes]]
-) -> None:
-    assert not asked.send.whole(200, headers, BODY)
+def test_what_needs_more_than_a_write_is_left_to_uvicorn(asked: Asked, head: bytes) -> None:
+    assert not asked.send.whole(200, head, BODY)
     assert asked.transport.written == []
     assert not asked.cycle.response_started
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
+async def test_no_header_begins_another(value: bytes) -> None:
+    asked = Asked()
+    found = exchange(send=asked.send)
+    for reply in (found.reply(200, [(b"x-model", value)], BODY), found.start(200, [(b"a", value)])):
+        with pytest.raises(ValueError, match="line end"):
+            await reply
+    assert asked.transport.written == []
+    assert found.status == 0
 
 
 def test_a_client_that_does_not_read_is_left_to_uvicorn() -> None:
     asked = Asked()
     asked.flow.pause_writing()
-    assert not asked.send.whole(200, HEADERS, BODY)
+    assert not asked.send.whole(200, HEAD, BODY)
     assert asked.transport.written == []
 
 
 def test_a_reply_to_a_client_that_has_left_is_dropped() -> None:
     asked = Asked()
     asked.cycle.disconnected = True
-    assert asked.send.whole(200, HEADERS, BODY)
+    assert asked.send.whole(200, HEAD, BODY)
     assert asked.transport.written == []
     assert asked.completed == 0

@@ -26,7 +26,6 @@ from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
 from service.settings import Settings
-from service.telemetry.requests import ObservationMiddleware
 from service.telemetry.tracing import Tracing
 from testing.process import free_port
 from tests.service.collector import Collector, attributes, collecting
@@ -50,8 +49,8 @@ class Service:
 
     @property
     def tracing(self) -> Tracing:
-        (layer,) = [one for one in self.app.user_middleware if one.cls is ObservationMiddleware]
-        (tracing,) = [one for one in layer.kwargs["observers"] if isinstance(one, Tracing)]
+        observers = self.app.exchanging.keywords["observers"]  # type: ignore[attr-defined]
+        (tracing,) = [one for one in observers if isinstance(one, Tracing)]
         return tracing
 
     def reported(self) -> str:

@@ -12,12 +12,11 @@ from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.models.state import state_of
-from service.request_context import header_fields
 from service.system.budget import Reservation
 from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.registry import Registry
 from service.telemetry.requests import trace_id
-from tests.service.harness import AnsweringEngine, request_context, serving
+from tests.service.harness import AnsweringEngine, exchange, serving
 from tests.service.scraped import Samples, samples
 
 pytestmark = pytest.mark.anyio
@@ -127,9 +126,9 @@ def answered(
     metrics: HttpMetrics, seconds: float, request_id: str = "id", headers: Any = ()
 ) -> None:
     """Count a request without content, answered with status 200."""
-    context = request_context(request_id)
-    context.headers, context.status = header_fields(headers), 200
-    metrics.answered({"path": "/", "headers": headers}, context, seconds, 0, 0)
+    found = exchange(request_id, headers=headers)
+    found.status, found.received = 200, found.received - seconds
+    metrics.answered(found)
 
 
 @pytest.mark.parametrize(

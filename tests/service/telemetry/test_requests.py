@@ -8,14 +8,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.engines.fake import FakeEngine
+from service.errors import ServiceError
+from service.http.admission import Admission
+from service.http.exchange import Bodies, ExchangeMiddleware
 from service.inference.timings import Timings
-from service.telemetry.requests import ObservationMiddleware, RequestSummary, RouteTemplates
-from tests.service.harness import request_context
+from service.settings import Settings
+from service.system.budget import ByteBudget
+from service.telemetry.metrics import Metrics
+from service.telemetry.requests import RequestSummary
+from tests.service.harness import CONFIG, Client
 
 pytestmark = pytest.mark.anyio
 TIMINGS = Timings(3, 0.0, 0.0)
-ROUTES = RouteTemplates()
 
 
 class Observer:
@@ -34,12 +43,27 @@ class Observer:
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     """Send a reply in two parts, by a route that computes."""
     scope["route"] = SimpleNamespace(path="/things/{name}")
-    scope["context"] = request_context("mine", TIMINGS)
+    scope["exchange"].timings = TIMINGS
     await asyncio.sleep(0.01)
     await send({"type": "http.response.start", "status": 207, "headers": []})
     await send({"type": "http.response.body", "body": b"123", "more_body": True})
     await asyncio.sleep(0.01)
     await send({"type": "http.response.body", "body": b"4567"})
+
+
+def observing(app: Any, *observers: Observer) -> ExchangeMiddleware:
+    return ExchangeMiddleware(
+        app=app,
+        routes={},
+        metrics=Metrics().http,
+        bodies=Bodies(1000, 60, ByteBudget(1000)),
+        requests=ByteBudget(1000),
+        admission=Admission(None, None),
+        error_reply=lambda _, error: (
+            Response(status_code=500) if isinstance(error, ServiceError) else None
+        ),
+        observers=observers,
+    )
 
 
 async def observed(app: Any, **scope: Any) -> RequestSummary:
@@ -49,9 +73,10 @@ async def observed(app: Any, **scope: Any) -> RequestSummary:
     async def send(message: Any) -> None:
         """Read the message."""
 
-    request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": []}
-    middleware = ObservationMiddleware(app, observers, ROUTES.of_scope)
-    await middleware(request | scope, None, send)
+    headers = [(b"x-request-id", b"mine"), *scope.pop("headers", ())]
+    request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": headers}
+    request |= {"whole_body": b"", "on_disconnect": None}
+    await observing(app, *observers)(request | scope, None, send)  # type: ignore[arg-type]
     (one,), (other,) = (observer.heard for observer in observers)
     assert one == other
     return one
@@ -92,12 +117,13 @@ async def test_a_traceparent_is_told_if_there_is_one(
 
 
 async def test_a_client_that_leaves_before_the_reply_has_no_status() -> None:
-    async def leave(*_: Any) -> None:
-        """Disconnect without a reply, a route and an id."""
+    async def leave(scope: Any, *_: Any) -> None:
+        scope["on_disconnect"]()
+        await asyncio.sleep(60)
 
     found = await observed(leave)
     assert (found.status, found.sent_bytes, found.timings) == (None, 0, None)
-    assert (found.route, found.request_id) == ("unmatched", "")
+    assert (found.route, found.request_id) == ("unmatched", "mine")
     assert found.replied == found.ended
 
 
@@ -106,10 +132,14 @@ async def test_a_request_that_fails_is_told_all_the_same() -> None:
         raise ZeroDivisionError
 
     observer = Observer()
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "whole_body": b""}
     with pytest.raises(ZeroDivisionError):
-        await ObservationMiddleware(fail, [observer], ROUTES.of_scope)(scope, None, None)
-    assert len(observer.heard) == 1
+        await observing(fail, observer)(scope | {"on_disconnect": None}, None, nothing)  # type: ignore[arg-type]
+    assert [request.status for request in observer.heard] == [500]
+
+
+async def nothing(*_: Any) -> None:
+    """Do nothing."""
 
 
 async def test_nothing_but_requests_is_told() -> None:
@@ -119,7 +149,22 @@ async def test_nothing_but_requests_is_told() -> None:
         seen.append(scope)
 
     observer = Observer()
-    middleware = ObservationMiddleware(lifespan, [observer], ROUTES.of_scope)
-    await middleware({"type": "lifespan"}, None, None)
+    await observing(lifespan, observer)({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
     assert seen == [{"type": "lifespan"}]
     assert observer.heard == []
+
+
+async def test_preflights_are_told_without_an_id(artifact: Artifact) -> None:
+    observer, origin = Observer(), {"origin": "https://a.example"}
+    app = create_app(Settings(cors_origins="https://a.example"), [artifact], [FakeEngine(CONFIG)])
+    app.exchanging.keywords["observers"].append(observer)  # type: ignore[attr-defined]
+    async with Client(app) as client:
+        for method in ("POST", "PUT"):
+            asked = origin | {"access-control-request-method": method}
+            await client.options("/encode", headers=asked)
+    assert [(told.method, told.route, told.status) for told in observer.heard] == [
+        ("OPTIONS", "/encode", 200),
+        ("OPTIONS", "/encode", 400),
+    ]
+    assert {told.request_id for told in observer.heard} == {""}
+    assert all(told.sent_bytes > 0 for told in observer.heard)

@@ -19,7 +19,7 @@ from model.config.precision import Precision
 from service.api.tei.rerank import cosines
 from service.api.tei.vocabulary import TOKEN_BYTES, VocabularyQuery, vocabulary
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, scores_of, serving_task
-from tests.service.harness import request_context, reserved_replies, serving, state_of
+from tests.service.harness import exchange, reserved_replies, serving, state_of
 from tests.service.several import fake_of
 
 pytestmark = pytest.mark.anyio
@@ -317,8 +317,7 @@ async def test_the_bytes_are_held_until_the_last_is_sent(artifact: Artifact) -> 
 
     async with serving_task(artifact, SPARSE) as client:
         replies = state_of(client.app).replies
-        context = request_context()
-        scope: Any = {"type": "http", "app": client.app, "headers": [], "context": context}
+        scope = exchange(send=send, app=client.app).scope
         response = await vocabulary(VocabularyQuery(index=[7, 8]), Request(scope))
         await response(scope, client.get, send)
         assert replies.held == 0

@@ -28,12 +28,12 @@ from service.errors import (
     Unprocessable,
     UnsupportedMediaType,
 )
+from service.exchange import Exchange
 from service.http.image_fetch import FetchLimits, image_hosts
 from service.inference.tokenization.inputs import Input, Picture
-from service.request_context import RequestContext
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
-from tests.service.harness import assert_problem
+from tests.service.harness import assert_problem, unsent
 
 pytestmark = pytest.mark.anyio
 
@@ -45,10 +45,11 @@ TEXT = base64.b64encode(FILE).decode()
 def request(budget: ByteBudget | None = None, **settings: Any) -> Request:
     state = SimpleNamespace(settings=Settings().model_copy(update=settings))
     app = SimpleNamespace(state=SimpleNamespace(service=state))
-    context = RequestContext[object]("id", Reservation(budget or ByteBudget(2**30)), {})
+    scope: Any = {"type": "http", "app": app, "headers": []}
+    found: Exchange[Any] = Exchange(scope, unsent, Reservation(budget or ByteBudget(2**30)))
     images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))
-    context.model = SimpleNamespace(towers=[images])
-    return Request({"type": "http", "app": app, "context": context})
+    found.model = SimpleNamespace(towers=[images])
+    return Request(scope | {"exchange": found})
 
 
 async def files(*values: dict[str, object], **settings: Any) -> list[Input]:

@@ -33,7 +33,7 @@ from tests.service.harness import (
     Client,
     GatedEngine,
     assert_problem,
-    request_context,
+    exchange,
     reserved_replies,
     serving,
     state_of,
@@ -212,7 +212,7 @@ async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> N
 
     async with serving_task(artifact, RANKS) as client:
         replies = state_of(client.app).replies
-        scope: Any = {"type": "http", "app": client.app, "context": request_context()}
+        scope = exchange(send=send, app=client.app).scope
         with reserve(Request(scope), 1000) as reply:
             assert replies.held == 1000
             response = await reply.json(lambda: [1], Timings(0, 0.0, 0.0))

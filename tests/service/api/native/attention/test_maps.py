@@ -31,8 +31,8 @@ from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
     assert_problem,
+    exchange,
     listening,
-    request_context,
     serving,
 )
 
@@ -332,8 +332,7 @@ async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
 
     service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Turns())))
     response = PartsResponse(Reply([b"first"], JSON, Timings(1, 0.0, 0.0), rest()))
-    scope = {"type": "http", "context": request_context(), "app": service}
-    await response(scope, None, send)  # type: ignore[arg-type]
+    await response(exchange(send=send, app=service).scope, None, send)  # type: ignore[arg-type]
     assert sent == [b"", b"first", b"more", b""]
 
 
@@ -358,5 +357,5 @@ async def test_a_reply_that_cannot_be_sent_ends_its_work(fails_after: int) -> No
     timings = Timings(1, 0.0, 0.0)
     response = PartsResponse(Reply([b"first"], SAFETENSORS, timings, parts, length=100))
     with pytest.raises(ConnectionResetError):
-        await response({"type": "http", "context": request_context()}, None, send)  # type: ignore[arg-type]
+        await response(exchange(send=send).scope, None, send)  # type: ignore[arg-type]
     assert closed == [True]

@@ -1,0 +1,234 @@
+"""One request and its reply, shared by the HTTP layer, the routes and telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from service.errors import ServiceError
+from service.inference.text_warnings import NO_WARNINGS
+from service.inference.timings import Timings
+from service.system.budget import Reservation
+
+Model = TypeVar("Model")
+"""Type of a served model, which telemetry and the HTTP layer do not know."""
+ErrorForm = Callable[[ServiceError, str], Response]
+"""Function from an error and a request id to the reply."""
+Headers = Iterable[tuple[bytes, bytes]]
+"""Names in lower case, and values."""
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def new_request_id() -> str:
+    """Return a random id for a request without one."""
+    return f"{random.getrandbits(128):032x}"
+
+
+def header_fields(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """Return the value of each header by its name in lower case.
+
+    Values of a repeated header are joined by commas (RFC 9110, 5.3).
+    """
+    fields = dict(headers)
+    if len(fields) == len(headers):
+        return fields
+    return {name: b", ".join(value for own, value in headers if own == name) for name in fields}
+
+
+class Exchange(Generic[Model]):
+    """State of one request and its reply, stored in the ASGI scope as `exchange`."""
+
+    __slots__ = ("_leaver", "_send", "_watch", "_whole", "began", "body", "body_complete", "client",
+                 "client_left", "complete", "error_form", "fingerprint", "headers", "key", "model",
+                 "predicted_bytes", "received", "received_bytes", "replied", "request_id",
+                 "reservation", "scope", "sent_bytes", "status", "timings")  # fmt: skip
+
+    def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
+        self.scope = scope
+        self.headers = headers = header_fields(scope["headers"])
+        """Headers of the request; see `header_fields`."""
+        given = headers.get(b"x-request-id")
+        known = given is not None and _REQUEST_ID.fullmatch(given)
+        self.request_id = str(given, "ascii") if given and known else new_request_id()
+        self.reservation = reservation
+        """Memory of the request; released once the request is answered."""
+        self.began = self.received = time.monotonic()
+        """`time.monotonic()` when the head was complete, and when the body was."""
+        self.replied = 0.0
+        """`time.monotonic()` when the reply began; 0 until then."""
+        self.body: bytes | None = None
+        """Body that no route has read yet."""
+        self.body_complete = False
+        """Whether the last byte of the body was received."""
+        self.client = self.key = ""
+        """Name of the API key, or address without keys; and name of the key, empty without keys.
+        Requests of one client share one rate of service."""
+        self.status = 0
+        """Status of the reply; 0 until the reply has begun."""
+        self.model: Model | None = None
+        """Model that answers the request; None until the route has chosen it."""
+        self.fingerprint: tuple[bytes, bytes] | None = None
+        """Header with the fingerprint of the model and the engine."""
+        self.error_form: ErrorForm | None = None
+        """Format of errors for the request's body; None for the format of the path's dialect."""
+        self.predicted_bytes = self.received_bytes = self.sent_bytes = 0
+        """Predicted bytes of the reply, and bytes of both bodies so far."""
+        self.timings: Timings | None = None
+        """Timings of a reply with computation; for a streamed reply, of its first part."""
+        self.complete = self.client_left = False
+        """Whether the last byte of the reply was sent, and whether the client left before."""
+        self._leaver: asyncio.Task[object] | None = None
+        """Task to cancel when the client leaves."""
+        self._watch: asyncio.Task[None] | None = None
+        self._send = send
+        self._whole: Callable[..., bool] | None = getattr(send, "whole", None)
+        """Function of the server that writes a whole reply; see `WholeReplySend`."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the body was complete; until then, since the head was complete."""
+        return time.monotonic() - self.received
+
+    @property
+    def _has_body(self) -> bool:
+        return any(self.headers.get(name, b"0") != b"0" for name in _BODY_HEADERS)
+
+    def begin(self, body: bytes, receive: Receive) -> None:
+        """Store the whole body; if the client leaves from now on, cancel the current task.
+
+        `HttpProtocol` calls `on_disconnect` of the scope. Behind another server, a task waits for
+        the disconnect, which `receive` returns also after a complete reply.
+        """
+        self.body, self.body_complete, self.received = body, True, time.monotonic()
+        self._leaver = asyncio.current_task()
+        if "on_disconnect" in self.scope:
+            self.scope["on_disconnect"] = self.leave
+        else:
+            self._watch = asyncio.create_task(self._wait(receive))
+
+    def take_body(self) -> bytes:
+        """Return the body, which is not kept, so that its reader can free it."""
+        body, self.body = self.body, None
+        return body or b""
+
+    def leave(self) -> None:
+        """Cancel the work for a client that has left, unless its reply is complete."""
+        if self._leaver and not self.client_left and not self.complete:
+            self.client_left = True
+            self._leaver.cancel()
+
+    async def _wait(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.leave()
+
+    def end(self) -> bool:
+        """Let `leave` have no effect any more; return whether it has cancelled the current task."""
+        leaver, self._leaver = self._leaver, None
+        if leaver is None:
+            return False
+        if self._watch:
+            self._watch.cancel()
+        else:
+            self.scope["on_disconnect"] = None
+        return self.client_left and leaver.uncancel() == 0
+
+    async def receive(self) -> Message:
+        """ASGI `receive`: return the body as one message, once; then wait for ever."""
+        if self.body is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": self.take_body(), "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """ASGI `send`: add the headers of every reply to the head."""
+        if message["type"] == "http.response.start":
+            await self.start(message["status"], message.get("headers", ()))
+            return
+        self.complete = not message.get("more_body", False)
+        self.sent_bytes += len(message.get("body", b""))
+        await self._send(message)
+
+    async def start(self, status: int, headers: Headers, timings: Timings | None = None) -> None:
+        """Send the head of a reply whose body follows by `send`; see `reply`."""
+        head = self._head(headers, timings)
+        self._begin_reply(status)
+        await self._send_head(status, head)
+
+    async def reply(
+        self,
+        status: int,
+        headers: Headers,
+        body: bytes | memoryview,
+        timings: Timings | None = None,
+    ) -> None:
+        """Send a whole reply, in one write if the server can.
+
+        Args:
+            status: status of the reply.
+            headers: headers of this reply alone; its length may be missing.
+            body: the whole body.
+            timings: timings for the headers of a reply with computation.
+
+        """
+        head = self._head(headers, timings, len(body))
+        self._begin_reply(status)
+        self.complete = True
+        self.sent_bytes = len(body)
+        if self._whole is None or not self._whole(status, head, body):
+            await self._send_head(status, head)
+            await self._send({"type": "http.response.body", "body": body})
+
+    def _begin_reply(self, status: int) -> None:
+        self.status, self.replied = status, time.monotonic()
+
+    async def _send_head(self, status: int, head: bytes) -> None:
+        fields = [tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[:-1]]
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
+
+    def _head(self, headers: Headers, timings: Timings | None, length: int | None = None) -> bytes:
+        """Return the lines of all headers of a reply.
+
+        Raises:
+            ValueError: a header has a line end, which would begin another header.
+
+        """
+        given = [header for header in headers if length is None or header[0] != b"content-length"]
+        lines = b"".join([b"%b: %b\r\n" % header for header in given])
+        if not lines.count(b"\r") == lines.count(b"\n") == len(given):
+            raise ValueError("a header has a line end")
+        if timings:
+            lines += _timing_lines(timings)
+        if length is not None:
+            lines += b"content-length: %d\r\n" % length
+        milliseconds = round(1000 * self.seconds)
+        lines += b"x-request-id: %b\r\nx-total-time: %d\r\n" % (
+            self.request_id.encode(),
+            milliseconds,
+        )
+        if fingerprint := self.fingerprint:
+            lines += b"%b: %b\r\n" % fingerprint
+        if not self.body_complete and self._has_body:
+            lines += b"connection: close\r\n"
+        return lines
+
+
+def _timing_lines(timings: Timings) -> bytes:
+    """Return the headers of warnings and, as text-embeddings-inference names them, times in ms."""
+    lines = b"x-tokenization-time: %d\r\nx-queue-time: %d\r\nx-inference-time: %d\r\n" % (
+        round(1000 * timings.tokenization_seconds),
+        round(1000 * timings.queue_seconds),
+        round(1000 * timings.inference_seconds),
+    )
+    lines += b"x-compute-tokens: %d\r\n" % timings.tokens
+    if timings.warnings != NO_WARNINGS:
+        for name, value in timings.warnings.headers().items():
+            lines += f"{name}: {value}\r\n".encode()
+    return lines
