@@ -22,7 +22,7 @@ from service.engines.contract import Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.tokenized import ArrayText, places_of
 from service.scheduler.admission import BatchLimits
 from service.scheduler.scheduler import Observer, Scheduler
 
@@ -47,7 +47,7 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
     pooling = Pooling(config.num_hidden_layers, "mean")
     for tokens in lengths:
         ids = np.random.default_rng(tokens).integers(0, config.vocab_size, tokens)
-        text = TokenizedText([], ids, np.zeros_like(ids), places_of([]), False, 0, [], ids < 0)
+        text = ArrayText([], ids, np.zeros_like(ids), places_of([]), False, 0, [], ids < 0)
         count = max(1, engine.batch_tokens // tokens)
         tasks: list[Task] = [TextTask(ids, text.segment_ids, pooling=pooling)] * count
         encoded, decomposed, errors = [], [], []

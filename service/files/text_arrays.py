@@ -26,7 +26,7 @@ from service.inference.encoding import EncodeOptions
 from service.inference.head_vectors import HeadVectors, sparse_vector
 from service.inference.long_texts import Window, store, windows_of
 from service.inference.text_spans import TextSpans, span_vectors
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenized import ArrayText, TokenizedText
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.vector_types import quantization_of
 from service.scheduler.outputs import requested
@@ -284,7 +284,7 @@ STATE_BYTES = 2**29
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ChunkedText(TokenizedText):
+class ChunkedText(ArrayText):
     """Text that is cut into chunks."""
 
     chunks: TextSpans
@@ -330,7 +330,8 @@ class ChunksPlan(PooledPlan):
                 parts = self.tokenizer.tokenize(alone, self.options)
         except (InputTooLong, Unprocessable) as error:
             return Refused.of(error)
-        own = {part.name: getattr(text, part.name) for part in fields(TokenizedText)}
+        arrays = text.in_arrays()
+        own = {part.name: getattr(arrays, part.name) for part in fields(ArrayText) if part.init}
         return ChunkedText(**own, chunks=chunks, windows=windows, parts=parts)
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:

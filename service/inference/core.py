@@ -191,11 +191,9 @@ class Inference:
         tokens = sum(len(target.input_ids) for target in tokenized)
         seconds, warnings = time.monotonic() - began, Warnings.of(tokenized)
         more = Timings(tokens, began, seconds, warnings=warnings)
-        texts = [
-            dataclasses.replace(text, target=target)
-            for text, target in zip(prepared.texts, tokenized, strict=True)
-        ]
-        return dataclasses.replace(prepared, texts=texts, timings=prepared.timings + more)
+        for text, target in zip(prepared.texts, tokenized, strict=True):
+            text.target = target
+        return dataclasses.replace(prepared, timings=prepared.timings + more)
 
     def keep(self, key: Key, plan: tuple[Plan, Options]) -> None:
         """Keep a plan for later requests with equal fields; the oldest ones are dropped."""

@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size, L layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,10 +59,8 @@ class PreparedTexts:
             cut: whether each text was cut.
 
         """
-        pairs = zip(self.texts, cut, strict=True)
-        self.texts[:] = [
-            replace(text, truncated=text.truncated or before) for text, before in pairs
-        ]
+        for text, before in zip(self.texts, cut, strict=True):
+            text.truncated = text.truncated or before
         self.recount()
 
     @property

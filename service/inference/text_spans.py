@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from model.numerics.pooling import PoolingModes, modes_of, pool
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.tokenization.tokenized import Places, TokenizedText, places_of
-from service.inference.tokenization.truncation import Offset
+from service.inference.tokenization.tokenized import Offset, Places, TokenizedText, places_of
 
 MOST_SPANS, MOST_SPAN_TOKENS = 2**14, 2**20
 """Maximum spans of a request, and maximum tokens of all its spans together."""

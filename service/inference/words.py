@@ -12,8 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Offset
+from service.inference.tokenization.tokenized import Offset, TokenizedText
 
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "IDEOGRAPHIC ITERATION", "HIRAGANA", "KATAKANA")
 """Prefixes of the names of characters that are words of their own."""

@@ -32,7 +32,7 @@ from service.engines.contract import (
 )
 from service.engines.fake import FakeEngine
 from service.exchange import Exchange
-from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.tokenized import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
@@ -167,10 +167,10 @@ def decomposition(length: int = 4, rows: int = 2, layer: int = 0) -> DecomposeTa
     return DecomposeTask(step, 10, last=layer + 1 == CONFIG.num_hidden_layers)
 
 
-def tokenized(length: int, seed: int = 0) -> TokenizedText:
+def tokenized(length: int, seed: int = 0) -> ArrayText:
     """Return a text whose tokens need escaping."""
     rng = np.random.default_rng([seed, length] if seed else length)
-    return TokenizedText(
+    return ArrayText(
         tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
         input_ids=rng.integers(0, 30522, length),
         segment_ids=np.append(0, rng.integers(0, 2, length - 1)),

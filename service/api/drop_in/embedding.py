@@ -31,8 +31,8 @@ from service.inference.plan import Plan
 from service.inference.text_spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
+from service.inference.tokenization.tokenized import Offset
 from service.inference.tokenization.tokenizer import Options
-from service.inference.tokenization.truncation import Offset
 
 JOINED = "the joined input"
 """Name of the text of all inputs in error messages."""

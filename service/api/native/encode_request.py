@@ -33,9 +33,8 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.plan import Plan
 from service.inference.text_spans import MOST_SPANS, TextSpans, check_pooling, spans_of
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.tokenized import Offset, TokenizedText
 from service.inference.tokenization.tokenizer import Options
-from service.inference.tokenization.truncation import Offset
 from service.inference.vector_types import quantization_of
 
 

@@ -297,7 +297,7 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
     fields = {
         "tokens": text.tokens,
         "token_ids": text.input_ids,
-        "offsets": text.places,
+        "offsets": text.offsets,
         "segment_ids": text.segments,
         "truncated": text.truncated,
     }
@@ -309,7 +309,7 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
         fields |= {
             "target_tokens": target.tokens,
             "target_token_ids": target.input_ids,
-            "target_offsets": target.places,
+            "target_offsets": target.offsets,
             "target_truncated": target.truncated,
         }
     return fields

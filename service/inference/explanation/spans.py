@@ -20,8 +20,7 @@ from model.runtimes.capabilities import Decomposition
 from service.engines.contract import Floats
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
-from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Offset
+from service.inference.tokenization.tokenized import Offset, TokenizedText
 from service.inference.words import split_words, tokens_of
 
 SpanKind = Literal["tokens", "words", "sentences"]

@@ -214,7 +214,7 @@ def _expanded(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedTe
     more = len(ids) - len(query.input_ids)
     names = tokenizer.vocabulary(ids[len(query.input_ids) :].tolist())
     return replace(
-        query,
+        query.in_arrays(),
         tokens=[*query.tokens, *(name or "" for name in names)],
         input_ids=ids,
         segment_ids=np.pad(query.segment_ids, (0, more)),

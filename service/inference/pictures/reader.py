@@ -27,7 +27,7 @@ from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfi
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.tokenized import (
     TEXT_BYTES,
-    TOKEN_BYTES,
+    ArrayText,
     PictureView,
     TokenizedText,
 )
@@ -61,7 +61,7 @@ class PictureReader:
         self._ids = np.array(patches.token_ids, np.int64)
         self._special = [1] * special + [0] * count
         size = 4 * patches.tokens * patches.features
-        self.nbytes = TEXT_BYTES + TOKEN_BYTES * patches.tokens + size
+        self.nbytes = TEXT_BYTES + ArrayText.token_bytes * patches.tokens + size
         """Bytes of a picture's tokens and pixels."""
 
     @property
@@ -122,7 +122,7 @@ class PictureReader:
             raise Unprocessable(f"{name}: {error}") from None
         pixels = np.zeros((patches.tokens, patches.features), np.float32)
         pixels[len(patches.special_tokens) :] = patch_rows(prepared.values, patches.size)
-        return TokenizedText(
+        return ArrayText(
             tokens=self._tokens,
             input_ids=self._ids,
             segment_ids=np.zeros_like(self._ids),

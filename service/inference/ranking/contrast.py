@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from service.engines.contract import Floats, Output
 from service.inference.explanation.occlusion import Job
 from service.inference.ranking.scorer import Scorer
-from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Offset
+from service.inference.tokenization.tokenized import Offset, TokenizedText
 from service.inference.words import split_words, tokens_of
 
 

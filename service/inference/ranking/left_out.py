@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from service.errors import Unprocessable
 from service.inference.ranking.scorer import QueryPass, Scorer
-from service.inference.tokenization.tokenized import TokenizedText
-from service.inference.tokenization.truncation import Offset
+from service.inference.tokenization.tokenized import Offset, TokenizedText
 from service.inference.words import tokens_of
 
 QUERY, DOCUMENTS = "query_without", "documents_without"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from model.artifact.sentence import SimilarityName
@@ -167,12 +167,4 @@ def part_of(text: TokenizedText, tokens: range) -> TokenizedText:
     if len(tokens) == len(text.input_ids):
         return text
     part = slice(tokens.start, tokens.stop)
-    return replace(
-        text,
-        tokens=text.tokens[part],
-        input_ids=text.input_ids[part],
-        segment_ids=text.segment_ids[part],
-        places=text.places[part],
-        special_tokens_mask=text.special_tokens_mask[part],
-        unknown=text.unknown[part],
-    )
+    return text.in_arrays().of(part, cut=False)

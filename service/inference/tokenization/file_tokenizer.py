@@ -6,23 +6,22 @@ these tokens get them added. Ids with some of them are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.access import reading
 from model.artifact.integrity import sha256_of
 from model.numerics.pair_template import PairTemplate
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
-from service.engines.contract import Ids
 from service.errors import Unprocessable
-from service.inference.tokenization.prompts import Prompt, without_prompt
-from service.inference.tokenization.tokenized import SharedNames, TokenizedText, places_of
-from service.inference.tokenization.truncation import Direction, Excerpt, encode
+from service.inference.tokenization.tokenized import ArrayText, places_of, unknown_of
+from service.inference.tokenization.truncation import Direction, encode
 
 _tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
 """Tokenizers in use, by the SHA-256 of their file."""
@@ -38,59 +37,11 @@ class FileTokenizer:
         beyond = self.whole.token_to_id(BEYOND)
         self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
         """Number of ids that the model knows, which are 0 … size − 1."""
-        self.names = SharedNames(self.whole.get_vocab_size())
         self.unknown_ids = unknown_ids(self.whole)
-        self._unknown = np.array(sorted(self.unknown_ids), np.int64)
-
-    def ids(self, encoding: Encoding) -> list[int]:
-        """Return the model's input ids of a text."""
-        return model_ids(self.whole, encoding)
-
-    def is_unknown(self, ids: Ids, special: ArrayLike) -> NDArray[np.bool_]:
-        """Return for each id of `[S]` whether it is the unknown token, and no special one.
-
-        CLIP's unknown token is the one that ends each text, too.
-        """
-        unknown = np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
-        return unknown & ~np.asarray(special, bool) if unknown.any() else unknown
-
-    def tokenized(
-        self, excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
-    ) -> TokenizedText:
-        """Return the tokenised text of an excerpt.
-
-        Args:
-            excerpt: tokens of a text and its prompt.
-            ids: the model's ids of the kept tokens.
-            prompt: prompt of the text.
-            cut_left: whether the start of the text, with its prompt, was truncated.
-
-        """
-        encoding, offsets = excerpt.encoding, excerpt.offsets
-        special = excerpt.of(encoding.special_tokens_mask)
-        segments = excerpt.of(encoding.type_ids)
-        prompt_tokens = 0
-        if prompt.text:
-            sequences = excerpt.of(encoding.sequence_ids)
-            offsets, prompt_tokens = without_prompt(sequences, offsets, len(prompt.text))
-            if not cut_left:
-                prompt_tokens = min(prompt.tokens, len(ids))
-            special = [1] * prompt_tokens + [*special[prompt_tokens:]]
-        input_ids = np.array(ids, np.int64)
-        if prompt.segment is not None or not any(segments):
-            segment_ids = np.full(len(ids), prompt.segment or 0)
-        else:
-            segment_ids = np.array(segments)
-        return TokenizedText(
-            tokens=self.names.share(excerpt.of(encoding.tokens)),
-            input_ids=input_ids,
-            segment_ids=segment_ids,
-            places=places_of(offsets),
-            truncated=excerpt.truncated,
-            prompt_tokens=prompt_tokens,
-            special_tokens_mask=bytes(special),
-            unknown=self.is_unknown(input_ids, special),
+        self.ids: Callable[[Encoding], list[int]] = (
+            attrgetter("ids") if beyond is None else partial(model_ids, self.whole)
         )
+        """Function that returns the model's input ids of a text."""
 
 
 def shared_tokenizer(path: Path) -> FileTokenizer:
@@ -159,7 +110,7 @@ class IdReader:
 
     def complete(
         self, name: str, given: Sequence[int], most: int | None, direction: Direction
-    ) -> TokenizedText:
+    ) -> ArrayText:
         """Return a client's ids as a tokenised text with all special tokens.
 
         Args:
@@ -177,20 +128,18 @@ class IdReader:
         if room is not None and truncated:
             own = own[:room] if direction == "right" else own[len(own) - room :]
         opening, closing = self._opening, self._closing
-        ids = [*opening, *own, *closing]
-        input_ids = np.array(ids, np.int64)
-        names = [self._tokenizer.whole.id_to_token(token) or "" for token in ids]
-        special = [*[1] * len(opening), *[0] * len(own), *[1] * len(closing)]
+        ids = np.array([*opening, *own, *closing], np.int64)
+        special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
         segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
-        return TokenizedText(
-            tokens=self._tokenizer.names.share(names),
-            input_ids=input_ids,
+        return ArrayText(
+            tokens=[self._tokenizer.whole.id_to_token(token) or "" for token in ids.tolist()],
+            input_ids=ids,
             segment_ids=np.array(segments, np.int64),
             places=np.zeros((len(ids), 2), np.int32),
             truncated=truncated,
             prompt_tokens=0,
-            special_tokens_mask=bytes(special),
-            unknown=self._tokenizer.is_unknown(input_ids, special),
+            special_tokens_mask=special,
+            unknown=unknown_of(ids, self._tokenizer.unknown_ids, special),
         )
 
     def _without_special(self, name: str, given: list[int]) -> list[int]:
@@ -212,7 +161,7 @@ def in_template(
     template: PairTemplate,
     pair: tuple[str, str],
     skipped: tuple[int, int] = (0, 0),
-) -> TokenizedText:
+) -> ArrayText:
     """Return a query and a document, tokenised in a chat template that adds all special tokens.
 
     Tokens of the template count as special tokens. A token that begins in the query or the document
@@ -236,14 +185,14 @@ def in_template(
         places[own] = spans[own] + before
         special &= ~own
         begin += len(text) + len(template.between)
-    input_ids = np.array(tokenizer.ids(encoding), np.int64)
-    return TokenizedText(
-        tokens=tokenizer.names.share(encoding.tokens),
-        input_ids=input_ids,
+    ids = np.array(tokenizer.ids(encoding), np.int64)
+    return ArrayText(
+        tokens=encoding.tokens,
+        input_ids=ids,
         segment_ids=(starts >= len(template.before) + len(pair[0])).astype(np.int64),
         places=places,
         truncated=False,
         prompt_tokens=0,
         special_tokens_mask=special.tobytes(),
-        unknown=tokenizer.is_unknown(input_ids, special),
+        unknown=unknown_of(ids, tokenizer.unknown_ids, special.tolist()),
     )

@@ -24,8 +24,8 @@ class Picture:
     """Whether an animated file stands for its first frame, and is not refused."""
 
 
-Text = str | tuple[str, str]
-TextInput = Text | TokenIds
+TextOrPair = str | tuple[str, str]
+TextInput = TextOrPair | TokenIds
 Input = TextInput | Picture
 
 
@@ -46,20 +46,17 @@ def size_of(given: Input) -> int:
     return len(first) + len(second)
 
 
-def texts_only(inputs: Sequence[Input], name: Callable[[int], str]) -> list[TextInput]:
-    """Return the inputs of a model that reads texts.
+def check_texts(inputs: Sequence[Input], name: Callable[[int], str]) -> None:
+    """Raise if an input is a picture.
 
     Args:
         inputs: inputs of a request.
         name: function from the index of an input to its name in error messages.
 
     """
-    texts: list[TextInput] = []
-    for index, given in enumerate(inputs):
-        if isinstance(given, Picture):
-            raise Unprocessable(
-                f"{name(index)} is a picture, and only texts are read here: send a text, "
-                "or choose a model of pictures"
-            )
-        texts.append(given)
-    return texts
+    kinds = [*map(type, inputs)]
+    if Picture in kinds:
+        raise Unprocessable(
+            f"{name(kinds.index(Picture))} is a picture, and only texts are read here: send a text,"
+            " or choose a model of pictures"
+        )

@@ -1,32 +1,16 @@
-"""Prompts before texts: their number of tokens, and offsets without a prompt."""
+"""Prompts before texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenizers import Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from model.numerics.pair_template import PairTemplate
 from service.errors import Unprocessable
-from service.inference.tokenization.inputs import Text
-from service.inference.tokenization.truncation import Offset
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Prefix of texts."""
-
-    text: str
-    tokens: int
-    """Number of tokens of the prompt, special tokens at its beginning included."""
-    segment: int | None = None
-    """Token type of all tokens: the number of the task that the prompt is of, 0 for none; None for
-    a model without tasks, whose tokenizer decides."""
-
-
-NO_PROMPT = Prompt("", 0)
+from service.inference.tokenization.inputs import TextOrPair
+from service.inference.tokenization.tokenized import NO_PROMPT, Prompt
 
 
 class Prompts:
@@ -117,28 +101,6 @@ def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
     return len(special) - bool(special and special[-1])
 
 
-def with_prompt(prompt: str, text: Text) -> Text:
+def with_prompt(prompt: str, text: TextOrPair) -> TextOrPair:
     """Return a text or pair with a prompt before it."""
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
-
-
-def without_prompt(
-    sequences: Sequence[int | None], offsets: Sequence[Offset], prompt_length: int
-) -> tuple[list[Offset], int]:
-    """Return offsets in the caller's string, and the number of tokens up to the prompt's last.
-
-    Args:
-        sequences: index of the text of a pair that each token is of; None for special tokens.
-        offsets: offsets in prompt and text.
-        prompt_length: number of characters of the prompt.
-
-    """
-    shifted, prompt_tokens = [], 0
-    for index, (sequence, (start, end)) in enumerate(zip(sequences, offsets, strict=True)):
-        if sequence == 0:
-            if end <= prompt_length:
-                prompt_tokens = index + 1
-            shifted.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
-        else:
-            shifted.append((start, end))
-    return shifted, prompt_tokens

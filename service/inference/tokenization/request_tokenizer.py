@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from model.config.decoder import DecoderConfig
 from service.errors import Unprocessable
@@ -18,8 +18,8 @@ from service.inference.tokenization.backlog import (
     Kind,
     TokenizerWork,
 )
-from service.inference.tokenization.inputs import Input, TextInput, size_of, texts_only
-from service.inference.tokenization.tokenized import TEXT_BYTES, TOKEN_BYTES, TokenizedText
+from service.inference.tokenization.inputs import Input, TextInput, check_texts, size_of
+from service.inference.tokenization.tokenized import TEXT_BYTES, ArrayText, TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
@@ -27,10 +27,12 @@ from service.scheduler.admission import NOTHING, Demand
 from service.scheduler.call import Call
 from service.system.resources import tokenize_in_the_calling_thread
 
-INLINE_CHARACTERS = 512
-"""Maximum number of characters of a single input that is tokenised on the event loop, which takes
-at most 0.2 ms; a thread would take 0.1 ms of processor time more. Longer inputs and lists are
-tokenised in threads."""
+INLINE_CHARACTERS, INPUT_CHARACTERS = 4096, 32
+"""Maximum number of characters of inputs that are tokenised on the event loop, which takes some
+1 ms; a thread would take 24 to 78 µs of processor time more. An input beside its own characters
+takes the time of `INPUT_CHARACTERS`."""
+INLINE_PIECES = 512
+"""Maximum number of characters of other work on the event loop."""
 CHARACTERS_PER_TOKEN = 4
 """Maximum number of characters of a request per allowed token."""
 MOST_TOKENS_PER_CHARACTER, SPECIAL_TOKENS = 4, 8
@@ -109,9 +111,7 @@ class RequestTokenizer:
             Unprocessable: too many inputs or characters, or an input is a picture.
 
         """
-        inputs = texts_only(inputs, options.name)
-        sizes = [*map(size_of, inputs)]
-        self._check(sizes, beside, any_length=options.truncate)
+        sizes = self._sizes(inputs, options, beside)
         if _is_short(sizes):
             return NOTHING
         limit, rate = self._most(options), self._tokens_per_character
@@ -138,17 +138,14 @@ class RequestTokenizer:
             DeadlinePassed: the deadline passed before all inputs were tokenised.
 
         """
-
-        def tokenize(part: Sequence[TextInput], first: int) -> list[TokenizedText]:
-            return self.tokenizer.tokenize(part, options, first)
-
-        given = texts_only(inputs, options.name)
-        texts = await self._tokenize(given, tokenize, options, caller, beside)
-        for index, text in enumerate(texts):
-            if 0 < self._segments <= text.segment_ids.max():
-                raise Unprocessable(
-                    f"{options.name(index)} is a pair; this model has one segment only"
-                )
+        given = cast(Sequence[TextInput], inputs)
+        texts = await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
+        if self._segments and tuple in map(type, inputs):
+            for index, text in enumerate(texts):
+                if text.segment_ids.max() >= self._segments:
+                    raise Unprocessable(
+                        f"{options.name(index)} is a pair; this model has one segment only"
+                    )
         return texts
 
     async def tokenize_targets(
@@ -157,10 +154,7 @@ class RequestTokenizer:
         """Tokenise a decoder's targets, as `tokenize` does inputs."""
         most = min(self.tokenizer.limits.max_tokens, self._positions)
         limited = dataclasses.replace(options, max_tokens=most)
-
-        def tokenize(part: Sequence[str], first: int) -> list[TokenizedText]:
-            return self.tokenizer.tokenize_targets(part, limited, first)
-
+        tokenize = self.tokenizer.tokenize_targets
         return await self._tokenize(targets, tokenize, limited, caller, beside)
 
     async def run(
@@ -189,7 +183,7 @@ class RequestTokenizer:
         """
         sizes = [*map(size_of, inputs)]
         self._check(sizes, 0, any_length=any_length)
-        if _is_short(sizes):
+        if len(sizes) == 1 and sizes[0] <= INLINE_PIECES:
             return tokenize(inputs, 0)
         return await self._run(TokenizerWork(caller, inputs, sizes, tokenize, kind))
 
@@ -200,23 +194,29 @@ class RequestTokenizer:
     async def _tokenize(
         self,
         inputs: Sequence[Given],
-        tokenize: Tokenize[Given, TokenizedText],
+        read: Callable[[Sequence[Given], Options, int], list[TokenizedText]],
         options: Options,
         caller: Call,
         beside: int,
     ) -> list[TokenizedText]:
         """Tokenise inputs, and reserve the memory of the tokenised texts."""
-        sizes = [*map(size_of, inputs)]
-        self._check(sizes, beside, any_length=options.truncate)
-        reservation, most = caller.reservation, self.most_bytes(sizes, options)
+        sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
+        if _is_short(sizes):
+            texts = read(inputs, options, 0)
+            if reservation:
+                reservation.grow(sum(text.nbytes for text in texts))
+            return texts
+        in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
         if reservation:
             reservation.grow(most)
-        if _is_short(sizes):
-            texts = tokenize(inputs, 0)
-        else:
-            read = self._read_sizes(inputs, sizes, options)
-            texts = await self._run(TokenizerWork(caller, inputs, read, tokenize))
-            self._observe(sizes[0], texts[0])
+
+        def tokenize(part: Sequence[Given], first: int) -> list[TokenizedText]:
+            texts = read(part, options, first)
+            return [text.in_arrays() for text in texts] if in_arrays else texts
+
+        work = TokenizerWork(caller, inputs, self._read_sizes(inputs, sizes, options), tokenize)
+        texts = await self._run(work)
+        self._observe(sizes[0], texts[0])
         if reservation:
             reservation.shrink(most - sum(text.nbytes for text in texts))
         return texts
@@ -243,7 +243,8 @@ class RequestTokenizer:
         limit, rate = self._most(options), MOST_TOKENS_PER_CHARACTER
         special = self._special_tokens
         tokens = sum(min(limit, rate * size + special) for size in sizes)
-        return round(TOKEN_BYTES * tokens) + TEXT_BYTES * len(sizes)
+        kind = ArrayText if _are_large(sizes) else TokenizedText
+        return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
 
     @property
     def _special_tokens(self) -> int:
@@ -302,8 +303,20 @@ class RequestTokenizer:
     def _observe(self, size: int, text: TokenizedText) -> None:
         """Update the mean tokens per character by a text, unless it is truncated."""
         if size and not text.truncated:
-            rate = len(text.input_ids) / size
+            rate = text.size / size
             self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
+
+    def _sizes(self, inputs: Sequence[Input], options: Options, beside: int) -> Sequence[int]:
+        """Return the number of characters of each input.
+
+        Raises:
+            Unprocessable: an input is a picture, or there are too many inputs or characters.
+
+        """
+        check_texts(inputs, options.name)
+        sizes = [*map(size_of, inputs)]
+        self._check(sizes, beside, any_length=options.truncate)
+        return sizes
 
     def _check(self, sizes: Sequence[int], beside: int, *, any_length: bool) -> None:
         if len(sizes) > self._limits.max_inputs:
@@ -319,5 +332,10 @@ class RequestTokenizer:
 
 
 def _is_short(sizes: Sequence[int]) -> bool:
-    """Return whether a request has a single short input, which is tokenised on the event loop."""
-    return len(sizes) == 1 and sizes[0] <= INLINE_CHARACTERS
+    """Return whether a request has short inputs only, which are tokenised on the event loop."""
+    return sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS
+
+
+def _are_large(sizes: Sequence[int]) -> bool:
+    """Return whether texts are kept in arrays: encodings would take too much memory."""
+    return sum(sizes) > SLICE_CHARACTERS

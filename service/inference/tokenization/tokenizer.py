@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from tokenizers.models import WordPiece
 
@@ -19,18 +20,19 @@ from service.inference.tokenization.file_tokenizer import (
     in_template,
     shared_tokenizer,
 )
-from service.inference.tokenization.inputs import Text, TextInput, TokenIds, size_of
+from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling, Subwords
-from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts, with_prompt
-from service.inference.tokenization.tokenized import TextEnds, TokenizedText
-from service.inference.tokenization.truncation import (
-    Direction,
-    Excerpt,
-    NotCut,
-    Truncator,
-    encode,
-    shortened,
+from service.inference.tokenization.prompts import Prompts, with_prompt
+from service.inference.tokenization.tokenized import (
+    NO_PROMPT,
+    Prompt,
+    TextEnds,
+    TokenizedText,
 )
+from service.inference.tokenization.truncation import Direction, NotCut, Truncator, shortened
+
+MOST_READERS = 64
+"""Maximum number of sets of options that are resolved at the same time."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,82 @@ class Options:
     places: Sequence[int] = ()
     """Index of each input in the request, if the inputs are a part of it; empty for all."""
 
+    @property
+    def of_reader(self) -> tuple[object, ...]:
+        """Options that decide how inputs are read, beside their names in error messages."""
+        named = self.prompt_name, self.task
+        return (
+            self.truncate, self.direction, *named, self.max_tokens, self.windows, self.ids_as_given
+        )  # fmt: skip
+
     def name(self, index: int) -> str:
         """Return the name of an input in error messages."""
         return self.naming.format(self.places[index] if self.places else index)
+
+
+class TextReader:
+    """Tokeniser of texts and pairs by resolved options: a prompt, a limit and a truncation."""
+
+    def __init__(
+        self,
+        tokenizer: FileTokenizer,
+        limits: Limits,
+        options: Options,
+        prompt: Prompt = NO_PROMPT,
+        *,
+        windows: bool = False,
+    ) -> None:
+        """Resolve options.
+
+        Args:
+            tokenizer: tokenizer of the inputs or targets.
+            limits: limits of a single input.
+            options: options of tokenisation.
+            prompt: prompt of the texts.
+            windows: whether a longer text is kept whole.
+
+        """
+        self._tokenizer, self.prompt = tokenizer, prompt
+        self._alone = not prompt.text and prompt.segment is None
+        self.limit = options.max_tokens or limits.max_tokens
+        self._windows = windows
+        self._truncator = None
+        if options.truncate:
+            self._truncator = Truncator(tokenizer.whole, self.limit, options.direction)
+
+    def read(
+        self, inputs: Sequence[TextOrPair], options: Options, first: int, *, special: bool = True
+    ) -> list[TokenizedText]:
+        """Tokenise texts; truncate or reject texts with more tokens than the limit.
+
+        Args:
+            inputs: texts and pairs.
+            options: options that name the inputs in error messages.
+            first: index of the first input in the request.
+            special: whether to add special tokens.
+
+        """
+        files, truncator, limit = self._tokenizer, self._truncator, self.limit
+        prefix, ids, unknown = self.prompt.text, files.ids, files.unknown_ids
+        texts = [with_prompt(prefix, text) for text in inputs] if prefix else inputs
+        if truncator and max(map(size_of, texts), default=0) > truncator.characters:
+            parts = []
+            for index, text in enumerate(texts, first):
+                with _naming(options, index):
+                    parts.append(truncator.encode(text, special_tokens=special))
+        else:
+            encodings = files.whole.encode_batch(texts, add_special_tokens=special)
+            if self._alone and all(0 < len(encoding) <= limit for encoding in encodings):
+                return [TokenizedText(encoding, ids(encoding), unknown) for encoding in encodings]
+            parts = [(one, truncator.cut(one) if truncator else None) for one in encodings]
+        read = [TokenizedText(one, ids(one), unknown, self.prompt, cut) for one, cut in parts]
+        for index, (given, found) in enumerate(zip(inputs, read, strict=True), first):
+            # Also if cut: a limit below the special tokens cuts nothing
+            if found.size > limit and not (self._windows and isinstance(given, str)):
+                raise _too_long(options.name(index), found.size, limit)
+            if not found.size:
+                raise Unprocessable(f"{options.name(index)} has no tokens")
+        return read
 
 
 class TextTokenizer:
@@ -107,6 +182,7 @@ class TextTokenizer:
         self.subwords = Subwords(whole, self._source.unknown_ids)
         self._prompts = Prompts(sentence, whole)
         self.ends = TextEnds(sentence, whole)
+        self._readers: dict[tuple[object, ...], TextReader] = {}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
@@ -129,21 +205,16 @@ class TextTokenizer:
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
-        return [*map(self.ends.complete, self._tokenize(inputs, options, first))]
-
-    def _tokenize(
-        self, inputs: Sequence[TextInput], options: Options, first: int
-    ) -> list[TokenizedText]:
-        prompt = self._prompts.chosen(options.prompt_name, options.task)
+        reader = self._reader(options)
         self._check_lengths(inputs, options, first)
-        numbered = enumerate(inputs, first)
         template = self._prompts.pair_template(options.prompt_name)
-        if template is not None:
-            return [self._in_template(*item, options, template, prompt) for item in numbered]
-        if options.ids_as_given and any(isinstance(given, TokenIds) for given in inputs):
-            return [self._tokenize_alone(*item, options, prompt) for item in numbered]
-        texts = [self._text(options.name(index), given, prompt.text) for index, given in numbered]
-        return self._within_limit(self._source, texts, options, first, prompt)
+        kinds = {*map(type, inputs)}
+        if TokenIds in kinds or (template and tuple in kinds):
+            numbered = enumerate(inputs, first)
+            texts = [self._alone(*one, options, reader, template) for one in numbered]
+        else:
+            texts = reader.read(cast(Sequence[TextOrPair], inputs), options, first)
+        return [*map(self.ends.complete, texts)] if self.ends.needed else texts
 
     def tokenize_targets(
         self, targets: Sequence[str], options: Options, first: int = 0
@@ -153,8 +224,26 @@ class TextTokenizer:
         The ids are the labels that transformers returns for a `text_target`.
         """
         self._check_lengths(targets, options, first)
-        texts = [(target, True) for target in targets]
-        return self._within_limit(self._target, texts, options, first, NO_PROMPT)
+        reader = TextReader(self._target, self.limits, options)
+        return reader.read(targets, options, first)
+
+    def _reader(self, options: Options) -> TextReader:
+        """Return the reader of inputs with some options, which requests share.
+
+        Raises:
+            Unprocessable: an unknown prompt or task.
+
+        """
+        key = options.of_reader
+        reader = self._readers.get(key)
+        if reader is None:
+            prompt = self._prompts.chosen(options.prompt_name, options.task)
+            if len(self._readers) >= MOST_READERS:
+                self._readers.clear()
+            windows = options.windows and not self.ends.length
+            reader = TextReader(self._source, self.limits, options, prompt, windows=windows)
+            self._readers[key] = reader
+        return reader
 
     def spell(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
@@ -201,8 +290,15 @@ class TextTokenizer:
         """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _text(self, name: str, given: TextInput, prompt: str) -> tuple[Text, bool]:
-        """Return the text of an input with its prompt, and whether to add special tokens.
+    def _alone(
+        self,
+        index: int,
+        given: TextInput,
+        options: Options,
+        reader: TextReader,
+        template: PairTemplate | None,
+    ) -> TokenizedText:
+        """Tokenise an input of a request with token ids, or of a model with a chat template.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
         special tokens, or after a prompt with the tokenizer's.
@@ -211,103 +307,55 @@ class TextTokenizer:
             Unprocessable: an id is not in the vocabulary, or the ids change when encoded again.
 
         """
+        if isinstance(given, tuple) and template:
+            return self._in_template(index, given, options, template)
         if not isinstance(given, TokenIds):
-            return with_prompt(prompt, given), True
-        text = self.decode(name, given, skip_special_tokens=bool(prompt))
-        self._check_characters(name, text)
-        self._ids.check_encoded_again(name, given.ids, text)
-        return prompt + text, bool(prompt)
+            return reader.read([given], options, index)[0]
+        name, prompt = options.name(index), reader.prompt.text
+        if not options.ids_as_given:
+            text = self.decode(name, given, skip_special_tokens=bool(prompt))
+            self._check_characters(name, text)
+            self._ids.check_encoded_again(name, given.ids, text)
+            return reader.read([text], options, index, special=bool(prompt))[0]
+        if options.prompt_name or options.task:
+            raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
+        most = reader.limit if options.truncate else None
+        tokenized = self._ids.complete(name, given.ids, most, options.direction)
+        if tokenized.size > reader.limit:
+            raise _too_long(name, tokenized.size, reader.limit)
+        return tokenized
 
     def _in_template(
-        self, index: int, given: TextInput, options: Options, template: PairTemplate, prompt: Prompt
+        self, index: int, given: tuple[str, str], options: Options, template: PairTemplate
     ) -> TokenizedText:
-        """Tokenise an input of a model with a chat template for pairs."""
-        if isinstance(given, str | TokenIds):
-            return self._tokenize_alone(index, given, options, prompt)
-        limit = options.max_tokens or self.limits.max_tokens
-        skipped = 0, 0
-        pair = given
+        """Tokenise a pair in a chat template."""
+        limit, skipped, pair = options.max_tokens or self.limits.max_tokens, (0, 0), given
         if options.truncate:
             truncator = Truncator(self._source.whole, limit, options.direction)
-            with _naming(options.name(index)):
+            with _naming(options, index):
                 pair = truncator.pair_excerpt(*given)
             if options.direction == "left":
                 skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
         text = in_template(self._source, template, pair, skipped)
-        if len(text.input_ids) <= limit:
+        if text.size <= limit:
             return text
         if not options.truncate:
-            raise _too_long(options.name(index), len(text.input_ids), limit)
+            raise _too_long(options.name(index), text.size, limit)
         return shortened(text, limit, options.direction)
-
-    def _tokenize_alone(
-        self, index: int, given: TextInput, options: Options, prompt: Prompt
-    ) -> TokenizedText:
-        """Tokenise one input of a request."""
-        name = options.name(index)
-        if not isinstance(given, TokenIds) or not options.ids_as_given:
-            texts = [self._text(name, given, prompt.text)]
-            return self._within_limit(self._source, texts, options, index, prompt)[0]
-        if options.prompt_name or options.task:
-            raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
-        limit = options.max_tokens or self.limits.max_tokens
-        most = limit if options.truncate else None
-        tokenized = self._ids.complete(name, given.ids, most, options.direction)
-        if len(tokenized.input_ids) > limit:
-            raise _too_long(name, len(tokenized.input_ids), limit)
-        return tokenized
-
-    def _within_limit(
-        self,
-        tokenizer: FileTokenizer,
-        texts: Sequence[tuple[Text, bool]],
-        options: Options,
-        first: int,
-        prompt: Prompt,
-    ) -> list[TokenizedText]:
-        """Tokenise texts; truncate or reject texts with more tokens than the limit.
-
-        Args:
-            tokenizer: tokenizer of the inputs or targets.
-            texts: texts with their prompt, each with whether to add special tokens.
-            options: options of tokenisation.
-            first: index of the first text in the request.
-            prompt: prompt of the texts.
-
-        """
-        limit = options.max_tokens or self.limits.max_tokens
-        if options.truncate:
-            truncator = Truncator(tokenizer.whole, limit, options.direction)
-            excerpts = [_cut(truncator, *text, options, n) for n, text in enumerate(texts, first)]
-        else:
-            excerpts = _whole(tokenizer, texts)
-        tokenized = []
-        for index, excerpt in enumerate(excerpts, first):
-            ids = excerpt.of(tokenizer.ids(excerpt.encoding))
-            single = isinstance(texts[index - first][0], str)
-            whole = options.windows and single and not self.ends.length
-            # Also if cut: a limit below the special tokens cuts nothing
-            if len(ids) > limit and not whole:
-                raise _too_long(options.name(index), len(ids), limit)
-            if not ids:
-                raise Unprocessable(f"{options.name(index)} has no tokens")
-            cut_left = excerpt.truncated and options.direction == "left"
-            tokenized.append(tokenizer.tokenized(excerpt, ids, prompt, cut_left=cut_left))
-        return tokenized
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
-        for index, text in enumerate(inputs, first):
-            too_long = size_of(text) > self.limits.max_characters
-            any_length = isinstance(text, str) and options.windows
-            if too_long and not any_length and (not options.truncate or isinstance(text, TokenIds)):
-                self._check_characters(options.name(index), text)
+        if max(map(size_of, inputs), default=0) <= self.limits.max_characters:
+            return
+        for index, given in enumerate(inputs, first):
+            any_length = options.windows and isinstance(given, str)
+            if isinstance(given, TokenIds) or not (any_length or options.truncate):
+                self._check_characters(options.name(index), given)
 
     def _check_characters(self, name: str, text: TextInput) -> None:
-        count = size_of(text)
-        if count > self.limits.max_characters:
+        count, most = size_of(text), self.limits.max_characters
+        if count > most:
             hint = "" if isinstance(text, TokenIds) else " (`truncate` cuts it)"
-            most = self.limits.max_characters
             raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
@@ -315,25 +363,10 @@ def _too_long(name: str, tokens: int, limit: int) -> InputTooLong:
     return InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
 
 
-def _whole(tokenizer: FileTokenizer, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
-    """Tokenise texts without truncation."""
-    if all(special for _, special in texts):
-        return list(map(Excerpt, tokenizer.whole.encode_batch([text for text, _ in texts])))
-    return [Excerpt(encode(tokenizer.whole, text, special_tokens=own)) for text, own in texts]
-
-
-def _cut(
-    truncator: Truncator, text: Text, special_tokens: bool, options: Options, index: int
-) -> Excerpt:
-    """Tokenise and truncate a text, whose index is for error messages."""
-    with _naming(options.name(index)):
-        return truncator.encode(text, special_tokens=special_tokens)
-
-
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(options: Options, index: int) -> Iterator[None]:
     """Turn `NotCut` into an error that names the input."""
     try:
         yield
     except NotCut as error:
-        raise InputTooLong(f"{name} {error}") from None
+        raise InputTooLong(f"{options.name(index)} {error}") from None

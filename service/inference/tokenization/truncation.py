@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from service.engines.contract import Ids
 from service.errors import InputTooLong
-from service.inference.tokenization.inputs import Text
-from service.inference.tokenization.tokenized import TokenizedText, without_padding
+from service.inference.tokenization.inputs import TextOrPair
+from service.inference.tokenization.tokenized import Cut, TokenizedText
 
 Direction = Literal["right", "left"]
-Offset = tuple[int, int]
-Value = TypeVar("Value")
 
 CHARACTERS_PER_TOKEN = 8
 """Number of characters per allowed token in the first excerpt of a text: enough for prose."""
@@ -42,35 +39,6 @@ class NotCut(Exception):
     """Error for a text with too few words in the maximum number of characters."""
 
 
-class Excerpt(NamedTuple):
-    """Encoding of a text, and its tokens that truncation keeps."""
-
-    encoding: Encoding
-    kept: Sequence[int] | None = None
-    """Indices of the tokens that are kept; None if all are."""
-    skipped: tuple[int, int] = (0, 0)
-    """Number of characters before the excerpt of a text, and of the second text of a pair."""
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the text lost tokens."""
-        return self.kept is not None
-
-    def of(self, values: Sequence[Value]) -> Sequence[Value]:
-        """Return the values of the kept tokens, of one value for each token of the encoding."""
-        return values if self.kept is None else [values[index] for index in self.kept]
-
-    @property
-    def offsets(self) -> Sequence[Offset]:
-        """Start and end of each token in code points of the text, or of its own text of a pair."""
-        offsets = self.of(self.encoding.offsets)
-        if not any(self.skipped):
-            return offsets
-        skipped = {0: self.skipped[0], 1: self.skipped[1], None: 0}  # None for special tokens
-        before = [skipped[sequence] for sequence in self.of(self.encoding.sequence_ids)]
-        return [(start + n, end + n) for (start, end), n in zip(offsets, before, strict=True)]
-
-
 class Truncator:
     """Truncation to a number of tokens, on one side."""
 
@@ -78,11 +46,14 @@ class Truncator:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
         self._direction = direction
-        self._characters = CHARACTERS_PER_TOKEN * max_tokens
+        self.characters = CHARACTERS_PER_TOKEN * max_tokens
+        """Maximum number of characters of texts that are tokenised whole."""
         self._most = max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_tokens)
 
-    def encode(self, text: Text, *, special_tokens: bool = True) -> Excerpt:
-        """Return the encoding of a text or pair, truncated as transformers' `longest_first`."""
+    def encode(
+        self, text: TextOrPair, *, special_tokens: bool = True
+    ) -> tuple[Encoding, Cut | None]:
+        """Return the encoding of a text or pair, and its tokens as for `cut`."""
         if isinstance(text, str):
             part, encoding = self._settle(text, self._max_tokens, special_tokens=special_tokens)
             skipped = len(text) - len(part), 0
@@ -90,15 +61,26 @@ class Truncator:
             pair = self.pair_excerpt(*text)
             encoding = encode(self._tokenizer, pair, special_tokens=special_tokens)
             skipped = len(text[0]) - len(pair[0]), len(text[1]) - len(pair[1])
+        return encoding, self.cut(encoding, skipped)
+
+    def cut(self, encoding: Encoding, skipped: tuple[int, int] = (0, 0)) -> Cut | None:
+        """Return the tokens that remain, as transformers' `longest_first`; None for all.
+
+        Args:
+            encoding: tokens of a text or pair, or of excerpts.
+            skipped: number of characters before, or after, the excerpts.
+
+        """
         excess = len(encoding) - self._max_tokens
         if excess <= 0:
-            return Excerpt(encoding)
+            return None
         sequences = np.array([2 if one is None else one for one in encoding.sequence_ids])
         parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
         if excess > sum(map(len, parts)):  # the special tokens alone exceed the limit
-            return Excerpt(encoding)
+            return None
         kept = _kept(parts, len(encoding), excess, self._direction)
-        return Excerpt(encoding, kept, skipped if self._direction == "left" else (0, 0))
+        left = self._direction == "left"
+        return Cut(kept, left, skipped if left else (0, 0))
 
     def pair_excerpt(self, first: str, second: str) -> tuple[str, str]:
         """Return excerpts of a pair whose truncation is the truncation of the pair.
@@ -108,7 +90,7 @@ class Truncator:
         """
         texts = [first, second]
         sizes = [len(first), len(second)]
-        if max(sizes) <= self._characters:
+        if max(sizes) <= self.characters:
             return first, second
         if sum(sizes) > self._most and min(sizes) > self._most // 2:
             raise NotCut(
@@ -135,7 +117,7 @@ class Truncator:
             NotCut: an excerpt of the maximum size has fewer such tokens.
 
         """
-        size = max(self._characters, count)
+        size = max(self.characters, count)
         while size < len(text):
             part = text[:size] if self._direction == "right" else text[-size:]
             encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
@@ -159,7 +141,7 @@ class Truncator:
         return int(np.count_nonzero(words >= words.min() + UNSETTLED_WORDS))
 
 
-def encode(tokenizer: Tokenizer, text: Text, *, special_tokens: bool = True) -> Encoding:
+def encode(tokenizer: Tokenizer, text: TextOrPair, *, special_tokens: bool = True) -> Encoding:
     """Return the encoding of a text or pair, without holding Python's lock as `encode` does."""
     return tokenizer.encode_batch([text], add_special_tokens=special_tokens)[0]
 
@@ -179,27 +161,18 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
 
     """
     if text.pad is not None:
-        return text.pad(shortened(without_padding(text), max_tokens, direction))
-    excess = len(text.input_ids) - max_tokens
+        whole = text.in_arrays().of(slice(text.size - text.padding_tokens), cut=False)
+        whole.padding_tokens, whole.pad = 0, None
+        return text.pad(shortened(whole, max_tokens, direction))
+    excess = text.size - max_tokens
     if excess <= 0:
         return text
     special = np.array([*text.special_tokens_mask], bool)
-    parts = _parts(special)
     if max_tokens <= int(special.sum()):
         raise InputTooLong(
             f"{max_tokens} tokens leave no room beside the {int(special.sum())} special ones"
         )
-    kept = _kept(parts, len(special), excess, direction)
-    return replace(
-        text,
-        tokens=[text.tokens[index] for index in kept],
-        input_ids=text.input_ids[kept],
-        segment_ids=text.segment_ids[kept],
-        places=text.places[kept],
-        special_tokens_mask=bytes(text.special_tokens_mask[index] for index in kept),
-        truncated=True,
-        unknown=text.unknown[kept],
-    )
+    return text.in_arrays().of(_kept(_parts(special), len(special), excess, direction))
 
 
 async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direction) -> None:

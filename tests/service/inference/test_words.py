@@ -97,7 +97,7 @@ def test_words_without_tokens(tokenizer: TextTokenizer) -> None:
 def test_a_token_of_several_words_and_tokens_of_none(tokenizer: TextTokenizer) -> None:
     (found,) = tokenizer.tokenize(["a b"], Options())
     made = replace(
-        found,
+        found.in_arrays(),
         tokens=["<s>", "p", "\u2581", "東京", "は", "!", "</s>"],
         places=places_of([(0, 0), (0, 0), (0, 1), (1, 3), (3, 4), (3, 5), (0, 0)]),
         special_tokens_mask=[1, 1, 0, 0, 0, 0, 1],

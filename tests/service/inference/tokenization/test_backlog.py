@@ -23,7 +23,7 @@ from service.inference.tokenization.backlog import (
     TokenizerWork,
 )
 from service.inference.tokenization.file_tokenizer import FileTokenizer, IdReader
-from service.inference.tokenization.inputs import Picture, TokenIds, characters, texts_only
+from service.inference.tokenization.inputs import Picture, TokenIds, characters, check_texts
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import Call
 from tests.model.texts import TEXTS
@@ -227,9 +227,9 @@ def test_characters_of_each_form() -> None:
 
 
 def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
-    assert texts_only(["a text", ("a", "pair")], "[{}]".format) == ["a text", ("a", "pair")]
+    check_texts(["a text", ("a", "pair")], "[{}]".format)
     with pytest.raises(Unprocessable, match=r"documents\[1\] is a picture, and only texts"):
-        texts_only(["a text", Picture(b"a file")], "documents[{}]".format)
+        check_texts(["a text", Picture(b"a file")], "documents[{}]".format)
 
 
 def test_ids_are_decoded_and_encoded_again(

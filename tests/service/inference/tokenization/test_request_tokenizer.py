@@ -15,7 +15,7 @@ from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unproces
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
 from service.inference.tokenization.request_tokenizer import (
     INLINE_CHARACTERS,
-    TOKEN_BYTES,
+    INPUT_CHARACTERS,
     WORKING_BYTES,
     RequestLimits,
     RequestTokenizer,
@@ -34,14 +34,15 @@ pytestmark = pytest.mark.anyio
     [
         ("short", True),
         ([["a short", "pair"]], True),
-        ("a " * (INLINE_CHARACTERS // 2), True),
-        ("a " * (INLINE_CHARACTERS // 2) + "b", False),
-        ([["a " * (INLINE_CHARACTERS // 2), "b"]], False),
-        (["", ""], False),
-        ([""] * 512, False),
+        ("a" * (INLINE_CHARACTERS - INPUT_CHARACTERS), True),
+        ("a" * (INLINE_CHARACTERS - INPUT_CHARACTERS + 1), False),
+        (["a" * (INLINE_CHARACTERS // 2 - INPUT_CHARACTERS)] * 2, True),
+        ([["a" * (INLINE_CHARACTERS - INPUT_CHARACTERS), "b"]], False),
+        ([""] * (INLINE_CHARACTERS // INPUT_CHARACTERS), True),
+        ([""] * (INLINE_CHARACTERS // INPUT_CHARACTERS + 1), False),
     ],
 )
-async def test_only_one_short_text_is_tokenised_on_the_event_loop(
+async def test_only_short_inputs_are_tokenised_on_the_event_loop(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch, inputs: Any, on_the_loop: bool
 ) -> None:
     threads = []
@@ -107,7 +108,7 @@ async def test_a_request_of_many_slices_keeps_no_other_waiting() -> None:
     one = tokenizing(steps)
     many = [asyncio.create_task(one.tokenize([LONG] * 40, Options(), ANYBODY)) for _ in range(3)]
     await until(lambda: len(steps.slices) >= 1)
-    other = asyncio.create_task(one.tokenize(["b", "c"], Options(), ANYBODY))
+    other = asyncio.create_task(one.tokenize(["b" * 3000] * 2, Options(), ANYBODY))
     await asyncio.sleep(0)
     for _ in range(8):
         steps.gate.release()
@@ -168,7 +169,7 @@ async def test_its_threads_give_way_to_the_event_loop() -> None:
             return [tokenized(1)] * 2
 
     steps = Nice()
-    await tokenizing(steps).tokenize(["a", "b"], Options(), ANYBODY)
+    await tokenizing(steps).tokenize(["a" * 3000] * 2, Options(), ANYBODY)
     assert steps.niceness > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
@@ -179,10 +180,10 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
     steps, budget = Steps(), ByteBudget(2**20)
     one, reservation = tokenizing(steps), Reservation(budget)
     caller = Call(reservation=reservation)
-    running = asyncio.create_task(one.tokenize(["a" * 600] * 3, Options(), caller))
+    running = asyncio.create_task(one.tokenize(["a" * 2000] * 3, Options(), caller))
     await until(lambda: steps.slices)
-    most = one.most_bytes([600] * 3, Options())
-    assert budget.held == most > 3 * 512 * TOKEN_BYTES
+    most = one.most_bytes([2000] * 3, Options())
+    assert budget.held == most > 3 * 512 * TokenizedText.token_bytes
     steps.gate.release()
     texts = await running
     assert budget.held == sum(text.nbytes for text in texts) < most / 5

@@ -27,8 +27,8 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import truncation
-from service.inference.tokenization.inputs import Text
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.inputs import TextOrPair
+from service.inference.tokenization.tokenized import NO_PROMPT, TokenizedText
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import (
     Direction,
@@ -105,15 +105,20 @@ KINDS = ["word pieces", "byte pairs", "sentence pieces"]
 
 
 def assert_cut_as_the_library_cuts(
-    tokenizer: Tokenizer, cutting: Tokenizer, text: Text, max_tokens: int, direction: Direction
+    tokenizer: Tokenizer,
+    cutting: Tokenizer,
+    text: TextOrPair,
+    max_tokens: int,
+    direction: Direction,
 ) -> None:
-    found = Truncator(tokenizer, max_tokens, direction).encode(text)
+    encoding, cut = Truncator(tokenizer, max_tokens, direction).encode(text)
+    found = TokenizedText(encoding, encoding.ids, frozenset(), NO_PROMPT, cut)
     cutting.enable_truncation(max_tokens, direction=direction)
     expected = cutting.encode_batch([text])[0]
-    assert found.of(found.encoding.ids) == expected.ids
-    assert found.of(found.encoding.tokens) == expected.tokens
-    assert found.of(found.encoding.type_ids) == expected.type_ids
-    assert found.of(found.encoding.special_tokens_mask) == expected.special_tokens_mask
+    assert found.input_ids.tolist() == expected.ids
+    assert found.tokens == expected.tokens
+    assert found.segments == expected.type_ids
+    assert found.special_tokens_mask == expected.special_tokens_mask
     assert found.offsets == expected.offsets
     assert found.truncated == bool(expected.overflowing)
 
@@ -133,7 +138,7 @@ def test_an_excerpt_has_the_tokens_of_the_whole(
     texts = st.lists(PIECES, max_size=120).map("".join)
     of_pairs = st.lists(PIECES.filter(lambda piece: len(piece) < 20), max_size=40).map("".join)
     pairs = st.tuples(of_pairs, of_pairs) | of_pairs.map(lambda text: (text, text))
-    text: Text = data.draw(texts | pairs)
+    text: TextOrPair = data.draw(texts | pairs)
     max_tokens = data.draw(st.integers(4, 20))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(truncation, "CHARACTERS_PER_TOKEN", data.draw(st.integers(1, 8)))
@@ -164,7 +169,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the characters of each text that is tokenised from now on."""
     read = []
 
-    def counted(tokenizer: Tokenizer, text: Text, *, special_tokens: bool = True) -> Encoding:
+    def counted(tokenizer: Tokenizer, text: TextOrPair, *, special_tokens: bool = True) -> Encoding:
         read.append(len(text) if isinstance(text, str) else sum(map(len, text)))
         return encode(tokenizer, text, special_tokens=special_tokens)
 
@@ -179,7 +184,7 @@ def test_a_text_that_is_far_too_long_is_not_read_whole(
     truncator = Truncator(tokenizers_by_name["word pieces"], 16, direction)
     for text in ("! " * 10**6, PROSE * 10**4, "水" * 10**6):
         encoded.clear()
-        assert truncator.encode(text).truncated
+        assert truncator.encode(text)[1]
         assert sum(encoded) <= 16 * truncation.CHARACTERS_PER_TOKEN
 
 
@@ -193,9 +198,9 @@ def test_the_cost_of_a_pair_is_linear(
     for count in (10**4, 2 * 10**4):
         text = (unit * count)[:count]
         encoded.clear()
-        found = Truncator(tokenizer, 64, "right").encode((text, text))
-        assert len(found.of(found.encoding.ids)) <= 64
-        assert found.encoding.overflowing == []
+        encoding, cut = Truncator(tokenizer, 64, "right").encode((text, text))
+        assert len(cut.kept if cut else encoding) <= 64
+        assert encoding.overflowing == []
         assert sum(encoded) <= 7 * 2 * count
 
 
