@@ -6,9 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+import numpy as np
+
 from model.artifact.manifest import Manifest
 from model.artifact.recorded import measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
+from model.errors import DeviceLostError
 from model.numerics.comparison import Difference, Floats, Key, Kind, difference, tolerances_of
 from model.numerics.pooling import l2_normalize
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
@@ -93,8 +96,8 @@ class LiveVerification:
             worst = await asyncio.to_thread(self._differences, tasks, expected, outputs)
             result = "passed" if all(kind.passed for kind in worst.values()) else "failed"
             self._report(worst)
-        except ServiceError as error:
-            _log.warning("%sa batch could not be verified: %s", self._label, error.detail)
+        except (ServiceError, DeviceLostError) as error:
+            _log.warning("%sa batch could not be verified: %s", self._label, error)
         finally:
             self._metrics.verified(result)
             self._busy = False
@@ -128,8 +131,9 @@ def _pairs(task: Task, expected: Output, served: Output) -> Iterator[tuple[Kind,
         assert served.maps is not None  # noqa: S101
         yield ATTENTION_OF[task.kind], expected.maps, served.maps
         return
-    for reference, candidate in zip(expected.hidden, served.hidden, strict=True):
-        yield "hidden", reference, candidate
+    states = [*expected.hidden, *expected.map_states], [*served.hidden, *served.map_states]
+    for reference, candidate in zip(*states, strict=True):
+        yield "hidden", np.asarray(reference), np.asarray(candidate)
     if expected.pooled is not None and served.pooled is not None:
         yield "pooled", l2_normalize(expected.pooled), l2_normalize(served.pooled)
     if expected.scores is not None and served.scores is not None:

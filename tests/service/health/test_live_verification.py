@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
@@ -39,6 +40,8 @@ class Drifting(StaysOpen):
                     output.maps[0, 0, 0] += 1e-3
             elif self.drifts == "hidden" and output.hidden:
                 output.hidden[-1] = output.hidden[-1] + 0.01
+            elif self.drifts == "map_states":
+                output.map_states = [np.asarray(state) + 0.01 for state in output.map_states]
             elif self.drifts == "pooled" and output.pooled is not None:
                 output.pooled = output.pooled + 0.01
         return outputs
@@ -82,13 +85,16 @@ async def test_what_agrees_is_counted(artifact: Artifact, onnx_engine: OnnxEngin
 
 
 @pytest.mark.usefixtures("started_torch")
-@pytest.mark.parametrize("kind", ["hidden", "attention", "pooled"])
+@pytest.mark.parametrize(
+    ("drifts", "kind"),
+    [(kind, kind) for kind in ("hidden", "attention", "pooled")] + [("map_states", "hidden")],
+)
 async def test_what_drifts_fails_readiness(
-    artifact: Artifact, onnx_engine: OnnxEngine, kind: str
+    artifact: Artifact, onnx_engine: OnnxEngine, drifts: str, kind: str
 ) -> None:
     engine = Drifting(onnx_engine)
     async with serving(artifact, engine, verify_share=SHARE) as client:
-        engine.drifts = kind
+        engine.drifts = drifts
         await five_rounds(client)
         says = f"live verification failed: {kind}, max abs diff"
         assert_problem(await client.get("/health/ready"), 503, says=says, error_type="Unhealthy")
