@@ -22,7 +22,7 @@ from service.engines.contract import Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import ArrayText, places_of
+from service.inference.tokenization.text import ArrayText, places_of
 from service.scheduler.admission import BatchLimits
 from service.scheduler.scheduler import Observer, Scheduler
 

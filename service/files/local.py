@@ -21,7 +21,7 @@ from service.files.options import Encoding, UsageError
 from service.files.pictures import read_picture
 from service.files.text_arrays import ChunksPlan, Plan, PooledPlan
 from service.inference.tokenization.inputs import Picture
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.models.limits import token_limits
 from service.settings import Settings
@@ -65,7 +65,7 @@ class Reader(ABC):
     """Ids of tokens that end a text."""
 
     @abstractmethod
-    def read(self, given: Sequence[str]) -> list[TokenizedText | Refused]:
+    def read(self, given: Sequence[str]) -> list[Text | Refused]:
         """Return the tokens of each text, or of the picture at each path."""
 
     def lacking(self, count: int) -> int:
@@ -93,7 +93,7 @@ class TextReader(Reader):
         alone = replace(self._options, windows=False)
         return ChunksPlan.of(plan, self._tokenizer, alone, batch_tokens)
 
-    def read(self, given: Sequence[str]) -> list[TokenizedText | Refused]:
+    def read(self, given: Sequence[str]) -> list[Text | Refused]:
         """Return the tokens of each text, or its rejection."""
         read = []
         for first in range(0, len(given), SLICE_TEXTS):
@@ -104,7 +104,7 @@ class TextReader(Reader):
         """Return the number of texts if the model names a prompt, and none is given; else 0."""
         return count if self._tokenizer.lacks_prompt(self._options) else 0
 
-    def _slice(self, texts: Sequence[str]) -> list[TokenizedText | Refused]:
+    def _slice(self, texts: Sequence[str]) -> list[Text | Refused]:
         try:
             return [*self._tokenizer.tokenize(texts, self._options)]
         except (InputTooLong, Unprocessable) as error:
@@ -120,7 +120,7 @@ class PictureFileReader(Reader):
         self._reader, self._max_bytes, self._first_frame = reader, max_bytes, first_frame
         self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
 
-    def read(self, given: Sequence[str]) -> list[TokenizedText | Refused]:
+    def read(self, given: Sequence[str]) -> list[Text | Refused]:
         """Return the tokens of each picture, or its rejection."""
         return [*self._threads.map(self._one, given)]
 
@@ -128,7 +128,7 @@ class PictureFileReader(Reader):
         """Drop waiting pictures, and end the threads."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _one(self, path: str) -> TokenizedText | Refused:
+    def _one(self, path: str) -> Text | Refused:
         data = read_picture(path, self._max_bytes)
         if isinstance(data, Refused):
             return data
@@ -248,7 +248,7 @@ class LocalEncoder:
         if self._started:
             self._engine.close()
 
-    def _run(self, places: list[int], texts: list[TokenizedText]) -> list[tuple[int, Outcome]]:
+    def _run(self, places: list[int], texts: list[Text]) -> list[tuple[int, Outcome]]:
         return list(zip(places, self._plan.compute(texts, self._checked), strict=True))
 
     def _checked(self, tasks: Sequence[Task]) -> list[Output]:

@@ -26,7 +26,7 @@ from service.inference.encoding import EncodeOptions
 from service.inference.head_vectors import HeadVectors, sparse_vector
 from service.inference.long_texts import Window, store, windows_of
 from service.inference.text_spans import TextSpans, span_vectors
-from service.inference.tokenization.tokenized import ArrayText, TokenizedText
+from service.inference.tokenization.text import ArrayText, Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.vector_types import quantization_of
 from service.scheduler.outputs import requested
@@ -36,7 +36,7 @@ Run = Callable[[Sequence[Task]], list[Output]]
 _UNBOUNDED = 2**62
 
 
-def _states_task(text: TokenizedText, layers: tuple[int, ...]) -> TextTask:
+def _states_task(text: Text, layers: tuple[int, ...]) -> TextTask:
     """Return the task of a text's hidden states."""
     return TextTask(text.input_ids, text.segment_ids, layers, pixels=text.pixels)
 
@@ -52,15 +52,15 @@ class Plan(ABC):
     """Maximum tokens of a text; the model's limit when None."""
 
     @abstractmethod
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute the arrays of each text of a batch, in the order of the kind's fields."""
 
-    def prepare(self, given: str, text: TokenizedText) -> TokenizedText | Refused:
+    def prepare(self, given: str, text: Text) -> Text | Refused:
         """Return a text as it is computed, or its rejection."""
         del given
         return self.refusal(text) or text
 
-    def refusal(self, text: TokenizedText) -> Refused | None:
+    def refusal(self, text: Text) -> Refused | None:
         """Return the rejection of a text that cannot be computed, else None."""
         del text
         return None
@@ -75,7 +75,7 @@ class PooledPlan(Plan):
     layer: int
     quantization: Quantization = FLOAT32
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[D]` for each text, in the requested type."""
         return [(vector,) for vector in self.typed(self.pooled(texts, run))]
 
@@ -86,9 +86,7 @@ class PooledPlan(Plan):
         except OverflowError as error:
             raise UsageError(f"--vector-type {self.encoding.vector_type}: {error}") from None
 
-    def pooled(
-        self, texts: Sequence[TokenizedText], run: Run, ablated: Ablated = ()
-    ) -> list[Floats]:
+    def pooled(self, texts: Sequence[Text], run: Run, ablated: Ablated = ()) -> list[Floats]:
         """Return the vector of each text without the ablated heads."""
         wanted, sentence = self.encoding, self.manifest.sentence
         mode = wanted.pooling or sentence.pooling
@@ -112,7 +110,7 @@ class PooledPlan(Plan):
 class ImportancePlan(PooledPlan):
     """Plan for the change of a text's vector without each head."""
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[L, N]` for each text, ablating one head at a time in the whole batch."""
         config = self.manifest.config
         whole = self.pooled(texts, run)
@@ -131,7 +129,7 @@ class TokensPlan(Plan):
 
     layer: int
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[S]` token ids and `[S, H]` vectors for each text."""
         outputs = run([_states_task(text, (self.layer,)) for text in texts])
         return [
@@ -145,7 +143,7 @@ class SparsePlan(Plan):
 
     head: HeadVectors
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute token ids, ascending, and their weights for each text."""
         outputs = run([self.head.encoded(text) for text in texts])
         return [
@@ -160,7 +158,7 @@ class MultivectorPlan(Plan):
 
     head: HeadVectors
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[n, D]`, a vector of each token that has one, for each text."""
         tasks = [self.head.encoded(text) for text in texts]
         return [
@@ -175,7 +173,7 @@ class StatisticsPlan(Plan):
 
     separators: Collection[int]
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[L, N]` for each of `STATISTICS`, with the maps of one layer at a time."""
         config = self.manifest.config
         layers, heads = config.num_hidden_layers, tuple(range(config.num_attention_heads))
@@ -197,7 +195,7 @@ class StatisticsPlan(Plan):
             )
         return arrays
 
-    def refusal(self, text: TokenizedText) -> Refused | None:
+    def refusal(self, text: Text) -> Refused | None:
         """Reject a text with too large maps of a layer."""
         tokens = len(text.input_ids)
         size = 4 * self.manifest.config.num_attention_heads * tokens**2
@@ -208,7 +206,7 @@ class StatisticsPlan(Plan):
             f"the limit is {LAYER_BYTES}"
         )
 
-    def _ends(self, text: TokenizedText) -> list[int]:
+    def _ends(self, text: Text) -> list[int]:
         places: list[int] = np.isin(text.input_ids, [*self.separators]).nonzero()[0].tolist()
         return places
 
@@ -290,7 +288,7 @@ class ChunkedText(ArrayText):
     chunks: TextSpans
     windows: Sequence[Window] = ()
     """Windows of the whole text, unless its chunks are encoded alone."""
-    parts: Sequence[TokenizedText] = ()
+    parts: Sequence[Text] = ()
     """Chunks as texts of their own, if they are encoded alone."""
 
 
@@ -311,7 +309,7 @@ class ChunksPlan(PooledPlan):
         own["batch_tokens"] = batch_tokens
         return cls(**own, tokenizer=tokenizer, options=options)
 
-    def prepare(self, given: str, text: TokenizedText) -> TokenizedText | Refused:
+    def prepare(self, given: str, text: Text) -> Text | Refused:
         """Cut a text into chunks, and tokenise chunks that are encoded alone."""
         size = 4 * len(text.input_ids) * self.manifest.config.hidden_size
         if self.encoding.late and size > STATE_BYTES:
@@ -320,7 +318,7 @@ class ChunksPlan(PooledPlan):
                 f"limit is {STATE_BYTES}: split it, or pass --no-late"
             )
         windows: Sequence[Window] = ()
-        parts: Sequence[TokenizedText] = ()
+        parts: Sequence[Text] = ()
         try:
             (chunks,) = chunks_of([given], [text], self.encoding.chunk)
             if self.encoding.late:
@@ -334,7 +332,7 @@ class ChunksPlan(PooledPlan):
         own = {part.name: getattr(arrays, part.name) for part in fields(ArrayText) if part.init}
         return ChunkedText(**own, chunks=chunks, windows=windows, parts=parts)
 
-    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[n]` starts and ends in code points, and `[n, D]` vectors for each text."""
         chunked = [text for text in texts if isinstance(text, ChunkedText)]
         rows = self._late(chunked, run) if self.encoding.late else self._alone(chunked, run)
@@ -373,7 +371,7 @@ class ChunksPlan(PooledPlan):
                 store(window, output.hidden[0], states[index])
         return states
 
-    def _task(self, text: TokenizedText, window: Window) -> TextTask:
+    def _task(self, text: Text, window: Window) -> TextTask:
         ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
         return TextTask(ids, segments, (self.layer,))
 

@@ -22,7 +22,7 @@ from sentencex import get_sentence_boundaries
 
 from service.errors import Unprocessable
 from service.inference.text_spans import MOST_SPANS, OwnTokens, TextSpans
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 ChunkKind = Literal["tokens", "sentences", "paragraphs"]
 Boundaries = Sequence[int]
@@ -46,7 +46,7 @@ class ChunkOptions:
 
 def chunks_of(
     texts: Sequence[str],
-    tokenized: Sequence[TokenizedText],
+    tokenized: Sequence[Text],
     options: ChunkOptions,
     most: int = MOST_SPANS,
 ) -> list[TextSpans]:
@@ -80,7 +80,7 @@ def _check(count: int, most: int) -> None:
         )
 
 
-def _chunks(text: str, tokenized: TokenizedText, options: ChunkOptions, most: int) -> TextSpans:
+def _chunks(text: str, tokenized: Text, options: ChunkOptions, most: int) -> TextSpans:
     """Return the first chunks of one text, `most` or all."""
     own = OwnTokens.of(text, tokenized)
     if not len(own.places):

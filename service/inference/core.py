@@ -28,7 +28,7 @@ from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
-from service.inference.tokenization.tokenized import Tower
+from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve

@@ -20,7 +20,7 @@ from service.inference.head_vectors import HeadVectors, SparseVector
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import Places, TokenizedText
+from service.inference.tokenization.text import Places, Text
 from service.scheduler.call import Call
 from service.scheduler.scheduler import Scheduler
 
@@ -29,7 +29,7 @@ from service.scheduler.scheduler import Scheduler
 class PreparedTexts:
     """Tokenised texts of a request, with their scheduler and caller."""
 
-    texts: list[TokenizedText]
+    texts: list[Text]
     caller: Call
     scheduler: Scheduler
     timings: Timings

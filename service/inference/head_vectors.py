@@ -14,7 +14,7 @@ from model.numerics.late_interaction import ROLES, LateInteraction, Role
 from model.numerics.task_head import TaskConfig, VectorsName
 from service.engines.contract import Floats, Ids, TextTask
 from service.errors import Unprocessable
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 
 class SparseVector(NamedTuple):
@@ -65,13 +65,13 @@ class HeadVectors:
             )
         return replace(self, role=prompt_name)
 
-    def input_ids(self, text: TokenizedText) -> Ids:
+    def input_ids(self, text: Text) -> Ids:
         """Return the token ids `[S]` that the encoder reads, including expansion tokens."""
         if self.task.late is None or not self.expands:
             return text.input_ids
         return self.task.late.filled_up(text.input_ids)
 
-    def encoded(self, text: TokenizedText) -> TextTask:
+    def encoded(self, text: Text) -> TextTask:
         """Return the forward pass of a text with the task head's scores."""
         if self.task.late is None or self.role == "document":
             shape = self.task.shape(len(text.input_ids))
@@ -89,7 +89,7 @@ class HeadVectors:
         return token_vectors(self.task, scores, input_ids, self.role)
 
 
-def query_task(late: LateInteraction, text: TokenizedText, outputs: int) -> TextTask:
+def query_task(late: LateInteraction, text: Text, outputs: int) -> TextTask:
     """Return the forward pass of a query with its expansion tokens.
 
     Args:

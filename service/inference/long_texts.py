@@ -23,7 +23,7 @@ from service.errors import InputTooLong, Unprocessable
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.plan import Plan
 from service.inference.text_spans import TextSpans
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 OVERLAP = 4
 """Neighbouring windows share at least this part of their own tokens, as 1 / `OVERLAP`."""
@@ -43,7 +43,7 @@ class Window:
     """Index in the window of the first of these tokens."""
 
 
-def windows_of(text: TokenizedText, limit: int, name: str) -> list[Window]:
+def windows_of(text: Text, limit: int, name: str) -> list[Window]:
     """Return the windows of a text, in order; a single window for a text within the limit.
 
     Args:

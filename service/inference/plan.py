@@ -19,7 +19,7 @@ from model.numerics.pooling import modes_of
 from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.text_spans import TextSpans, span_vectors
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
 
 Reduce = Callable[[Output], TextEncoding]
@@ -57,12 +57,12 @@ class Plan:
         self.features = vectors.kept(options.pooling, options.dimensions)
         """D of pooled vectors."""
 
-    def pooling(self, text: TokenizedText) -> Pooling:
+    def pooling(self, text: Text) -> Pooling:
         """Return the pooling of a text, at the last requested hidden state."""
         first = text.prompt_tokens and text.first_pooled(self._sentence)
         return replace(self._whole_text, first_token=first) if first else self._whole_text
 
-    def floats(self, texts: Sequence[TokenizedText]) -> int:
+    def floats(self, texts: Sequence[Text]) -> int:
         """Return the number of floats of the arrays of texts, without vectors of the task head."""
         options = self.options
         pooled = options.pooled * len(texts) + sum(len(own.ranges) for own in options.spans)
@@ -72,7 +72,7 @@ class Plan:
             of_state += tokens * self._vectors.hidden_size
         return len(options.states) * of_state
 
-    def task(self, text: TokenizedText) -> TextTask:
+    def task(self, text: Text) -> TextTask:
         """Return the forward pass of a text; states of several layers are pooled afterwards."""
         pooling = self.pooling(text) if self._engine_pools else None
         if head := self.options.head:
@@ -88,9 +88,7 @@ class Plan:
             pixels=text.pixels,
         )
 
-    def reductions(
-        self, texts: Sequence[TokenizedText], tasks: Sequence[TextTask]
-    ) -> Sequence[Reduce]:
+    def reductions(self, texts: Sequence[Text], tasks: Sequence[TextTask]) -> Sequence[Reduce]:
         """Return the reduction of each text's output; the same one where texts do not differ."""
         options = self.options
         if not (options.spans or options.head or options.layers):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
 from service.scheduler.call import Call
@@ -50,7 +50,7 @@ class Reader(Separators, Protocol):
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Return the tokens of each input.
 
         Raises:

@@ -19,7 +19,7 @@ from service.inference.chunks import ChunkOptions, chunks_of
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.text_spans import MOST_SPANS, TextSpans
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.inference.vector_types import quantized
 from service.scheduler.call import Call
@@ -29,7 +29,7 @@ from service.scheduler.call import Call
 class SeparateChunks:
     """Chunks of a request's texts, tokenised as inputs of their own."""
 
-    texts: list[TokenizedText]
+    texts: list[Text]
     """Whole texts, which were cut by their tokens."""
     chunks: list[TextSpans]
     prepared: PreparedTexts
@@ -98,7 +98,7 @@ class SeparateChunks:
         return await quantized(encodings, options.quantization)
 
 
-def _check(texts: Sequence[TokenizedText], chunks: Sequence[TextSpans], limit: int) -> None:
+def _check(texts: Sequence[Text], chunks: Sequence[TextSpans], limit: int) -> None:
     """Raise unless there are chunks that all fit the model."""
     if not any(len(own.ranges) for own in chunks):
         raise Unprocessable("chunk: no input has a token: send texts")

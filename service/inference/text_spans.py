@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model.numerics.pooling import PoolingModes, modes_of, pool
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.tokenization.tokenized import Offset, Places, TokenizedText, places_of
+from service.inference.tokenization.text import Offset, Places, Text, places_of
 
 MOST_SPANS, MOST_SPAN_TOKENS = 2**14, 2**20
 """Maximum spans of a request, and maximum tokens of all its spans together."""
@@ -45,7 +45,7 @@ class OwnTokens:
     """Start and end of each own token in code points, without surrounding white space, `[n, 2]`."""
 
     @classmethod
-    def of(cls, text: str, tokenized: TokenizedText) -> OwnTokens:
+    def of(cls, text: str, tokenized: Text) -> OwnTokens:
         """Return the own tokens of a text."""
         own = np.flatnonzero(np.frombuffer(bytes(tokenized.special_tokens_mask), np.uint8) == 0)
         if not len(own):
@@ -71,7 +71,7 @@ class OwnTokens:
 
 
 def spans_of(
-    texts: Sequence[str], spans: Sequence[Sequence[Offset]], tokenized: Sequence[TokenizedText]
+    texts: Sequence[str], spans: Sequence[Sequence[Offset]], tokenized: Sequence[Text]
 ) -> list[TextSpans]:
     """Return the spans of each text with their tokens.
 
@@ -98,9 +98,7 @@ def spans_of(
     return found
 
 
-def _text_spans(
-    index: int, text: str, spans: Sequence[Offset], tokenized: TokenizedText
-) -> TextSpans:
+def _text_spans(index: int, text: str, spans: Sequence[Offset], tokenized: Text) -> TextSpans:
     """Return one text's spans with their tokens."""
     for place, (start, end) in enumerate(spans):
         name = f"spans[{index}][{place}] is [{start}, {end})"
@@ -122,7 +120,7 @@ def _text_spans(
 
 
 def _check_cut(
-    index: int, text: str, spans: Sequence[Offset], tokenized: TokenizedText, own: OwnTokens
+    index: int, text: str, spans: Sequence[Offset], tokenized: Text, own: OwnTokens
 ) -> None:
     """Raise if a span reaches into the part of a truncated text that was cut off."""
     if not tokenized.truncated or not len(own.places):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Warnings:
     """Number of texts in which over a tenth of the tokens are the unknown token."""
 
     @classmethod
-    def of(cls, texts: Sequence[TokenizedText], prompt_missing: int = 0) -> Warnings:
+    def of(cls, texts: Sequence[Text], prompt_missing: int = 0) -> Warnings:
         """Return the warnings about tokenised texts.
 
         Args:

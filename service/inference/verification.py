@@ -16,7 +16,7 @@ from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.admission import Demand, retry_after
 from service.scheduler.call import Call
 from service.scheduler.outputs import requested
@@ -29,7 +29,7 @@ COPIES = 3
 
 async def compare_engines(
     engines: EnginePool,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[Text],
     manifest: Manifest,
     vectors: TextVectors,
     caller: Call,
@@ -101,7 +101,7 @@ def _state_bytes(config: EncoderConfig, tokens: int) -> int:
 
 async def _compare(
     engines: EnginePool,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[Text],
     manifest: Manifest,
     vectors: TextVectors,
     caller: Call,
@@ -120,7 +120,7 @@ async def _compare(
 
 async def _everything(
     scheduler: Scheduler,
-    text: TokenizedText,
+    text: Text,
     manifest: Manifest,
     vectors: TextVectors,
     caller: Call,
@@ -156,7 +156,7 @@ async def _everything(
     return tensors
 
 
-def _labels(text: TokenizedText, decoder: DecoderConfig) -> Ids:
+def _labels(text: Text, decoder: DecoderConfig) -> Ids:
     """Return the text as its own target, within the decoder's vocabulary and length."""
     config = decoder.layers
     return text.input_ids[: config.max_position_embeddings] % config.vocab_size

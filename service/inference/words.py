@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from service.inference.tokenization.tokenized import Offset, TokenizedText
+from service.inference.tokenization.text import Offset, Text
 
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "IDEOGRAPHIC ITERATION", "HIRAGANA", "KATAKANA")
 """Prefixes of the names of characters that are words of their own."""
@@ -64,7 +64,7 @@ def _repeats(text: str, before: Offset, match: re.Match[str]) -> bool:
     )
 
 
-def tokens_of(parts: Sequence[Offset], tokenized: TokenizedText) -> list[list[int]]:
+def tokens_of(parts: Sequence[Offset], tokenized: Text) -> list[list[int]]:
     """Return the positions of the tokens in each part of a text, without special and prompt tokens.
 
     Args:

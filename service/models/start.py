@@ -21,7 +21,7 @@ from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.reader import Reader
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
-from service.inference.tokenization.tokenized import Tower
+from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import TextTokenizer
 from service.models.engine_start import engine_factories, warmed
 from service.models.limits import batch_limits, request_limits, token_limits

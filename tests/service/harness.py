@@ -32,7 +32,7 @@ from service.engines.contract import (
 )
 from service.engines.fake import FakeEngine
 from service.exchange import Exchange
-from service.inference.tokenization.tokenized import ArrayText, places_of
+from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server

@@ -38,7 +38,7 @@ from testing.process import free_port
 ROOT = Path(__file__).resolve().parents[2]
 POINTS: list[tuple[Any, str]] = [
     (RequestResponseCycle, "__init__"),
-    (tokenizer, "TokenizedText"),
+    (tokenizer, "Text"),
     (onnxruntime.InferenceSession, "run"),
 ]
 SHARED = [

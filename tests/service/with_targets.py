@@ -18,7 +18,7 @@ from model.config.encoder import EncoderConfig
 from service.engines.contract import MapsTask, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention.selection import AttentionSelection
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from tests.service import plain
 
 PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
@@ -46,8 +46,8 @@ def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifac
 class TextWithTarget:
     """Text with its target, and the separators among the tokens of encoder and decoder."""
 
-    text: TokenizedText
-    target: TokenizedText
+    text: Text
+    target: Text
     separators: Sequence[int]
     read_separators: Sequence[int]
     pooling: Pooling

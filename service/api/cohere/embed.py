@@ -30,7 +30,7 @@ from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import shorten
 
@@ -154,7 +154,7 @@ class CohereEmbedRequest(LenientRequest):
             )
         return kept
 
-    async def cut(self, texts: list[TokenizedText], options: Options) -> None:
+    async def cut(self, texts: list[Text], options: Options) -> None:
         """Cut tokenised texts to `max_tokens`."""
         if self.max_tokens is None:
             return

@@ -31,7 +31,7 @@ from service.inference.plan import Plan
 from service.inference.text_spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
-from service.inference.tokenization.tokenized import Offset
+from service.inference.tokenization.text import Offset
 from service.inference.tokenization.tokenizer import Options
 
 JOINED = "the joined input"

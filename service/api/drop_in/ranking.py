@@ -24,7 +24,7 @@ from service.inference.tasks.hybrid import HybridWeights, hybrid_scores, vector_
 from service.inference.tasks.late_interaction import prepare_ranking, rank
 from service.inference.tasks.task_heads import probabilities, required_task, task_scores
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call
 
@@ -92,7 +92,7 @@ async def shortened(
     return await asyncio.to_thread(cut)
 
 
-def first_tokens(document: str, tokenized: TokenizedText, count: int) -> str:
+def first_tokens(document: str, tokenized: Text, count: int) -> str:
     """Return a document up to the end of its first `count` tokens, special tokens not counted."""
     pairs = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
     ends = [end for (_, end), special in pairs if not special]

@@ -60,7 +60,7 @@ from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.head_vectors import HeadVectors, token_features
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.lanes import LaneName
 
 
@@ -329,9 +329,7 @@ def total(outputs: Sequence[Output]) -> int:
     return sum(output.size for output in outputs)
 
 
-def _predicted(
-    name: OutputName, texts: Sequence[TokenizedText], vectors: HeadVectors
-) -> tuple[int, ...]:
+def _predicted(name: OutputName, texts: Sequence[Text], vectors: HeadVectors) -> tuple[int, ...]:
     """Return the predicted shape of an output of a task head, whose values are not known yet."""
     if name.endswith("cu_seqlens"):
         return (len(texts) + 1,)

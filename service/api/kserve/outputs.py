@@ -21,7 +21,7 @@ from service.api.native.texts import text_tensors
 from service.api.wire.json_pieces import as_bytes, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.reserved import CHARACTER_BYTES
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 INPUT = "text"
 OutputName = Literal[
@@ -148,9 +148,7 @@ def tails(outputs: Sequence[Output]) -> list[Part]:
     return [output.tail() for output in outputs if output.binary and output.values is not None]
 
 
-def text_values(
-    name: OutputName, texts: Sequence[TokenizedText]
-) -> NDArray[np.generic] | list[str]:
+def text_values(name: OutputName, texts: Sequence[Text]) -> NDArray[np.generic] | list[str]:
     """Return the values of an output that depends on the tokens alone."""
     if name == "tokens":
         return [token for text in texts for token in text.tokens]

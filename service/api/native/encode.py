@@ -47,7 +47,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.call import Call
 
 SMALL_BYTES = PIECE * JSON_BYTES_PER_FLOAT
@@ -103,7 +103,7 @@ def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> 
 
 def encode_json(
     header: Header,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[Text],
     encodings: Sequence[TextEncoding],
     size: int,
     *,
@@ -139,7 +139,7 @@ def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
 
 
 def _json_pieces(
-    header: Header, results: Iterable[dict[str, object]], texts: Sequence[TokenizedText]
+    header: Header, results: Iterable[dict[str, object]], texts: Sequence[Text]
 ) -> Unwritten:
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
     for number, fields in enumerate(results):
@@ -151,7 +151,7 @@ def _json_pieces(
 
 def encode_safetensors(
     header: Header,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[Text],
     encodings: Sequence[TextEncoding],
     ranges: Floats | None = None,
 ) -> list[Part]:
@@ -254,7 +254,7 @@ class _Run:
         self._chunks: SeparateChunks | None = None
         """Chunks of the texts, if each is encoded alone."""
         self.prepared: PreparedTexts
-        self.texts: Sequence[TokenizedText] = ()
+        self.texts: Sequence[Text] = ()
 
     async def prepare(self, whole: EncodeRequest, caller: Call) -> None:
         """Read the inputs; errors as for `Inference.prepare`.

@@ -33,7 +33,7 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.plan import Plan
 from service.inference.text_spans import MOST_SPANS, TextSpans, check_pooling, spans_of
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.tokenized import Offset, TokenizedText
+from service.inference.tokenization.text import Offset, Text
 from service.inference.tokenization.tokenizer import Options
 from service.inference.vector_types import quantization_of
 
@@ -318,9 +318,7 @@ _OF_ANY_REQUEST = frozenset(EncodeRequest.model_fields) - {
 }
 
 
-def vector_bytes(
-    plan: Plan, texts: Sequence[TokenizedText], *, binary: bool, as_base64: bool
-) -> int:
+def vector_bytes(plan: Plan, texts: Sequence[Text], *, binary: bool, as_base64: bool) -> int:
     """Return the predicted bytes of all vectors in a reply.
 
     Args:

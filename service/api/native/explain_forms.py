@@ -22,7 +22,7 @@ from service.api.wire.reply_headers import WarnedReply
 from service.inference.explanation.cost import Side
 from service.inference.explanation.spans import Block, ExplainOptions, PairExplanation
 from service.inference.explanation.token_matches import PairMatches
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 TOKEN_BYTES = 64
 """Predicted bytes of a token with its id and offsets, which the binary format holds as JSON too."""
@@ -62,28 +62,28 @@ def reply_bytes(
     return size
 
 
-def matches_bytes(texts: Sequence[TokenizedText]) -> int:
+def matches_bytes(texts: Sequence[Text]) -> int:
     """Return the predicted bytes of a reply with matches, without the matches."""
     tokens = sum(len(text.input_ids) for text in texts)
     return 2 * TOKEN_BYTES * tokens + PAIR_BYTES * len(texts) // 2
 
 
 def explain_json(
-    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
+    header: Header, texts: Sequence[Text], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
     """Return the JSON reply of computed explanations; fields that were not requested are absent."""
     return [_pair_pieces(header, texts, [_fields(pair) for pair in pairs])]
 
 
 def matches_json(
-    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairMatches]
+    header: Header, texts: Sequence[Text], pairs: Sequence[PairMatches]
 ) -> Sequence[Part | Unwritten]:
     """Return the JSON reply of a sparse encoder or a late-interaction model."""
     return [_pair_pieces(header, texts, [pair.fields() for pair in pairs])]
 
 
 def _pair_pieces(
-    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[dict[str, object]]
+    header: Header, texts: Sequence[Text], pairs: Sequence[dict[str, object]]
 ) -> Unwritten:
     """Yield the JSON reply: the texts and the fields of each pair."""
     yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
@@ -97,7 +97,7 @@ def _pair_pieces(
 
 
 def explain_safetensors(
-    header: Header, texts: Sequence[TokenizedText], pairs: Sequence[PairExplanation]
+    header: Header, texts: Sequence[Text], pairs: Sequence[PairExplanation]
 ) -> Sequence[Part | Unwritten]:
     """Return the binary reply: `similarity` `[B]`; `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
@@ -133,12 +133,12 @@ def explain_safetensors(
     return safetensors_parts(tensors | text_tensors(texts), lists)
 
 
-def pair_usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
+def pair_usage(texts: Sequence[Text]) -> dict[str, int]:
     """Return the usage of a request: its pairs, and the tokens of all texts."""
     return usage(texts) | {"inputs": len(texts) // 2}
 
 
-def _text(text: TokenizedText) -> dict[str, object]:
+def _text(text: Text) -> dict[str, object]:
     fields = text_fields(text)
     del fields["segment_ids"]  # all in one segment
     return fields

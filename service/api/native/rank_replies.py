@@ -25,7 +25,7 @@ from service.inference.ranking.contrast import (
 )
 from service.inference.ranking.ranker import Ranker, Ranking
 from service.inference.ranking.scorer import Method, Scoring
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 
 class RankedDocument(BaseModel):
@@ -168,7 +168,7 @@ def used_prompts(sentence: SentenceConfig, names: Sequence[str | None]) -> dict[
     }
 
 
-def _tokens(text: TokenizedText) -> dict[str, object]:
+def _tokens(text: Text) -> dict[str, object]:
     return {
         "tokens": text.tokens,
         "token_ids": text.input_ids.tolist(),

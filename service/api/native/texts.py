@@ -22,7 +22,7 @@ from service.api.wire.reply_headers import warning_field
 from service.api.wire.route import ModelRequest
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
@@ -281,18 +281,18 @@ class Header:
         return names | warning_field(self.warnings)
 
 
-def targets_of(texts: Sequence[TokenizedText]) -> list[TokenizedText]:
+def targets_of(texts: Sequence[Text]) -> list[Text]:
     """Return the targets of texts; none without targets."""
     return [text.target for text in texts if text.target]
 
 
-def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
+def usage(texts: Sequence[Text]) -> dict[str, int]:
     """Return the number of inputs of a request, and of tokens of texts and targets."""
     every = [*texts, *targets_of(texts)]
     return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in every)}
 
 
-def text_fields(text: TokenizedText) -> dict[str, object]:
+def text_fields(text: Text) -> dict[str, object]:
     """Return the fields of a text and its target in a JSON reply."""
     fields = {
         "tokens": text.tokens,
@@ -315,13 +315,13 @@ def text_fields(text: TokenizedText) -> dict[str, object]:
     return fields
 
 
-def text_bytes(texts: Sequence[TokenizedText]) -> int:
+def text_bytes(texts: Sequence[Text]) -> int:
     """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
     every = [*texts, *targets_of(texts)]
     return TOKEN_BYTES * sum(len(text.input_ids) for text in every) + TEXT_BYTES * len(every)
 
 
-def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[np.generic]]:
+def text_tensors(texts: Sequence[Text]) -> dict[str, NDArray[np.generic]]:
     """Return the tensors of all texts and targets in a binary reply."""
     tensors: dict[str, NDArray[np.generic]] = {
         "cu_seqlens": _bounds(texts),
@@ -338,12 +338,12 @@ def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[np.generic
     return tensors
 
 
-def _bounds(texts: Sequence[TokenizedText]) -> NDArray[np.int32]:
+def _bounds(texts: Sequence[Text]) -> NDArray[np.int32]:
     """Return the start of each text among the tokens of all, and the end of the last, `[B + 1]`."""
     return np.cumsum([0, *(len(text.input_ids) for text in texts)]).astype(np.int32)
 
 
-def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
+def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
     """Return the `__metadata__` of a binary reply, with lists as JSON."""
     lists = dict(header.fields) | {
         "tokens": [text.tokens for text in texts],
@@ -361,7 +361,7 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
     return _encoded(lists) | names | _encoded(of_targets) | _encoded(_views(texts))
 
 
-def _views(texts: Sequence[TokenizedText]) -> dict[str, object]:
+def _views(texts: Sequence[Text]) -> dict[str, object]:
     """Return the metadata of pictures: a list for each field, null for a text among them."""
     views = [text.picture for text in texts]
     lists: dict[str, object] = {}

@@ -19,7 +19,7 @@ from service.api.wire.json_pieces import base64_pieces, object_pieces
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.head_vectors import HeadVectors, SparseVector, names_of
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 
 OutputName = Literal["tokens", "pooled", VectorsName]
@@ -77,7 +77,7 @@ def within_limits(options: Options, head: HeadVectors | None) -> Options:
     return options if head is None else replace(options, max_tokens=head.max_tokens)
 
 
-def head_bytes(head: HeadVectors | None, texts: Sequence[TokenizedText], number: float) -> int:
+def head_bytes(head: HeadVectors | None, texts: Sequence[Text], number: float) -> int:
     """Return the predicted bytes of the vectors of a task head in a reply.
 
     A sparse encoder's number of words is unknown before: its whole vocabulary is predicted.

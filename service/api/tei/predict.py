@@ -39,7 +39,7 @@ from service.inference.tasks.task_heads import (
     task_scores,
 )
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 SPAN_BYTES = 96
 """Predicted bytes of a span in JSON, without its text and label."""
@@ -70,7 +70,7 @@ def single_texts(inputs: Sequence[Input]) -> list[str]:
     return texts
 
 
-def span_bytes(texts: Sequence[str], tokenized: Sequence[TokenizedText], task: TaskConfig) -> int:
+def span_bytes(texts: Sequence[str], tokenized: Sequence[Text], task: TaskConfig) -> int:
     """Return the predicted bytes of the spans of all texts, and of their logits."""
     token_bytes = SPAN_BYTES + 2 * max(map(len, task.labels)) + LOGIT_BYTES * task.outputs
     size = 0

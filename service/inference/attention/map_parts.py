@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from service.engines.contract import Floats
 from service.inference.attention.statistics import Maps
-from service.inference.tokenization.tokenized import PictureView
+from service.inference.tokenization.text import PictureView
 
 Resampling = Literal["nearest", "bilinear"]
 """Value of a pixel: the value of its patch, or a mean of the four nearest patches."""

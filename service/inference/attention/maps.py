@@ -29,7 +29,7 @@ from service.inference.attention.statistics import (
     statistics,
     top_k,
 )
-from service.inference.tokenization.tokenized import PictureView
+from service.inference.tokenization.text import PictureView
 from service.scheduler.outputs import requested
 
 STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {

@@ -13,7 +13,7 @@ from model.artifact.signature import MapKind
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Ablated
 from service.inference.attention.map_parts import WHOLE, MapPart
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 ArrayName = Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]
 """Array that a request may include."""
@@ -29,7 +29,7 @@ class Lengths(NamedTuple):
     """Number of tokens of the target; 0 without a target."""
 
     @classmethod
-    def of(cls, text: TokenizedText) -> Lengths:
+    def of(cls, text: Text) -> Lengths:
         """Return the lengths of a text and its target."""
         return cls(len(text.input_ids), len(text.target.input_ids) if text.target else 0)
 

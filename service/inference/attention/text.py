@@ -17,7 +17,7 @@ from model.runtimes.contract import HiddenState
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.selection import AttentionSelection, LayerPass, Lengths
 from service.inference.reader import Separators
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class States:
 class AttentionText:
     """Tokenised text and its target, with their separators and the text's pooling."""
 
-    text: TokenizedText
+    text: Text
     separators: tuple[int, ...]
     """Positions of separator tokens."""
     pooling: Pooling
@@ -141,7 +141,7 @@ class AttentionText:
 
 
 def attention_texts(
-    manifest: Manifest, reader: Separators, texts: Sequence[TokenizedText]
+    manifest: Manifest, reader: Separators, texts: Sequence[Text]
 ) -> list[AttentionText]:
     """Return the texts of a request.
 
@@ -157,7 +157,7 @@ def attention_texts(
     def separators(ids: Ids, ends: Collection[int]) -> tuple[int, ...]:
         return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
 
-    def of_target(text: TokenizedText) -> tuple[int, ...]:
+    def of_target(text: Text) -> tuple[int, ...]:
         if text.target is None or decoder is None:
             return ()
         read = shift_right(text.target.input_ids, decoder.start_token_id)

@@ -24,7 +24,7 @@ from model.numerics.pooling import PoolingModes, modes_of, pooled_parts
 from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.call import ANYBODY, Call
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
@@ -52,7 +52,7 @@ def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
 
 
 def check_memory(
-    texts: Sequence[TokenizedText], configs: tuple[EncoderConfig, EncoderConfig], limit: int
+    texts: Sequence[Text], configs: tuple[EncoderConfig, EncoderConfig], limit: int
 ) -> None:
     """Raise if the shares of a text would take too much memory.
 
@@ -107,7 +107,7 @@ class TextDecomposition:
 
     scheduler: Scheduler
     config: EncoderConfig
-    text: TokenizedText
+    text: Text
     pooling: Pooling
     timings: Timings
     part_cost: float

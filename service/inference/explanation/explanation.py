@@ -47,7 +47,7 @@ from service.inference.explanation.spans import (
 from service.inference.explanation.towers import Tower
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.call import PendingWork
 from service.scheduler.outputs import requested
 
@@ -57,7 +57,7 @@ class PairWork:
     """State of a pair of texts during its explanation."""
 
     options: ExplainOptions
-    texts: tuple[TokenizedText, TokenizedText]
+    texts: tuple[Text, Text]
     spans: tuple[Sequence[AnySpan], Sequence[AnySpan]]
     similarity: float = math.nan
     pairs: Floats | None = None
@@ -136,7 +136,7 @@ class Explainer:
     """Encoders of the first and of the second texts of all pairs; one encoder may be both."""
     inputs: Sequence[Input]
     """First and second text of each pair, in turn, as the caller sent them."""
-    texts: Sequence[TokenizedText]
+    texts: Sequence[Text]
     """Tokenised inputs."""
     works: list[PairWork] = field(init=False)
 
@@ -220,7 +220,7 @@ class Explainer:
                 promise.end()
         return await asyncio.to_thread(lambda: [work.explanation() for work in self.works])
 
-    def _spans(self, given: Input, text: TokenizedText) -> Sequence[AnySpan]:
+    def _spans(self, given: Input, text: Text) -> Sequence[AnySpan]:
         if text.picture is not None:
             return blocks_of(text, self.options.block)
         if not isinstance(given, str):

@@ -25,7 +25,7 @@ from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.spans import AnySpan
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.call import Call
 from service.scheduler.outputs import requested
 from service.scheduler.queue import Slot
@@ -45,7 +45,7 @@ Job = tuple[TextTask, Callable[[Output], None]]
 class Occlusion:
     """A text whose spans are occluded one at a time."""
 
-    text: TokenizedText
+    text: Text
     spans: Sequence[AnySpan]
     order: Sequence[int]
     """Indices of the spans that are occluded, in the order in which they are computed."""
@@ -159,7 +159,7 @@ Head = tuple[int, int]
 class HeadOcclusion:
     """Two texts, in which each head is ablated once, layer by layer."""
 
-    texts: tuple[TokenizedText, TokenizedText]
+    texts: tuple[Text, Text]
     poolings: tuple[Pooling, Pooling]
     finish: Finish
     similarities: Floats

@@ -20,7 +20,7 @@ from model.runtimes.capabilities import Decomposition
 from service.engines.contract import Floats
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
-from service.inference.tokenization.tokenized import Offset, TokenizedText
+from service.inference.tokenization.text import Offset, Text
 from service.inference.words import split_words, tokens_of
 
 SpanKind = Literal["tokens", "words", "sentences"]
@@ -53,7 +53,7 @@ class Block:
 AnySpan = Span | Block
 
 
-def blocks_of(picture: TokenizedText, edge: int) -> list[Block]:
+def blocks_of(picture: Text, edge: int) -> list[Block]:
     """Split a picture into squares of patches, row by row, smaller ones at its right and bottom.
 
     Special tokens are in no block.
@@ -81,7 +81,7 @@ def blocks_of(picture: TokenizedText, edge: int) -> list[Block]:
     return blocks
 
 
-def spans_of(kind: SpanKind, text: str, tokenized: TokenizedText) -> list[Span]:
+def spans_of(kind: SpanKind, text: str, tokenized: Text) -> list[Span]:
     """Split a text into spans.
 
     Args:

@@ -25,7 +25,7 @@ from service.inference.encoding import PreparedTexts
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.scheduler.call import Call
 from service.scheduler.outputs import requested
@@ -116,7 +116,7 @@ class LateMatcher:
         return sum(ranking.vector_bytes for ranking in self._rankings())
 
     @property
-    def texts(self) -> list[TokenizedText]:
+    def texts(self) -> list[Text]:
         """Query with its expansion tokens, then document, of each pair."""
         tokenizer = self.inference.tokenizer
         return [
@@ -208,7 +208,7 @@ async def prepare_matcher(
     return LateMatcher(inference, queries, documents, late)
 
 
-def _expanded(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedText:
+def _expanded(ranking: PreparedRanking, tokenizer: TextTokenizer) -> Text:
     """Return the query with its expansion tokens, which have empty offsets."""
     query, ids = ranking.query.texts[0], ranking.query_ids
     more = len(ids) - len(query.input_ids)
@@ -245,7 +245,7 @@ class SparseMatcher:
         return self.prepared.timings
 
     @property
-    def texts(self) -> list[TokenizedText]:
+    def texts(self) -> list[Text]:
         """Texts of all pairs."""
         return self.prepared.texts
 

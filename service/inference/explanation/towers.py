@@ -22,7 +22,7 @@ from service.inference.explanation.decomposition import (
     TextDecomposition,
 )
 from service.inference.explanation.spans import ExplainOptions
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.call import Call, PendingWork
 from service.scheduler.scheduler import Scheduler
 
@@ -67,7 +67,7 @@ class Tower:
         caller = replace(self.prepared.caller, pending=promise)
         self.prepared = replace(self.prepared, caller=caller)
 
-    def task(self, text: TokenizedText) -> TextTask:
+    def task(self, text: Text) -> TextTask:
         """Return the forward pass that gives a text's vector, and its states if they are needed."""
         kept = self.options.pairs or self.options.occlusion
         layers = (self.options.layer,) if kept else ()
@@ -76,11 +76,11 @@ class Tower:
             text.input_ids, text.segment_ids, layers, pooling=pooling, pixels=text.pixels
         )
 
-    def first_pooled(self, text: TokenizedText) -> int:
+    def first_pooled(self, text: Text) -> int:
         """Return the index of the first pooled token."""
         return text.first_pooled(self.inference.sentence)
 
-    def pooling_of(self, text: TokenizedText) -> Pooling:
+    def pooling_of(self, text: Text) -> Pooling:
         """Return the pooling of a text."""
         mode = self.options.pooling or self.inference.sentence.pooling
         return Pooling(self.options.layer, mode, self.first_pooled(text))
@@ -94,7 +94,7 @@ class Tower:
         vectors, pooling = self.inference.vectors, self.options.pooling
         return np.stack(vectors.finish([*states], pooling, normalize=False))
 
-    async def decompose(self, text: TokenizedText) -> DecomposedText:
+    async def decompose(self, text: Text) -> DecomposedText:
         """Return a text's unnormalised vector, and the share of each input token in it.
 
         Raises:

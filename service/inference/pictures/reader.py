@@ -25,11 +25,11 @@ from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfile, TokenizerWork
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.tokenized import (
+from service.inference.tokenization.text import (
     TEXT_BYTES,
     ArrayText,
     PictureView,
-    TokenizedText,
+    Text,
 )
 from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.admission import Demand
@@ -104,7 +104,7 @@ class PictureReader:
             raise Unprocessable(f"{name}: {error}") from None
         return opening + DECODING_BYTES * math.prod(size) + resizing
 
-    def read(self, picture: Picture, name: str) -> TokenizedText:
+    def read(self, picture: Picture, name: str) -> Text:
         """Return the tokens of a picture, with `[S, F]` pixels.
 
         Args:
@@ -225,7 +225,7 @@ class RequestPictures:
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Return the tokens and pixels of each picture.
 
         Cancelling the call ends it after the running slices.
@@ -248,7 +248,7 @@ class RequestPictures:
             working = map(self._reader.working_bytes, part, sizes, names)
             return list(zip(map(math.prod, sizes), steps, working, strict=True))
 
-        def tokens(part: Sequence[Picture], first: int) -> list[TokenizedText]:
+        def tokens(part: Sequence[Picture], first: int) -> list[Text]:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
 
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]

@@ -28,7 +28,7 @@ from service.inference.ranking.late import LateScorer
 from service.inference.ranking.scorer import Method, Scorer, Scoring, SeparateScorer, part_of
 from service.inference.tasks.hybrid import HybridWeights
 from service.inference.tasks.late_interaction import PreparedRanking
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
@@ -127,7 +127,7 @@ class CrossScorer(Scorer):
         """Return the indices of the query's tokens in the pair of a document."""
         return first_of_pair(self.documents.texts[number], self.own_tokens(number))
 
-    def query_text(self, number: int) -> TokenizedText:
+    def query_text(self, number: int) -> Text:
         """Return the query's tokens of a pair."""
         return part_of(self.documents.texts[number], self.query_tokens(number))
 
@@ -138,7 +138,7 @@ class CrossScorer(Scorer):
         return self._own[number]
 
 
-def first_of_pair(pair: TokenizedText, second: range) -> range:
+def first_of_pair(pair: Text, second: range) -> range:
     """Return the indices of the tokens of a pair's first text, without special tokens.
 
     Args:
@@ -151,7 +151,7 @@ def first_of_pair(pair: TokenizedText, second: range) -> range:
     return range(own[0], own[-1] + 1) if own else range(0)
 
 
-def second_of_pair(pair: TokenizedText) -> range:
+def second_of_pair(pair: Text) -> range:
     """Return the indices of the tokens of a pair's second text, without special tokens.
 
     Its tokens have segment 1 in most models. Elsewhere the special tokens that the tokenizer added

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from service.engines.contract import Floats, Output
 from service.inference.explanation.occlusion import Job
 from service.inference.ranking.scorer import Scorer
-from service.inference.tokenization.tokenized import Offset, TokenizedText
+from service.inference.tokenization.text import Offset, Text
 from service.inference.words import split_words, tokens_of
 
 
@@ -32,7 +32,7 @@ class Word:
     """Indices of the tokens of all occurrences, ascending."""
 
 
-def distinct_words(text: str, tokenized: TokenizedText) -> list[Word]:
+def distinct_words(text: str, tokenized: Text) -> list[Word]:
     """Return the words of a document in the order of their first occurrence.
 
     Args:

@@ -19,7 +19,7 @@ from service.inference.explanation.occlusion import cosine
 from service.inference.head_vectors import sparse_vector, token_vectors
 from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
 from service.inference.tasks.hybrid import HybridParts, HybridWeights, hybrid_parts, weighted_mean
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
 
 
@@ -94,7 +94,7 @@ class DenseScorer(SeparateScorer):
         """Return whether no pooled token of the query is beside those left out."""
         return self._pools_nothing(self.query.texts[0], unseen)
 
-    def _pools_nothing(self, text: TokenizedText, unseen: tuple[int, ...]) -> bool:
+    def _pools_nothing(self, text: Text, unseen: tuple[int, ...]) -> bool:
         pooling = pooling_of(self.inference, text, unseen)
         return len(pooling.left_out) == len(text.input_ids) - pooling.first_token
 
@@ -105,7 +105,7 @@ class DenseScorer(SeparateScorer):
         return similarity(self.inference.sentence.similarity_fn_name, self._query, vector)
 
 
-def pooling_of(inference: Inference, text: TokenizedText, unseen: tuple[int, ...] = ()) -> Pooling:
+def pooling_of(inference: Inference, text: Text, unseen: tuple[int, ...] = ()) -> Pooling:
     """Return the checkpoint's pooling of a text without the tokens that are left out."""
     first = text.first_pooled(inference.sentence)
     left_out = tuple(token for token in unseen if token >= first)
@@ -185,16 +185,14 @@ class HybridScorer(SeparateScorer):
         document = self._vectors(self.documents.texts[number], output, unseen)
         return hybrid_parts(self._query, document)
 
-    def _task(self, text: TokenizedText, unseen: tuple[int, ...] = ()) -> TextTask:
+    def _task(self, text: Text, unseen: tuple[int, ...] = ()) -> TextTask:
         pooling = pooling_of(self.inference, text, unseen)
         scores = self.head.shape(len(text.input_ids))
         return TextTask(
             text.input_ids, text.segment_ids, pooling=pooling, scores=scores, unseen=unseen
         )
 
-    def _vectors(
-        self, text: TokenizedText, output: Output, unseen: tuple[int, ...] = ()
-    ) -> TextEncoding:
+    def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...] = ()) -> TextEncoding:
         """Return the vectors of the tokens of a text that are not left out."""
         ids, scores = text.input_ids, requested(output.scores)
         if unseen:

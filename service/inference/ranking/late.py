@@ -15,7 +15,7 @@ from service.inference.explanation.token_matches import max_sim_matches
 from service.inference.ranking.scorer import Method, QueryPass, Scorer, Scoring
 from service.inference.tasks.late_interaction import PreparedRanking
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.scheduler.outputs import requested
 
 
@@ -56,7 +56,7 @@ class LateScorer(Scorer, QueryPass):
         """Return the indices of the query's tokens without expansion tokens."""
         return range(len(self.query_text(number).input_ids))
 
-    def query_text(self, number: int) -> TokenizedText:
+    def query_text(self, number: int) -> Text:
         """Return the tokens of the query without expansion tokens."""
         del number
         return self.ranking.query.texts[0]

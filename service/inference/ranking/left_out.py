@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.errors import Unprocessable
 from service.inference.ranking.scorer import QueryPass, Scorer
-from service.inference.tokenization.tokenized import Offset, TokenizedText
+from service.inference.tokenization.text import Offset, Text
 from service.inference.words import tokens_of
 
 QUERY, DOCUMENTS = "query_without", "documents_without"
@@ -65,9 +65,7 @@ class Unseen:
     """Tokens of the text that the model reads for each document."""
 
 
-def left_out(
-    text: str, spans: Sequence[Offset], tokenized: TokenizedText, name: str
-) -> tuple[int, ...]:
+def left_out(text: str, spans: Sequence[Offset], tokenized: Text, name: str) -> tuple[int, ...]:
     """Return the indices of the tokens of spans, ascending.
 
     Args:

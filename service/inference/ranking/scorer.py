@@ -14,7 +14,7 @@ from model.artifact.sentence import SimilarityName
 from service.engines.contract import Floats, Output, TextTask
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 Scoring = SimilarityName | Literal["sparse", "hybrid", "logit"]
 Method = Literal["pairs", "matches", "weights", "occlusion"]
@@ -57,7 +57,7 @@ class Scorer(ABC):
         """
 
     @abstractmethod
-    def query_text(self, number: int) -> TokenizedText:
+    def query_text(self, number: int) -> Text:
         """Return the tokens of the query alone, as they are read for a document."""
 
     def leaves_no_query(self, unseen: tuple[int, ...]) -> bool:
@@ -110,7 +110,7 @@ class Scorer(ABC):
         """Return the indices of a document's tokens in the text that the model reads."""
         return range(len(self.documents.texts[number].input_ids))
 
-    def document(self, number: int) -> TokenizedText:
+    def document(self, number: int) -> Text:
         """Return the tokens of a document alone."""
         return part_of(self.documents.texts[number], self.own_tokens(number))
 
@@ -156,13 +156,13 @@ class SeparateScorer(Scorer, QueryPass):
         del number
         return range(len(self.query.texts[0].input_ids))
 
-    def query_text(self, number: int) -> TokenizedText:
+    def query_text(self, number: int) -> Text:
         """Return the tokens of the query."""
         del number
         return self.query.texts[0]
 
 
-def part_of(text: TokenizedText, tokens: range) -> TokenizedText:
+def part_of(text: Text, tokens: range) -> Text:
     """Return some adjacent tokens of a text."""
     if len(tokens) == len(text.input_ids):
         return text

@@ -15,7 +15,7 @@ import numpy as np
 
 from service.engines.contract import Floats
 from service.inference.tokenization.pieces import Subwords
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
 """Units of labelling: every token; adjacent tokens with the same label; or adjacent words, each
@@ -38,7 +38,7 @@ class TokenLabels(NamedTuple):
 
     text: str
     """Text of the request."""
-    tokens: TokenizedText
+    tokens: Text
     logits: Floats
     """Logits of each token, `[S, C]`."""
 

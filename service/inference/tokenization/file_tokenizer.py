@@ -20,7 +20,7 @@ from model.artifact.integrity import sha256_of
 from model.numerics.pair_template import PairTemplate
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import Unprocessable
-from service.inference.tokenization.tokenized import ArrayText, places_of, unknown_of
+from service.inference.tokenization.text import ArrayText, places_of, unknown_of
 from service.inference.tokenization.truncation import Direction, encode
 
 _tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from service.engines.contract import Ids
-from service.inference.tokenization.tokenized import Offset, Places, places_of
+from service.inference.tokenization.text import Offset, Places, places_of
 
 
 class Subwords:

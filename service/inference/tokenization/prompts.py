@@ -10,7 +10,7 @@ from model.artifact.sentence import SentenceConfig
 from model.numerics.pair_template import PairTemplate
 from service.errors import Unprocessable
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.tokenized import NO_PROMPT, Prompt
+from service.inference.tokenization.text import NO_PROMPT, Prompt
 
 
 class Prompts:

@@ -19,7 +19,7 @@ from service.inference.tokenization.backlog import (
     TokenizerWork,
 )
 from service.inference.tokenization.inputs import Input, TextInput, check_texts, size_of
-from service.inference.tokenization.tokenized import TEXT_BYTES, ArrayText, TokenizedText
+from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
@@ -123,7 +123,7 @@ class RequestTokenizer:
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Tokenise a request's inputs. Cancelling the call ends it after the running slices.
 
         Args:
@@ -150,7 +150,7 @@ class RequestTokenizer:
 
     async def tokenize_targets(
         self, targets: Sequence[str], options: Options, caller: Call, beside: int
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Tokenise a decoder's targets, as `tokenize` does inputs."""
         most = min(self.tokenizer.limits.max_tokens, self._positions)
         limited = dataclasses.replace(options, max_tokens=most)
@@ -194,11 +194,11 @@ class RequestTokenizer:
     async def _tokenize(
         self,
         inputs: Sequence[Given],
-        read: Callable[[Sequence[Given], Options, int], list[TokenizedText]],
+        read: Callable[[Sequence[Given], Options, int], list[Text]],
         options: Options,
         caller: Call,
         beside: int,
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Tokenise inputs, and reserve the memory of the tokenised texts."""
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
         if _is_short(sizes):
@@ -210,7 +210,7 @@ class RequestTokenizer:
         if reservation:
             reservation.grow(most)
 
-        def tokenize(part: Sequence[Given], first: int) -> list[TokenizedText]:
+        def tokenize(part: Sequence[Given], first: int) -> list[Text]:
             texts = read(part, options, first)
             return [text.in_arrays() for text in texts] if in_arrays else texts
 
@@ -243,7 +243,7 @@ class RequestTokenizer:
         limit, rate = self._most(options), MOST_TOKENS_PER_CHARACTER
         special = self._special_tokens
         tokens = sum(min(limit, rate * size + special) for size in sizes)
-        kind = ArrayText if _are_large(sizes) else TokenizedText
+        kind = ArrayText if _are_large(sizes) else Text
         return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
 
     @property
@@ -300,7 +300,7 @@ class RequestTokenizer:
             for given, size in zip(inputs, sizes, strict=True)
         ]
 
-    def _observe(self, size: int, text: TokenizedText) -> None:
+    def _observe(self, size: int, text: Text) -> None:
         """Update the mean tokens per character by a text, unless it is truncated."""
         if size and not text.truncated:
             rate = text.size / size

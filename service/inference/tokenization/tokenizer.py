@@ -23,11 +23,11 @@ from service.inference.tokenization.file_tokenizer import (
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling, Subwords
 from service.inference.tokenization.prompts import Prompts, with_prompt
-from service.inference.tokenization.tokenized import (
+from service.inference.tokenization.text import (
     NO_PROMPT,
     Prompt,
+    Text,
     TextEnds,
-    TokenizedText,
 )
 from service.inference.tokenization.truncation import Direction, NotCut, Truncator, shortened
 
@@ -115,7 +115,7 @@ class TextReader:
 
     def read(
         self, inputs: Sequence[TextOrPair], options: Options, first: int, *, special: bool = True
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Tokenise texts; truncate or reject texts with more tokens than the limit.
 
         Args:
@@ -136,9 +136,9 @@ class TextReader:
         else:
             encodings = files.whole.encode_batch(texts, add_special_tokens=special)
             if self._alone and all(0 < len(encoding) <= limit for encoding in encodings):
-                return [TokenizedText(encoding, ids(encoding), unknown) for encoding in encodings]
+                return [Text(encoding, ids(encoding), unknown) for encoding in encodings]
             parts = [(one, truncator.cut(one) if truncator else None) for one in encodings]
-        read = [TokenizedText(one, ids(one), unknown, self.prompt, cut) for one, cut in parts]
+        read = [Text(one, ids(one), unknown, self.prompt, cut) for one, cut in parts]
         for index, (given, found) in enumerate(zip(inputs, read, strict=True), first):
             # Also if cut: a limit below the special tokens cuts nothing
             if found.size > limit and not (self._windows and isinstance(given, str)):
@@ -190,9 +190,7 @@ class TextTokenizer:
         self.template_tokens = max([*of_templates, self.ends.length])
         """Maximum number of tokens that a chat template, or padding, adds to an input."""
 
-    def tokenize(
-        self, inputs: Sequence[TextInput], options: Options, first: int = 0
-    ) -> list[TokenizedText]:
+    def tokenize(self, inputs: Sequence[TextInput], options: Options, first: int = 0) -> list[Text]:
         """Tokenise inputs of a request.
 
         Args:
@@ -218,7 +216,7 @@ class TextTokenizer:
 
     def tokenize_targets(
         self, targets: Sequence[str], options: Options, first: int = 0
-    ) -> list[TokenizedText]:
+    ) -> list[Text]:
         """Tokenise targets of a decoder, without a prompt; otherwise as `tokenize`.
 
         The ids are the labels that transformers returns for a `text_target`.
@@ -297,7 +295,7 @@ class TextTokenizer:
         options: Options,
         reader: TextReader,
         template: PairTemplate | None,
-    ) -> TokenizedText:
+    ) -> Text:
         """Tokenise an input of a request with token ids, or of a model with a chat template.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
@@ -327,7 +325,7 @@ class TextTokenizer:
 
     def _in_template(
         self, index: int, given: tuple[str, str], options: Options, template: PairTemplate
-    ) -> TokenizedText:
+    ) -> Text:
         """Tokenise a pair in a chat template."""
         limit, skipped, pair = options.max_tokens or self.limits.max_tokens, (0, 0), given
         if options.truncate:

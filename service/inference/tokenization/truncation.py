@@ -20,7 +20,7 @@ from tokenizers import Encoding, Tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.tokenized import Cut, TokenizedText
+from service.inference.tokenization.text import Cut, Text
 
 Direction = Literal["right", "left"]
 
@@ -146,7 +146,7 @@ def encode(tokenizer: Tokenizer, text: TextOrPair, *, special_tokens: bool = Tru
     return tokenizer.encode_batch([text], add_special_tokens=special_tokens)[0]
 
 
-def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> TokenizedText:
+def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
     """Return a text or pair truncated to `max_tokens` tokens; all special tokens remain.
 
     Of a pair, the longer text is truncated first (transformers' `longest_first`).
@@ -175,7 +175,7 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
     return text.in_arrays().of(_kept(_parts(special), len(special), excess, direction))
 
 
-async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direction) -> None:
+async def shorten(texts: list[Text], max_tokens: int, direction: Direction) -> None:
     """Replace each text of a list by `shortened`, which runs in a thread.
 
     Raises:
@@ -183,7 +183,7 @@ async def shorten(texts: list[TokenizedText], max_tokens: int, direction: Direct
 
     """
 
-    def cut() -> list[TokenizedText]:
+    def cut() -> list[Text]:
         return [shortened(text, max_tokens, direction) for text in texts]
 
     texts[:] = await asyncio.to_thread(cut)

@@ -29,13 +29,13 @@ from service.inference.chunks import (
 )
 from service.inference.long_texts import windows_of
 from service.inference.text_spans import OwnTokens, span_vectors, spans_of
-from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.text import Text, places_of
 from tests.service.harness import assert_problem, serving, tokenized
 
 pytestmark = pytest.mark.anyio
 
 
-def by_characters(text: str) -> TokenizedText:
+def by_characters(text: str) -> Text:
     """Return a text with a token for each run of two letters, each other letter and each mark."""
     places = [match.span() for match in re.finditer(r"\w\w?|[^\w\s]", text)]
     found = tokenized(len(places) + 2)
@@ -338,7 +338,7 @@ def test_a_prompt_that_fills_the_window_is_refused() -> None:
         windows_of(text, 11, "inputs[3]")
 
 
-def text_of(places: list[tuple[int, int]], special: list[int]) -> TokenizedText:
+def text_of(places: list[tuple[int, int]], special: list[int]) -> Text:
     """Return a text with given offsets and special tokens."""
     text = tokenized(len(places))
     text.places, text.special_tokens_mask = places_of(places), bytes(special)

@@ -21,7 +21,7 @@ from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unproces
 from service.inference.attention.map_parts import Enlargement, MapPart, Resampling
 from service.inference.pictures.reader import PictureReader, RequestPictures
 from service.inference.tokenization.inputs import Picture
-from service.inference.tokenization.tokenized import PictureView
+from service.inference.tokenization.text import PictureView
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation

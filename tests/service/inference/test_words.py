@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.inference.text_warnings import Warnings
-from service.inference.tokenization.tokenized import TokenizedText, places_of
+from service.inference.tokenization.text import Text, places_of
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 from service.inference.words import split_words, tokens_of
@@ -61,7 +61,7 @@ def test_long_runs_take_no_time() -> None:
         assert time.process_time() - began < 1
 
 
-def pieces_of(text: str, tokenized: TokenizedText) -> list[tuple[str, list[str]]]:
+def pieces_of(text: str, tokenized: Text) -> list[tuple[str, list[str]]]:
     """Return each word with its tokens."""
     words = split_words(text)
     return [

@@ -31,7 +31,7 @@ from service.inference.head_scores import (
     require_scores,
     working_bytes,
 )
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 FEWER = "ask for fewer texts, queries or keys"
 
@@ -139,7 +139,7 @@ def scale(config: EncoderConfig) -> float | None:
     return 1 / math.sqrt(config.head_size)
 
 
-def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int:
+def reply_bytes(texts: Sequence[Text], part: MapPart, size: int) -> int:
     """Return the predicted bytes of the reply, for queries and keys of `size` features."""
     numbers = 0
     for text in texts:

@@ -23,7 +23,7 @@ from service.inference.attention.selection import (
     Lengths,
 )
 from service.inference.core import Inference
-from service.inference.tokenization.tokenized import TokenizedText, Tower
+from service.inference.tokenization.text import Text, Tower
 from service.inference.tokenization.tokenizer import Options
 
 Place: TypeAlias = int | str | tuple[int, int]
@@ -232,7 +232,7 @@ def check_tower(tower: Tower | None, inference: Inference) -> None:
     )
 
 
-def check_places(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> None:
+def check_places(selection: AttentionSelection, texts: Sequence[Text]) -> None:
     """Reject queries and keys that do not exist in a text or are listed twice."""
     asked = ("queries", selection.part.queries), ("keys", selection.part.keys)
     checked: set[tuple[str, int]] = set()

@@ -39,13 +39,13 @@ from service.engines.contract import Floats
 from service.inference.attention.map_parts import Places, bins, places
 from service.inference.attention.maps import STATISTICS_OF, LayerMaps, TextSummary, Weights
 from service.inference.attention.selection import AttentionSelection, Lengths
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
 """Kind of maps → prefix of the names `attention`, `norms` and `stats`."""
 
 
-def json_bytes(selection: AttentionSelection, texts: Sequence[TokenizedText]) -> int:
+def json_bytes(selection: AttentionSelection, texts: Sequence[Text]) -> int:
     """Return an upper bound of the bytes of the JSON format."""
     total = 0
     for index, text in enumerate(texts):
@@ -94,9 +94,7 @@ def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, ob
     return fields
 
 
-def part_tensors(
-    selection: AttentionSelection, texts: Sequence[TokenizedText]
-) -> dict[str, Places]:
+def part_tensors(selection: AttentionSelection, texts: Sequence[Text]) -> dict[str, Places]:
     """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
     for index, own in enumerate(map(Lengths.of, texts)):
@@ -107,7 +105,7 @@ def part_tensors(
 
 
 def tensor_specs(
-    selection: AttentionSelection, texts: Sequence[TokenizedText], *, half: bool
+    selection: AttentionSelection, texts: Sequence[Text], *, half: bool
 ) -> Iterator[Spec]:
     """Yield the tensors of each text, then the tensors that span all texts."""
     for index, text in enumerate(texts):
@@ -122,7 +120,7 @@ def tensor_specs(
 
 
 def text_specs(
-    selection: AttentionSelection, index: int, text: TokenizedText, *, half: bool = False
+    selection: AttentionSelection, index: int, text: Text, *, half: bool = False
 ) -> Iterator[Spec]:
     """Yield the tensors of one text, in the order of their computation."""
     dtype, lengths = "float16" if half else "float32", Lengths.of(text)
@@ -189,7 +187,7 @@ class BinaryWriter:
         self,
         header: Header,
         selection: AttentionSelection,
-        texts: Sequence[TokenizedText],
+        texts: Sequence[Text],
         *,
         half: bool,
     ) -> None:
@@ -275,7 +273,7 @@ class JsonWriter:
     length: int | None = None
 
     def __init__(
-        self, header: Header, selection: AttentionSelection, texts: Sequence[TokenizedText]
+        self, header: Header, selection: AttentionSelection, texts: Sequence[Text]
     ) -> None:
         self._header, self._selection, self._texts = header, selection, texts
         self.keeps_back = selection.top_k is not None or "norms" in selection.include

@@ -26,7 +26,7 @@ from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from tests.service.harness import CONFIG, assert_problem, tokenized
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
 class Result:
     """Text and its vectors."""
 
-    text: TokenizedText
+    text: Text
     embeddings: Any
     pooled: Any
 
@@ -93,7 +93,7 @@ def same(found: Any, wanted: np.ndarray[Any, Any]) -> None:
     assert array.tobytes() == wanted.tobytes()
 
 
-def assert_text(found: dict[str, Any], text: TokenizedText) -> None:
+def assert_text(found: dict[str, Any], text: Text) -> None:
     assert found["tokens"] == text.tokens
     assert found["token_ids"] == text.input_ids.tolist()
     assert found["segment_ids"] == text.segment_ids.tolist()

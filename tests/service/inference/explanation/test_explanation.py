@@ -47,7 +47,7 @@ from service.inference.explanation.spans import (
     spans_of,
     split_sentences,
 )
-from service.inference.tokenization.tokenized import PictureView, places_of
+from service.inference.tokenization.text import PictureView, places_of
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, Client, assert_problem, batching, serving, tokenized
 

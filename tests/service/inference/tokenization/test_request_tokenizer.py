@@ -20,7 +20,7 @@ from service.inference.tokenization.request_tokenizer import (
     RequestLimits,
     RequestTokenizer,
 )
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
@@ -73,7 +73,7 @@ class Steps:
         self.slices: list[list[str]] = []
         self.gate = threading.Semaphore(0)
 
-    def tokenize(self, inputs: list[str], options: Options, first: int = 0) -> list[TokenizedText]:
+    def tokenize(self, inputs: list[str], options: Options, first: int = 0) -> list[Text]:
         self.slices.append(inputs)
         assert self.gate.acquire(timeout=60)
         return [tokenized(1 + first + index) for index in range(len(inputs))]
@@ -164,7 +164,7 @@ async def test_a_request_is_bounded_in_inputs_and_characters() -> None:
 
 async def test_its_threads_give_way_to_the_event_loop() -> None:
     class Nice(Steps):
-        def tokenize(self, *_: Any) -> list[TokenizedText]:
+        def tokenize(self, *_: Any) -> list[Text]:
             self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             return [tokenized(1)] * 2
 
@@ -183,7 +183,7 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
     running = asyncio.create_task(one.tokenize(["a" * 2000] * 3, Options(), caller))
     await until(lambda: steps.slices)
     most = one.most_bytes([2000] * 3, Options())
-    assert budget.held == most > 3 * 512 * TokenizedText.token_bytes
+    assert budget.held == most > 3 * 512 * Text.token_bytes
     steps.gate.release()
     texts = await running
     assert budget.held == sum(text.nbytes for text in texts) < most / 5

@@ -20,7 +20,7 @@ from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.pieces import Spelling, Subwords
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 from tests.model.checkpoints import VOCABULARY, write_tokenizer
@@ -70,7 +70,7 @@ def expected(reference: Any, text: Input, max_tokens: int, side: str) -> dict[st
     return {name: values[0] for name, values in encoded.items()}
 
 
-def assert_equal(found: TokenizedText, wanted: dict[str, list[Any]], reference: Any) -> None:
+def assert_equal(found: Text, wanted: dict[str, list[Any]], reference: Any) -> None:
     assert found.input_ids.tolist() == wanted["input_ids"]
     assert found.segment_ids.tolist() == wanted["token_type_ids"]
     assert found.offsets == [tuple(pair) for pair in wanted["offset_mapping"]]

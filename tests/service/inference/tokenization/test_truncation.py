@@ -28,7 +28,7 @@ from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.tokenized import NO_PROMPT, TokenizedText
+from service.inference.tokenization.text import NO_PROMPT, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import (
     Direction,
@@ -112,7 +112,7 @@ def assert_cut_as_the_library_cuts(
     direction: Direction,
 ) -> None:
     encoding, cut = Truncator(tokenizer, max_tokens, direction).encode(text)
-    found = TokenizedText(encoding, encoding.ids, frozenset(), NO_PROMPT, cut)
+    found = Text(encoding, encoding.ids, frozenset(), NO_PROMPT, cut)
     cutting.enable_truncation(max_tokens, direction=direction)
     expected = cutting.encode_batch([text])[0]
     assert found.input_ids.tolist() == expected.ids
@@ -256,9 +256,7 @@ def prompt_tokenizer(artifact: Artifact) -> TextTokenizer:
     return TextTokenizer(artifact.path(TOKENIZER), sentence, Limits(16, 60))
 
 
-def one(
-    prompt_tokenizer: TextTokenizer, text: Any, prompt: str | None, **options: Any
-) -> TokenizedText:
+def one(prompt_tokenizer: TextTokenizer, text: Any, prompt: str | None, **options: Any) -> Text:
     (found,) = prompt_tokenizer.tokenize([text], Options(prompt_name=prompt, **options))
     return found
 

@@ -31,7 +31,7 @@ from service.inference.attention.selection import ArrayName, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, body_of, tokenized
 
@@ -89,7 +89,7 @@ def everything() -> list[AttentionSelection]:
     ]
 
 
-def separators(text: TokenizedText) -> tuple[int, ...]:
+def separators(text: Text) -> tuple[int, ...]:
     return tuple(range(0, len(text.input_ids), 2))
 
 
@@ -124,14 +124,14 @@ def written(
 
 
 def maps_of(
-    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
     """Return the maps `[layers, heads, S, S]`, from the engine itself."""
     return np.stack([found.maps for found in answers(text, asked, layers, heads)])  # type: ignore[arg-type]
 
 
 def products_of(
-    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
     """Return the value products `[layers, S, heads, heads]`, from the engine itself."""
     found = answers(text, asked, layers, heads)
@@ -139,7 +139,7 @@ def products_of(
 
 
 def answers(
-    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+    text: Text, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> list[Output]:
     task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated["encoder"])
     hidden = zip(ENGINE.expected(task).hidden, layers, strict=True)
@@ -149,7 +149,7 @@ def answers(
     ]
 
 
-def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
+def expected_shift(text: Text, asked: AttentionSelection) -> float:
     pooled = [
         ENGINE.expected(TextTask(text.input_ids, text.segment_ids, (), POOLING, ablated)).pooled
         for ablated in (asked.ablated["encoder"], ())
@@ -157,7 +157,7 @@ def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
     return plain.turned(*pooled)  # type: ignore[arg-type]
 
 
-def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSelection) -> None:
+def assert_result(found: dict[str, Any], text: Text, asked: AttentionSelection) -> None:
     """Check that a text's JSON is complete and right, and has no other fields."""
     fields = set(TEXT_FIELDS)
     maps = maps_of(text, asked, *asked.maps["encoder"])

@@ -84,7 +84,7 @@ class Cut(NamedTuple):
     """Number of characters before the encoded part of a text, and of the second of a pair."""
 
 
-class TokenizedText:
+class Text:
     """Tokens of a text or pair, in the tokenizer's memory until the engine or a reply asks."""
 
     truncated: bool = False
@@ -92,9 +92,9 @@ class TokenizedText:
     """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
     padding_tokens: int = 0
     """Number of padding tokens at the end, which other tokens attend to."""
-    pad: Callable[[TokenizedText], TokenizedText] | None = None
+    pad: Callable[[Text], Text] | None = None
     """Function that pads a text again after it was cut; None for texts without padding."""
-    target: TokenizedText | None = None
+    target: Text | None = None
     """Labels that a decoder is taken to have written for the text."""
     pixels: Floats | None = None
     """`[S, F]`: values of each patch of a picture, and zeros for its special tokens."""
@@ -259,7 +259,7 @@ class TokenizedText:
 
 
 @dataclass(slots=True, eq=False)
-class ArrayText(TokenizedText):
+class ArrayText(Text):
     """Tokens in arrays, and equal names as one string, which take less memory.
 
     So are token ids, padded texts, chat templates, pictures, and the texts of large requests.
@@ -276,8 +276,8 @@ class ArrayText(TokenizedText):
     special_tokens_mask: Sequence[int] = field()
     unknown: NDArray[np.bool_] = field()
     padding_tokens: int = 0
-    pad: Callable[[TokenizedText], TokenizedText] | None = None
-    target: TokenizedText | None = None
+    pad: Callable[[Text], Text] | None = None
+    target: Text | None = None
     pixels: Floats | None = None
     picture: PictureView | None = None
     tower: Tower | None = None
@@ -296,7 +296,7 @@ class ArrayText(TokenizedText):
 
     @property
     def segments(self) -> list[int]:
-        """Segments in a reply, as in `TokenizedText`."""
+        """Segments in a reply, as in `Text`."""
         return [0] * self.size if self.segment else self.segment_ids.tolist()
 
     def in_arrays(self) -> ArrayText:
@@ -331,7 +331,7 @@ class TextEnds:
         self.needed = self._end is not None or self.length > 0
         """Whether `complete` changes texts."""
 
-    def complete(self, text: TokenizedText) -> TokenizedText:
+    def complete(self, text: Text) -> Text:
         """Return a text without tokens after its first end token, and with padding.
 
         Padding tokens are special tokens that other tokens attend to. A text that is cut counts as
@@ -343,7 +343,7 @@ class TextEnds:
                 text = text.in_arrays().of(slice(int(ends[0]) + 1))
         return self._padded(text) if self.length else text
 
-    def _padded(self, given: TokenizedText) -> TokenizedText:
+    def _padded(self, given: Text) -> Text:
         text, count = given.in_arrays(), max(0, self.length - given.size)
         return replace(
             text,
