@@ -75,7 +75,7 @@ async def metrics(request: Request) -> Response:
     if state.peers:
         answers = await state.peers.ask("refresh", ANSWER_SECONDS)
         if SILENT in answers.values():
-            state.metrics.service.ready.set(0)
+            state.metrics.registry.ready.set(0)
     content = await asyncio.to_thread(render)  # takes 20 ms for the metrics of all routes
     return Response(content, media_type=media_type)
 

@@ -49,7 +49,7 @@ def build_state(
     if settings.engine != "fake" and not (engines or (peers and peers.index)):
         log_memory(settings, dict(zip(names, artifacts, strict=True)))
     metrics = Metrics(peers.folder if peers else None)
-    metrics.service.limited(settings)
+    metrics.limited(settings)
 
     failures: list[str] = []
     several = len(names) > 1 or settings.models is not None or bool(settings.tables)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.artifacts.repository import Target
 from service.errors import Forbidden, InsufficientMemory, ModelNotLoaded
-from service.telemetry.metrics import ServiceMetrics
+from service.telemetry.registry import Registry
 
 FAILED_SECONDS = 30.0
 """Time for which requests do not repeat a failed load."""
@@ -35,7 +35,7 @@ class _Failure:
 class Failures:
     """Last failed load of each version."""
 
-    def __init__(self, metrics: ServiceMetrics) -> None:
+    def __init__(self, metrics: Registry) -> None:
         self._metrics = metrics
         self._failed: dict[Target, _Failure] = {}
 

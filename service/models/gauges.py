@@ -29,15 +29,15 @@ class ModelGauges:
             for tower in model.towers:
                 by_name.setdefault(tower.name, []).append(tower)
             size += self._control.loader.budget.of(model.artifact, model.settings)
-        self._metrics.service.models_bytes.set(size)
+        self._metrics.registry.models_bytes.set(size)
         for name, loaded in by_name.items():
             self._refresh(name, loaded)
         for name in self._names.difference(by_name):
             self._metrics.of_model(name).unloaded()
         self._names = set(by_name)
-        families = self._metrics.of_models
-        families.engines.set({_engine(one): 1 for loaded in by_name.values() for one in loaded})
-        families.versions.set(self._versions())
+        served = [model for loaded in by_name.values() for model in loaded]
+        self._metrics.engines.set({_engine(model): 1 for model in served})
+        self._metrics.versions.set(self._versions())
 
     def _refresh(self, name: str, loaded: Sequence[ServedModel]) -> None:
         """Update the gauges of a name, of which several versions may be in memory."""

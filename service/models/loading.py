@@ -35,7 +35,7 @@ class ModelLoader:
 
     def __init__(self, models: Models, budget: MemoryBudget, shared: Shared) -> None:
         """Initialise with the loaded models; `running` runs them."""
-        self.metrics = shared.metrics.service
+        self.metrics = shared.metrics.registry
         self.budget = budget
         self._shared = shared
         self._models = models

@@ -54,14 +54,12 @@ class ServiceState:
     async def refresh_metrics(self) -> str:
         """Count noted events, and update the sampled metrics; return an empty text."""
         self._gauges.refresh()
-        self.metrics.registry.count()
-        service = self.metrics.service
-        service.requests_in_flight.set(self.metrics.http.in_flight)
+        self.metrics.refresh()
+        service = self.metrics.registry
         service.ready.set(not self.readiness.known_failure)
         service.connections.set(sum(map(len, self.connections)))
-        service.body_bytes.set(self.bodies.held)
-        service.reply_bytes.set(self.replies.held)
-        service.refresh_memory()
+        service.body_bytes_in_flight.set(self.bodies.held)
+        service.reply_bytes_in_flight.set(self.replies.held)
         return ""
 
 

@@ -144,7 +144,7 @@ def application(assignment: Assignment) -> FastAPI:
     peers = Peers(assignment.folder, assignment.index, settings.workers)
     app = create_app(settings, artifacts, peers=peers)
     if assignment.restarted:
-        state_of(app).metrics.service.worker_restarts.inc()
+        state_of(app).metrics.registry.worker_restarts.inc()
     return app
 
 

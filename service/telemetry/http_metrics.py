@@ -7,15 +7,12 @@ import time
 from functools import partial
 from typing import Any
 
-from prometheus_client import Counter, Histogram
 from starlette.types import Scope
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.exchange import Exchange
 from service.telemetry.registry import (
     MOST_NOTES,
-    PREDICTION,
-    SECONDS,
     ExemplarNote,
     Registry,
     observe,
@@ -36,9 +33,6 @@ class HttpMetrics:
     """Metrics that the HTTP layer updates."""
 
     def __init__(self, registry: Registry) -> None:
-        """Declare the metrics."""
-        counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
         self.routes = RouteTemplates()
         """Route templates of the application; empty until the application exists."""
         self.in_flight = 0
@@ -46,34 +40,7 @@ class HttpMetrics:
         self._registry = registry
         self._replies: dict[str, list[Reply]] = {}
         """Route → replies that are not counted yet."""
-        self.requests = counter("headscope_requests", "Requests answered.", ["route", "status"])
-        self.request_seconds = histogram(
-            "headscope_request_seconds",
-            "Time from the last byte of a request to the last byte of its reply.",
-            ["route"],
-            buckets=SECONDS,
-        )
-        self.request_bytes = counter(
-            "headscope_request_bytes", "Bytes of the bodies of answered requests.", ["route"]
-        )
-        self.reply_bytes = counter(
-            "headscope_reply_bytes", "Bytes of the bodies of replies.", ["route"]
-        )
-        self.reply_prediction = histogram(
-            "headscope_reply_prediction_ratio",
-            "Ratio of the bytes of a reply to the bytes that were predicted and reserved.",
-            ["route"],
-            buckets=PREDICTION,
-        )
-        self.disconnects = counter(
-            "headscope_client_disconnects",
-            "Requests whose client left before the reply was complete.",
-        )
-        self.refusals = counter(
-            "headscope_refused",
-            "Rejected requests: all errors except failures of accepted requests.",
-            ["route", "reason"],
-        )
+        self.disconnects = registry.client_disconnects
 
     def route_of(self, scope: Scope) -> str:
         """Return the template of a request's route, also if the request never reached the route."""
@@ -98,21 +65,21 @@ class HttpMetrics:
         """Count noted replies of a route."""
         statuses, seconds, received, sent, ratios, exemplars = zip(*replies, strict=True)
         for status, count in collections.Counter(statuses).items():
-            self.requests.labels(route, str(status)).inc(count)
-        self.request_bytes.labels(route).inc(sum(received))
-        self.reply_bytes.labels(route).inc(sum(sent))
-        observe(self.request_seconds.labels(route), seconds, exemplars)
+            self._registry.requests.labels(route, str(status)).inc(count)
+        self._registry.request_bytes.labels(route).inc(sum(received))
+        self._registry.reply_bytes.labels(route).inc(sum(sent))
+        observe(self._registry.request_seconds.labels(route), seconds, exemplars)
         if known := [ratio for ratio in ratios if ratio is not None]:
-            observe(self.reply_prediction.labels(route), known)
+            observe(self._registry.reply_prediction_ratio.labels(route), known)
 
     def refused(self, scope: Scope, error: ServiceError) -> None:
         """Record an error reply, unless the request had been accepted."""
         if error.status != 500 and not isinstance(error, FAILURES):
-            self.refusals.labels(self.route_of(scope), error.reason).inc()
+            self._registry.refused.labels(self.route_of(scope), error.reason).inc()
 
     def refused_unread(self, path: str, error: ServiceError) -> None:
         """Record an error reply to a request that could not be parsed."""
-        self.requests.labels(self.routes.of(path), str(error.status)).inc()
+        self._registry.requests.labels(self.routes.of(path), str(error.status)).inc()
         self.refused({"path": path}, error)
 
 

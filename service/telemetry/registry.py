@@ -1,4 +1,4 @@
-"""Registry of metrics whose events are noted first and counted later, and histograms' bounds.
+"""All metrics: their names and bounds of buckets, and a registry that counts noted events.
 
 An event on the way of a request appends a tuple to a list. The lists are counted when the
 metrics are read, and ten times a second by the server, since prometheus_client takes a lock or two
@@ -8,11 +8,12 @@ for every value that it counts. `observe` uses private attributes of its release
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
@@ -40,11 +41,132 @@ ExemplarNote = tuple[dict[str, str], float, float]
 """Labels, value and Unix time of an exemplar."""
 
 
+def counter(documentation: str, *labels: str) -> Counter:
+    """Declare a counter of `Registry`."""
+    return cast("Counter", partial(Counter, documentation=documentation, labelnames=labels))
+
+
+def histogram(buckets: Sequence[float], documentation: str, *labels: str) -> Histogram:
+    """Declare a histogram of `Registry`, by the upper bounds of its buckets."""
+    kind = partial(Histogram, documentation=documentation, labelnames=labels, buckets=buckets)
+    return cast("Histogram", kind)
+
+
+def gauge(mode: Any, documentation: str, *labels: str) -> Gauge:
+    """Declare a gauge of `Registry`; `mode` aggregates it over the running workers."""
+    kind = partial(Gauge, documentation=documentation, labelnames=labels, multiprocess_mode=mode)
+    return cast("Gauge", kind)
+
+
+total, largest, smallest = (partial(gauge, mode) for mode in ("livesum", "livemax", "livemin"))
+LANE, DEVICE = ("model", "lane"), ("model", "device")
+
+
 class Registry(CollectorRegistry):
-    """Registry that counts all notes before it yields its metrics."""
+    """Registry of all metrics, which counts all notes before it yields the metrics.
+
+    docs/metrics.md lists the metrics. Each has the name of its attribute with the prefix
+    `headscope_`; names are defined only here.
+    """
+
+    requests = counter("Requests answered.", "route", "status")
+    request_seconds = histogram(
+        SECONDS, "Time from the last byte of a request to the last byte of its reply.", "route"
+    )
+    requests_in_flight = total(
+        "Requests whose reply is not complete, including the request for metrics."
+    )
+    request_bytes = counter("Bytes of the bodies of answered requests.", "route")
+    reply_bytes = counter("Bytes of the bodies of replies.", "route")
+    reply_prediction_ratio = histogram(
+        PREDICTION,
+        "Ratio of the bytes of a reply to the bytes that were predicted and reserved.",
+        "route",
+    )
+    client_disconnects = counter("Requests whose client left before the reply was complete.")
+    refused = counter(
+        "Rejected requests: all errors except failures of accepted requests.", "route", "reason"
+    )
+
+    build_info = largest(
+        "1, labelled with the versions of Headscope and Python.", "version", "python"
+    )
+    ready = smallest("1 unless readiness is known to fail.")
+    connections = total("Open connections of clients.")
+    body_bytes_in_flight = total("Bytes of request bodies in memory.")
+    reply_bytes_in_flight = total("Bytes of replies in memory or reserved.")
+    body_bytes_in_flight_limit = total("Maximum bytes of request bodies in flight.")
+    reply_bytes_in_flight_limit = total("Maximum bytes of replies in flight.")
+    request_seconds_limit = smallest("Maximum time until a reply begins.")
+    queue_seconds_limit = smallest("Maximum wait of a request in a queue.")
+    queue_seconds_target = smallest("Target wait, exceeded only by bursts.")
+    memory_available_bytes = smallest(
+        "Bytes available to processes, by the machine or the container's limit."
+    )
+    workers = total("Number of serving processes.")
+    worker_restarts = counter("Restarts of ended workers.")
+    models_bytes = total("Bytes of the models in memory, measured or predicted.")
+    models_bytes_limit = total("Maximum bytes of the models in memory; 0 is no limit.")
+    model_loads = counter("Models loaded after the start.")
+    model_load_failures = counter("Failed loads of models.", "reason")
+    model_evictions = counter("Models unloaded to make room for another.")
+
+    tokens = counter("Tokens computed, without padding.", *LANE)
+    input_tokens = histogram(INPUT_TOKENS, "Tokens of an input, including special tokens.", "model")
+    truncated_inputs = counter("Truncated inputs.", "model")
+    prompt_missing_inputs = counter(
+        "Inputs without a prompt, for models with prompts but no default.", "model"
+    )
+    unknown_token_inputs = counter(
+        "Inputs in which over a tenth of the tokens are the unknown token.", "model"
+    )
+    picture_seconds = histogram(
+        SECONDS, "Time until the pictures of a request were decoded and prepared.", "model"
+    )
+    batch_texts = histogram(TEXTS, "Texts of a batch.", *LANE)
+    batch_tokens = histogram(BATCH_TOKENS, "Tokens of a batch.", *LANE)
+    queue_seconds = histogram(
+        SECONDS, "Time that a request waited for its first batch, or until it was dropped.", *LANE
+    )
+    inference_seconds = histogram(SECONDS, "Computing time of a batch.", *LANE)
+    failed_batches = counter("Batches that ended in an error.", *LANE)
+    dropped_texts = counter("Texts dropped because their client left.", *LANE)
+    queue_refused = counter(
+        "Requests that a queue rejected, or dropped after a wait.", *LANE, "reason"
+    )
+    queue_tokens = total("Tokens waiting.", *LANE)
+    queue_texts = total("Texts and maps waiting.", *LANE)
+    queue_tokens_limit = total("Maximum number of waiting tokens.", *LANE)
+    queue_texts_limit = total("Maximum number of waiting texts.", *LANE)
+    batch_tokens_limit = largest("Maximum tokens of a batch.", "model")
+    input_tokens_limit = largest("Maximum tokens of an input.", "model")
+    engine_calls_limit = total("Maximum number of concurrent batches of an engine.", "model")
+    degraded = largest("1 while a stand-in serves in place of a model's failed engine.", "model")
+    device_up = smallest(
+        "1 while a device of a model on several devices computes, 0 once it is lost.", *DEVICE
+    )
+    device_queued_tokens = total("Tokens in flight on a device.", *DEVICE)
+    engine_restarts = counter("Restarts of failed engines.", "model")
+    verified_batches = counter(
+        "Batches that PyTorch computed again for comparison.", "model", "result"
+    )
+    live_max_abs_diff = largest(
+        "Largest difference from PyTorch in live verification.", "model", "kind"
+    )
+    engine_info = largest(
+        "1, labelled with a model's engine, provider and attention kernels.",
+        *("engine", "provider", "attention_kernels", "precision", "model"),
+    )
+    model_versions = total(
+        "Processes that have a version of a model, by its state.",
+        *("model", "version", "fingerprint", "state"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
+        for name, declare in vars(Registry).items():
+            if isinstance(declare, partial):
+                setattr(self, name, declare(f"headscope_{name}", registry=self))
         self._noted: list[tuple[list[Any], Callable[[list[Any]], object]]] = []
         self._counting = Lock()
 

@@ -79,8 +79,8 @@ model.batch_finished("encode", [task], 0.5)
 model.waited("encode", 0.003)
 model.queued("encode", int(what), 1)
 model.limited(1, BatchLimits(64, 1000), 9)
-metrics.of_models.engines.set({("fake", "CPU", "", "fp32", "small"): 1})
-metrics.service.ready.set(int(what) != 10)
+metrics.engines.set({("fake", "CPU", "", "fp32", "small"): 1})
+metrics.registry.ready.set(int(what) != 10)
 print(metrics.render().decode())
 """
 

@@ -9,7 +9,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
 from service.scheduler.admission import BatchLimits
-from service.telemetry.model_metrics import LoadedModels, ModelFamilies, ModelMetrics, PresentSeries
+from service.telemetry.model_metrics import VERSIONS, LoadedModels, ModelMetrics, PresentSeries
 from service.telemetry.registry import Registry
 from tests.service.harness import AnsweringEngine, assert_problem, serving
 from tests.service.scraped import samples
@@ -64,8 +64,7 @@ async def test_cut_inputs_and_failed_batches(artifact: Artifact) -> None:
 def test_each_model_has_its_own_series_from_the_start() -> None:
     """Prometheus sees an increase only in a series that existed before."""
     registry = Registry()
-    families = ModelFamilies(registry)
-    one, other = ModelMetrics(families, "one"), ModelMetrics(families, "other")
+    one, other = ModelMetrics(registry, "one"), ModelMetrics(registry, "other")
     one.limited(1, BatchLimits(64, 1000, 77), 9)
     one.stood_in(stood_in=True)
     one.stood_in(stood_in=False)
@@ -95,7 +94,7 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
 def test_a_device_is_up_unless_a_version_has_lost_it() -> None:
     """An unloaded model says 1, as the minimum of all workers counts."""
     registry = Registry()
-    metrics = ModelMetrics(ModelFamilies(registry), "one")
+    metrics = ModelMetrics(registry, "one")
 
     def values(name: str) -> list[float | None]:
         labels = [{"model": "one", "device": device} for device in ("0", "5")]
@@ -115,13 +114,13 @@ def test_a_device_is_up_unless_a_version_has_lost_it() -> None:
 
 def test_only_models_that_have_gone_are_left_out() -> None:
     registry = CollectorRegistry()
-    versions = PresentSeries(Gauge("v", "Versions.", ["model", "state"], registry=registry))
+    versions = PresentSeries(Gauge(VERSIONS, "Versions.", ["model", "state"], registry=registry))
     tokens = Counter("t", "Tokens.", ["model"], registry=registry)
     for model in ("a", "b", "never counted"):
         tokens.labels(model).inc(0)
 
     def reported() -> list[tuple[str, ...]]:
-        families = LoadedModels(registry, "v", ("v",)).collect()
+        families = LoadedModels(registry).collect()
         samples = [one for family in families for one in family.samples]
         return [tuple(one.labels.values()) for one in samples if not one.name.endswith("_created")]
 

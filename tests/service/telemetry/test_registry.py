@@ -57,11 +57,11 @@ def answer(metrics: HttpMetrics, times: int = 1) -> None:
         metrics.answered(found)
 
 
-def counted(metrics: HttpMetrics) -> float:
+def counted(registry: Registry) -> float:
     """Return the counted requests without counting the noted ones."""
     return sum(
         sample.value
-        for family in metrics.requests.collect()
+        for family in registry.requests.collect()
         for sample in family.samples
         if sample.name.endswith("_total")
     )
@@ -69,24 +69,23 @@ def counted(metrics: HttpMetrics) -> float:
 
 def test_notes_are_counted_when_the_metrics_are_read() -> None:
     registry = Registry()
-    metrics = HttpMetrics(registry)
-    answer(metrics, 7)
-    assert counted(metrics) == 0
+    answer(HttpMetrics(registry), 7)
+    assert counted(registry) == 0
     labels = {"route": "unmatched"}
     for _ in range(2):
         assert registry.get_sample_value("headscope_request_bytes_total", labels) == 21
         assert registry.get_sample_value("headscope_reply_bytes_total", labels) == 28
         total = registry.get_sample_value("headscope_request_seconds_sum", labels)
         assert total == pytest.approx(3.5, rel=1e-3)
-    assert counted(metrics) == 7
+    assert counted(registry) == 7
 
 
 def test_unread_notes_are_bounded() -> None:
-    metrics = HttpMetrics(Registry())
+    metrics = HttpMetrics(registry := Registry())
     answer(metrics, MOST_NOTES - 1)
-    assert counted(metrics) == 0
+    assert counted(registry) == 0
     answer(metrics)
-    assert counted(metrics) == MOST_NOTES
+    assert counted(registry) == MOST_NOTES
 
 
 def test_a_note_of_an_event_during_the_count_is_kept() -> None:
@@ -127,15 +126,15 @@ def test_a_server_counts_soon_and_at_its_end(artifact: Artifact) -> None:
     engine = GatedEngine()
     with ThreadPoolExecutor() as clients:
         with listening(artifact, engine) as (app, port):
-            metrics, url = state_of(app).metrics.http, f"http://127.0.0.1:{port}"
+            registry, url = state_of(app).metrics.registry, f"http://127.0.0.1:{port}"
             httpx.get(f"{url}/health/live")
             end = time.monotonic() + 10
-            while not counted(metrics) and time.monotonic() < end:
+            while not counted(registry) and time.monotonic() < end:
                 time.sleep(0.01)
-            assert counted(metrics) == 1
+            assert counted(registry) == 1
             reply = clients.submit(httpx.post, f"{url}/attention", json={"inputs": "a"})
             while not engine.batches and time.monotonic() < end:
                 time.sleep(0.01)
             threading.Timer(0.5, engine.let_through).start()
         assert reply.result().status_code == 200
-    assert counted(metrics) == 2
+    assert counted(registry) == 2

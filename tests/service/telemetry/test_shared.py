@@ -39,8 +39,8 @@ try:
 except OSError as error:
     print(error.strerror)
 for number in range(3000):
-    metrics.http.requests.labels(f"/{number}", "200").inc()
-    metrics.http.request_seconds.labels(f"/{number}").observe(1)
+    metrics.registry.requests.labels(f"/{number}", "200").inc()
+    metrics.registry.request_seconds.labels(f"/{number}").observe(1)
 print(metrics.render().count(b"headscope_requests_total{"))
 """
 
