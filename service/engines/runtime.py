@@ -150,9 +150,9 @@ class RuntimeEngine(Engine):
             self._runtime.release_memory()
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Return the outputs of `compute`; convert the runtime's exceptions to the service's."""
+        """Compute the tasks, and convert the runtime's exceptions to the service's."""
         try:
-            return self.compute(tasks)
+            return self._compute(tasks)
         except DeviceLostError as error:
             raise EngineUnavailable(str(error), retry_after_seconds=5) from error
         except Exception as error:  # the runtimes' own exceptions share no base class
@@ -161,6 +161,13 @@ class RuntimeEngine(Engine):
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
 
     def compute(self, tasks: Sequence[Task]) -> list[Output]:
+        """Compute the tasks for another process: states for maps are copied to the host."""
+        outputs = self._compute(tasks)
+        for output in outputs:
+            output.map_states = [np.asarray(state) for state in output.map_states]
+        return outputs
+
+    def _compute(self, tasks: Sequence[Task]) -> list[Output]:
         """Compute all texts in one packed forward pass, and each other task in its own call."""
         texts = [task for task in tasks if isinstance(task, TextTask)]
         encoded = iter(self._encode(texts) if texts else ())

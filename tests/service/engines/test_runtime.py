@@ -134,6 +134,8 @@ def test_states_for_maps_stay_on_a_device(artifact: Artifact, onnx_engine: OnnxE
     for layer, (maps, state) in enumerate(zip(found, expected.map_states, strict=True)):
         asked_of = MapsTask(state, state, layer, heads)
         assert_close(maps, onnx_engine.run([asked_of])[0], atol=1e-5)
+    for state in engine.compute(asked)[0].map_states:
+        assert isinstance(state, np.ndarray)
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([text(8, map_layers=(0, 1))], outputs[:1], engine.hidden_size)
     of_values = [
