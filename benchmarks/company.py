@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import Artifact, load_artifact
 from model.numerics.batch import Ids, pack
-from model.runtimes.contract import Floats
+from model.runtimes.contract import Floats, Resources
 from model.runtimes.registry import load_runtime
 
 LONGEST = 512
@@ -26,7 +26,8 @@ LONGEST = 512
 
 def measure(artifact: Artifact, tokens: Sequence[int], every: int, threads: int) -> str:
     """Return a line: the share of equal texts, the least cosine, and the shares layer by layer."""
-    runtime, config = load_runtime(artifact, threads=threads), artifact.manifest.config
+    runtime = load_runtime(artifact, Resources(threads=threads))
+    config = artifact.manifest.config
     rng, layers = np.random.default_rng(0), range(config.num_hidden_layers + 1)
     longest = min(config.max_position_embeddings, LONGEST)
 

@@ -39,6 +39,7 @@ from model.images.pixels import prepare
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.capabilities import HeadMaps, capability
+from model.runtimes.contract import Resources
 from model.runtimes.registry import load_runtime
 
 WIDTH, HEIGHT = 640, 480
@@ -78,7 +79,7 @@ class Headscope:
         assert artifact.vision is not None
         self.artifact = tower = artifact.vision
         self.config = tower.manifest.config
-        self.runtime = load_runtime(tower, threads=threads)
+        self.runtime = load_runtime(tower, Resources(threads=threads))
         self.vectors = TextVectors.of(tower)
         self.threads = ThreadPoolExecutor(threads)
         layout = self.config.embeddings.patches

@@ -117,7 +117,7 @@ def maps(lab: Lab, model: Model, length: int) -> None:
     calls: dict[str, Way] = {
         "all_maps_ms": lambda: asked(layers, heads),
         "one_head_ms": lambda: asked(layers[-1:], heads[:1]),
-        "vector_ms": ways.served(model, batch),
+        "vector_ms": ways.served(model, batch, runtime),
     }
     ms = lab.median_ms(calls)
     rate = 1e3 * sum(one.nbytes for one in asked(layers, heads)) / ms["all_maps_ms"]
@@ -133,7 +133,7 @@ def memory(lab: Lab, model: Model, batches: int, most_tokens: int) -> None:
         lengths = [max(2, int(longest * generator.random() ** 2)) for _ in range(64)]
         most = int(np.searchsorted(np.cumsum(lengths), most_tokens))
         some = [np.full(n, 7) for n in lengths[: generator.randint(1, most)]]
-        ways.served(model, ways.batch_of(some))()
+        ways.served(model, ways.batch_of(some), model.runtime)()
         if not lab.cpu:
             free, total = torch.cuda.mem_get_info()
             peak = int(number >= batches // 10)

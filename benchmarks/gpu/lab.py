@@ -98,8 +98,7 @@ class Lab:
         except Exception:  # the next cell may still tell something
             self.note(failed=traceback.format_exc()[-1500:])
         self.note(cell_seconds=time.monotonic() - start)
-        if not self.cpu:
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def compare(self, makes: Mapping[str, Make], work: Work, *, kernels: bool = False) -> None:
         """Check every way against the reference, then time all in turn; a figure for each way."""

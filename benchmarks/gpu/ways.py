@@ -29,6 +29,8 @@ from model.export.exporter import export
 from model.numerics.batch import Batch, pack
 from model.numerics.pooling import TextPooling
 from model.runtimes.bound import Place
+from model.runtimes.contract import Resources
+from model.runtimes.cuda_graphs import TOKENS
 from model.runtimes.onnx import provider_options
 from model.runtimes.packed_inputs import packed_inputs
 from model.runtimes.registry import load_runtime
@@ -42,6 +44,7 @@ Texts = Sequence[NDArray[np.int64]]
 """Token ids of each text, the longest text first."""
 Embed = Callable[[dict[str, Tensor]], Tensor]
 BOUND, SERVED, VARIABLE = "graph of vectors", "as served", "torch, variable lengths"
+CAPTURED = f"{SERVED}, CUDA graphs"
 HAS_RIVAL = find_spec("sentence_transformers") is not None
 RIVAL = "sentence-transformers" if HAS_RIVAL else "transformers and pooling"
 """Rival that is compared with: fp16, or float32 on a CPU, with fused attention, padded texts."""
@@ -92,10 +95,16 @@ class Model:
     @cached_property
     def runtime(self) -> Any:
         """Runtime of the export; on a CPU the graph of vectors is emulated."""
-        runtime: Any = load_runtime(self.artifact, self.device)
+        runtime: Any = load_runtime(self.artifact, Resources(self.device))
         if self.lab.cpu:
             emulate(self.artifact, runtime)
         return runtime
+
+    @cached_property
+    def capturing(self) -> Any:
+        """Runtime of the export with CUDA graphs."""
+        how = Resources(self.device, cuda_graphs=True)
+        return needs_gpu() if self.lab.cpu else load_runtime(self.artifact, how)
 
     @cached_property
     def vectors_session(self) -> Any:
@@ -155,7 +164,10 @@ def batch_of(texts: Texts) -> Batch:
 
 def product_ways(model: Model, batch: Batch) -> dict[str, Make]:
     """Return the product's ways by name."""
-    return {BOUND: lambda: bound(model, batch), SERVED: lambda: served(model, batch)}
+    ways = {BOUND: lambda: bound(model, batch), SERVED: lambda: served(model, batch, model.runtime)}
+    if batch.pixels is None and len(batch.input_ids) <= TOKENS[-1]:
+        ways[CAPTURED] = lambda: served(model, batch, model.capturing)
+    return ways
 
 
 def bound(model: Model, batch: Batch) -> Way:
@@ -178,10 +190,10 @@ def bound(model: Model, batch: Batch) -> Way:
     return run
 
 
-def served(model: Model, batch: Batch) -> Way:
+def served(model: Model, batch: Batch, runtime: Any) -> Way:
     """Return a call of the runtime as an engine makes it: arrays on the host in, and out."""
-    runtime, shape = model.runtime, model.shape
     mode, texts = model.artifact.manifest.sentence.pooling, range(len(batch.padded_index))
+    shape = model.shape
     asked = [TextPooling(n, shape.layers, mode, unit_features=shape.hidden) for n in texts]
     return lambda: np.stack(runtime.encode(batch, [], asked)[1])
 

@@ -47,7 +47,7 @@ from model.numerics.similarity import Similarity, similarity
 from model.numerics.task_head import text_scores
 from model.packing import PackedBatch
 from model.runtimes.capabilities import TaskHead, capability
-from model.runtimes.contract import Device, Floats, Runtime
+from model.runtimes.contract import Device, Floats, Resources, Runtime
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
@@ -235,7 +235,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     """
     manifest = artifact.manifest
-    modules, runtime = load_references(artifact), load_runtime(artifact, device)
+    modules, runtime = load_references(artifact), load_runtime(artifact, Resources(device))
     tolerances = tolerances_of(manifest.precision, *manifest.depths)
     emulated = isinstance(runtime, BoundRuntime) and emulate(artifact, runtime)
     result = Verification(manifest.precision, runtime.provider, tolerances, emulated=emulated)

@@ -52,7 +52,7 @@ class Resources:
     device_memory_bytes: int | None = None
     """Memory limit of each of the three graphs on a CUDA device."""
     cuda_graphs: bool = False
-    """Whether small batches of vectors are computed by CUDA graphs; see `cuda_graphs`."""
+    """Whether small batches of vectors are computed by CUDA graphs."""
 
 
 @dataclass(frozen=True)

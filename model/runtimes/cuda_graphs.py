@@ -45,9 +45,9 @@ FEWEST_COLUMNS = 16
 
 
 def graph_sizes(longest: int) -> list[Sizes]:
-    """Return the sizes of all graphs for texts of at most so many tokens: 18 at most.
+    """Return the sizes of all graphs, at most 18.
 
-    S is T, or T divided by 4 again and again.
+    S is T, T / 4, T / 16 or T / 64, and at most `longest`, the model's maximum tokens of a text.
     """
     most = longest - longest % ALIGNED
     sizes = {

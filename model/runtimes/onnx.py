@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     VECTORS_GRAPH,
     Artifact,
+    Manifest,
 )
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
@@ -37,6 +38,7 @@ from model.runtimes.contract import (
     Runtime,
     every_head,
 )
+from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.host_graphs import host_parts, session_head
@@ -72,7 +74,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     Half precision uses the device code on a CPU too, where it is slow, so that both share code.
 
     Raises:
-        ProviderError: CUDA was requested and does not work; the message names what is missing.
+        ProviderError: CUDA was requested and does not work, or CUDA graphs, which the model cannot
+            use; the message names what is missing.
         ModelError: ONNX Runtime rejects a graph.
 
     """
@@ -82,6 +85,8 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
     threads, memory = resources.threads, resources.device_memory_bytes
     graphs = BoundRuntime.GRAPHS
+    if resources.cuda_graphs:
+        _check_cuda_graphs(artifact.manifest)
     if chosen == "cuda" and "vectors" in artifact.manifest.signature:
         graphs += ("vectors",)
     if artifact.manifest.task:
@@ -97,16 +102,26 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     locked = _page_locked() if chosen == "cuda" else None
     runtime = BoundRuntime(artifact, sessions, upload, place, locked)
     if "vectors" in sessions:
-
-        def compute() -> None:
-            session = _session(artifact.path(VECTORS_GRAPH), place, threads, memory)
-            runtime.use_vectors(session).warm_up(_SAMPLE_LENGTHS)
-
-        runtime.attention_kernels = selected_kernels(compute)
-        runtime.use_vectors(sessions["vectors"])
-        if UNFUSED in runtime.attention_kernels:
-            _log.warning("this GPU has no fused attention for the model: it is slow")
+        graph = artifact.path(VECTORS_GRAPH)
+        load_again = functools.partial(_session, graph, place, threads, memory)
+        vectors = _use_vectors(runtime, sessions["vectors"], load_again)
+        if resources.cuda_graphs:
+            device = place.kind, place.index
+            session = load_again(cuda_graphs=True)
+            vectors.capture(session, lambda array: upload(array, *device), _graph_options)
     return runtime
+
+
+def _use_vectors(
+    runtime: BoundRuntime, session: InferenceSession, load_again: Callable[[], InferenceSession]
+) -> DeviceVectors:
+    """Use a session of the graph of vectors; find its attention kernels by another session."""
+    runtime.attention_kernels = selected_kernels(
+        lambda: runtime.use_vectors(load_again()).warm_up(_SAMPLE_LENGTHS)
+    )
+    if UNFUSED in runtime.attention_kernels:
+        _log.warning("this GPU has no fused attention for the model: it is slow")
+    return runtime.use_vectors(session)
 
 
 class OnnxRuntime(HostRuntime, HeadMaps):
@@ -233,6 +248,21 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     return "cuda"
 
 
+def _check_cuda_graphs(manifest: Manifest) -> None:
+    """Raise an error if CUDA graphs compute nothing of a model."""
+    if "vectors" not in manifest.signature:
+        raise ProviderError("--cuda-graphs needs an fp16 export with vectors.onnx, see docs/gpu.md")
+    if manifest.images:
+        raise ProviderError("--cuda-graphs is for texts, and this model encodes pictures")
+
+
+def _graph_options(number: int) -> onnxruntime.RunOptions:
+    """Return the options of a run that captures or replays the CUDA graph of this number."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(number))
+    return options
+
+
 @functools.cache
 def _page_locked() -> HostMemory:
     """Return the process's page-locked memory, which outlives models: CUDA keeps its addresses."""
@@ -261,6 +291,7 @@ def _session(
     memory_bytes: int | None = None,
     *,
     arena: bool = True,
+    cuda_graphs: bool = False,
 ) -> InferenceSession:
     provider = _PROVIDERS[place.kind]
     options = onnxruntime.SessionOptions()
@@ -274,12 +305,13 @@ def _session(
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if graph.name == LOGPROBS_GRAPH:  # prepacking copies the word embedding for little gain
         options.add_session_config_entry("session.disable_prepacking", "1")
+    captures = {"enable_cuda_graph": "1"} if cuda_graphs else {}
     try:
         with _cuda_libraries() if place.kind == "cuda" else contextlib.nullcontext():
             session = onnxruntime.InferenceSession(
                 str(graph),
                 options,
-                providers=[(provider, provider_options(place, memory_bytes))],
+                providers=[(provider, provider_options(place, memory_bytes) | captures)],
                 enable_fallback=0,  # the fallback to the CPU only prints a line
             )
     except Exception as error:  # onnxruntime's exceptions share no base class

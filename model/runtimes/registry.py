@@ -131,32 +131,19 @@ def session_of(graph: bytes, folder: Path) -> Session:
 
 
 def load_runtime(
-    artifact: Artifact,
-    device: Device = "cpu",
-    threads: int = 1,
-    device_id: int = 0,
-    device_memory_bytes: int | None = None,
-    *,
-    name: RuntimeName | None = None,
+    artifact: Artifact, resources: Resources | None = None, *, name: RuntimeName | None = None
 ) -> Runtime:
-    """Load an artifact on a runtime.
-
-    Args:
-        artifact: a checked artifact.
-        device: as in `Resources`, like the next three.
-        threads: number of concurrent calls.
-        device_id: index of the CUDA device.
-        device_memory_bytes: memory limit of each graph on a CUDA device.
-        name: name of the runtime; the manifest's when None.
+    """Load a checked artifact, by default on the manifest's runtime, on one thread of the CPU.
 
     Raises:
         ProviderError: the device is missing, or the runtime does not support it.
         ModelError: the runtime is not installed, or cannot load the artifact.
 
     """
-    name = name or artifact.manifest.runtime
-    check_device(name, device)
-    resources = Resources(device, threads, device_id, device_memory_bytes)
+    name, resources = name or artifact.manifest.runtime, resources or Resources()
+    if resources.cuda_graphs and resources.device == "cpu":
+        raise ProviderError("--cuda-graphs is for CUDA, and the device is cpu")
+    check_device(name, "cuda" if resources.cuda_graphs else resources.device)
     runtime: Runtime = importlib.import_module(RUNTIMES[name].module).load(artifact, resources)
     if artifact.manifest.sentence.pooling == "attention":
         runtime.pool = TextVectors.of(artifact).pool

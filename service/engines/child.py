@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import astuple
 from pathlib import Path
 
 from model.artifact.manifest import load_artifact
@@ -66,10 +67,9 @@ class Engines:
 def _load(source: Source) -> RuntimeEngine:
     artifact = load_artifact(Path(source.folder))
     if source.engine == "torch":
-        importlib.import_module("torch").set_num_threads(source.threads)
+        importlib.import_module("torch").set_num_threads(source.resources.threads)
         return RuntimeEngine("torch", load_runtime(artifact, name="pytorch"), concurrency=1)
-    place = source.device, source.threads, source.device_id, source.device_memory_bytes
-    return OnnxEngine(artifact, *place)
+    return OnnxEngine(artifact, *astuple(source.resources))
 
 
 def _failure(error: Exception) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from model.artifact.manifest import Artifact
-from model.runtimes.contract import Device
+from model.runtimes.contract import Device, Resources
 from model.runtimes.registry import RUNTIMES, load_runtime
 from service.engines.process import START_TIMEOUT_SECONDS, EngineProcess, ProcessEngine, Source
 from service.engines.runtime import RuntimeEngine
@@ -29,6 +29,7 @@ class OnnxEngine(RuntimeEngine):
         threads: int | None = None,
         device_id: int = 0,
         device_memory_bytes: int | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         """Load the graphs of a checked artifact; "auto" uses CUDA if there is a device.
 
@@ -43,7 +44,8 @@ class OnnxEngine(RuntimeEngine):
         libraries = RUNTIMES[artifact.manifest.runtime].libraries
         require(f"computing {artifact.folder}", *libraries)
         cores = threads or len(os.sched_getaffinity(0))
-        runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
+        resources = Resources(device, cores, device_id, device_memory_bytes, cuda_graphs)
+        runtime = load_runtime(artifact, resources)
         super().__init__("onnx", runtime, cores)
         self.attention_kernels = runtime.attention_kernels
         if self.provider == CUDA:
@@ -54,24 +56,15 @@ class OnnxEngine(RuntimeEngine):
 class DeviceEngine(ProcessEngine):
     """Engine on ONNX Runtime on one device, in a process of its own."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        device_id: int,
-        timeout_seconds: float,
-        threads: int | None = None,
-        device_memory_bytes: int | None = None,
-        device: Device = "cuda",
-    ) -> None:
-        """Load the graphs; arguments and calls as of `OnnxEngine`.
+    def __init__(self, artifact: Artifact, timeout_seconds: float, resources: Resources) -> None:
+        """Load the graphs.
 
         Raises:
             EngineUnavailable: the graphs cannot be loaded, or there is no such device.
 
         """
-        calls, folder = threads or CUDA_CALLS, str(artifact.folder)
-        source = Source(folder, "onnx", calls, device, device_id, device_memory_bytes)
-        process = EngineProcess(f"device {device_id}", calls)
+        source = Source(str(artifact.folder), "onnx", resources)
+        process = EngineProcess(f"device {resources.device_id}", resources.threads)
         super().__init__(process, source, PATIENCE * timeout_seconds)
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from model.errors import DeviceLostError
-from model.runtimes.contract import Device
+from model.runtimes.contract import Resources
 from service.engines.contract import Engine, Output, Task
 from service.engines.messages import receive, send
 from service.engines.runtime import OUT_OF_MEMORY, out_of_memory
@@ -30,15 +30,12 @@ _log = logging.getLogger("headscope")
 
 @dataclass(frozen=True)
 class Source:
-    """Artifact and place of an engine that a child process loads; see `OnnxEngine`."""
+    """Artifact and resources of an engine that a child process loads."""
 
     folder: str
     engine: str
     """`torch` or `onnx`."""
-    threads: int
-    device: Device = "cpu"
-    device_id: int = 0
-    device_memory_bytes: int | None = None
+    resources: Resources
 
 
 class Failure(NamedTuple):

@@ -8,6 +8,7 @@ import threading
 
 from model.artifact.manifest import Artifact
 from model.runtimes.capabilities import lacking_weights
+from model.runtimes.contract import Resources
 from service.engines.process import EngineProcess, ProcessEngine, Source
 from service.errors import EngineNotInstalled
 
@@ -65,7 +66,7 @@ class TorchEngine(ProcessEngine):
         check_installed(artifact)
         self._hosts = hosts or TorchHosts()
         self._closed = False
-        source = Source(str(artifact.folder), "torch", self._hosts.threads)
+        source = Source(str(artifact.folder), "torch", Resources(threads=self._hosts.threads))
         super().__init__(self._hosts.acquire(), source, timeout_seconds)
 
     @property

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from model.artifact.manifest import Artifact
 from model.runtimes import cuda
 from model.runtimes.capabilities import HeadMaps, declared
+from model.runtimes.contract import Resources
 from model.runtimes.registry import check_device
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.measuring import maps_of, measured_batches, measured_cost, texts_of
-from service.engines.onnx import DeviceEngine, OnnxEngine
+from service.engines.onnx import CUDA_CALLS, DeviceEngine, OnnxEngine
 from service.engines.replicas import Replicas
 from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts
 from service.models.limits import token_limits
@@ -42,18 +43,18 @@ def engine_factories(
     """Return start functions by engine name; real engines pass a trial before they serve."""
 
     def onnx() -> Engine:
-        memory, threads = settings.device_memory_bytes, settings.threads
+        threads, own = settings.threads, (settings.device_memory_bytes, settings.cuda_graphs)
         if settings.devices is None:
             device, device_id = settings.device, settings.device_id or 0
-            return OnnxEngine(artifact, device, threads, device_id, memory)
+            return OnnxEngine(artifact, device, threads, device_id, *own)
         devices = devices_of(settings.devices)
         if len(devices) == 1:
-            return OnnxEngine(artifact, "cuda", threads, devices[0], memory)
+            return OnnxEngine(artifact, "cuda", threads, devices[0], *own)
         check_device(artifact.manifest.runtime, "cuda")
 
         def start(device_id: int) -> Engine:
-            seconds = settings.batch_timeout_seconds
-            return DeviceEngine(artifact, device_id, seconds, threads, memory)
+            resources = Resources("cuda", threads or CUDA_CALLS, device_id, *own)
+            return DeviceEngine(artifact, settings.batch_timeout_seconds, resources)
 
         return Replicas.start(devices, start, trial)
 

@@ -169,6 +169,7 @@ class ModelTable(BaseModel):
     device_id: groups.DeviceIndex | None = None
     devices: Annotated[str | None, AfterValidator(groups.devices_to_use)] = None
     device_memory_bytes: groups.ModelBytes | None = None
+    cuda_graphs: bool | None = None
     threads: groups.Processes | None = None
     max_batch_tokens: groups.Count | None = None
     max_length: groups.Count | None = None

@@ -104,6 +104,9 @@ class Settings(ModelSettings):
     device_memory_bytes: Annotated[
         groups.ModelBytes | None, Shown(Group.DEVICE, "BYTES", "no limit")
     ] = Field(None, description="Maximum memory of each of the three graphs on a CUDA device.")
+    cuda_graphs: Annotated[bool, Shown(Group.DEVICE)] = Field(
+        False, description="Compute small batches of vectors by CUDA graphs."
+    )
     threads: Annotated[
         groups.Processes | None, Shown(Group.DEVICE, "COUNT", "its share of the cores")
     ] = Field(None, description="Batches that a worker computes at once.")
@@ -333,4 +336,6 @@ class Settings(ModelSettings):
                 )
             if self.device == "cpu" or self.engine != "onnx":
                 raise ValueError("--devices is for CUDA: leave --device cpu and --engine out")
+        if self.cuda_graphs and (self.device == "cpu" or self.engine != "onnx"):
+            raise ValueError("--cuda-graphs is for CUDA: leave --device cpu and --engine out")
         return self

@@ -11,7 +11,8 @@ from service.settings.schema import Settings
 from service.settings.sources import DEVICES
 
 OPTIONS = (
-    *("precision", "pooling", "device", "device_id", "devices", "device_memory_bytes", "threads"),
+    *("precision", "pooling", "device", "device_id", "devices", "device_memory_bytes"),
+    *("cuda_graphs", "threads"),
     *("max_batch_tokens", "max_length", "max_characters", "max_queue_tokens", "max_queue_texts"),
 )
 """Settings that the table of a model may have."""

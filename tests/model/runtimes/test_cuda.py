@@ -18,6 +18,7 @@ from model.export.exporter import export
 from model.runtimes import cuda
 from model.runtimes import onnx as runtime_onnx
 from model.runtimes.bound import Place
+from model.runtimes.contract import Resources
 from model.runtimes.onnx import OnnxRuntime, choose, provider_options
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import check_device, load_runtime
@@ -72,7 +73,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_machine_without_a_gpu_serves_on_its_cpu(tiny_artifact: Artifact, device: Any) -> None:
     if device == "auto" and cuda_works():
         pytest.skip("this machine has a GPU, which auto takes")
-    runtime = load_runtime(tiny_artifact, device, threads=3)
+    runtime = load_runtime(tiny_artifact, Resources(device, threads=3))
     assert isinstance(runtime, OnnxRuntime)
     assert runtime.config == tiny_artifact.manifest.config
     assert runtime.provider == "CPUExecutionProvider"
@@ -109,7 +110,7 @@ def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact, tiny_fp16: A
         pytest.skip("this machine has a GPU")
     for artifact in (tiny_artifact, tiny_fp16):
         with pytest.raises(ProviderError, match="device cuda: "):
-            load_runtime(artifact, "cuda")
+            load_runtime(artifact, Resources("cuda"))
 
 
 def test_a_package_for_cpus_only_is_named(
@@ -190,7 +191,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
         monkeypatch.setattr(runtime_onnx, "_CUDA_LIBRARY", library)
     machine(Driver())
     with pytest.raises(ProviderError, match=r"^device cuda: ONNX Runtime cannot use it: lib\w+.so"):
-        load_runtime(tiny_artifact, "cuda")
+        load_runtime(tiny_artifact, Resources("cuda"))
     assert capfd.readouterr() == ("", "")  # the error is the only message
 
 
@@ -201,7 +202,7 @@ def test_cudnn_is_missed_at_the_start(
     machine(Driver(), absent=("libcudnn.so.9",))
     monkeypatch.setattr(runtime_onnx, "_session", lambda *_, **__: object())
     with pytest.raises(ProviderError, match=r"cuDNN 9 is needed .*: libcudnn\.so\.9: cannot open"):
-        load_runtime(tiny_fp16, "cuda")
+        load_runtime(tiny_fp16, Resources("cuda"))
 
 
 def test_the_first_library_that_fails_is_named(machine: Callable[..., None]) -> None:
@@ -265,7 +266,7 @@ def test_device_and_limit_reach_every_session(
     monkeypatch.setattr(runtime_onnx, "_check_cudnn", lambda: None)
     monkeypatch.setattr(runtime_onnx, "_page_locked", lambda: None)
     machine(Driver(count=4))
-    runtime = load_runtime(tiny_artifact, "auto", 1, 3, 2**30)
+    runtime = load_runtime(tiny_artifact, Resources("auto", 1, 3, 2**30))
     assert runtime.provider == "CUDAExecutionProvider"
     options = provider_options(Place("cuda", 3), 2**30)
     assert asked == [
@@ -288,7 +289,7 @@ def test_no_session_falls_back_to_the_cpu(
         return made[-1]
 
     monkeypatch.setattr(runtime_onnx.onnxruntime, "InferenceSession", session)
-    load_runtime(tiny_artifact, threads=2)
+    load_runtime(tiny_artifact, Resources(threads=2))
     assert [one._enable_fallback for one in made] == [False] * 3
 
 

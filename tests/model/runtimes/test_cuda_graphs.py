@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from model.artifact.manifest import VECTORS_GRAPH, Artifact
-from model.errors import DeviceLostError
+from model.artifact.manifest import GRAPHS, VECTORS_GRAPH, Artifact
+from model.errors import DeviceLostError, ProviderError
 from model.export.emulation import emulate, emulated
 from model.numerics.batch import Batch
 from model.numerics.pooling import TextPooling
+from model.runtimes import onnx as onnx_runtime
+from model.runtimes.bound import Place
+from model.runtimes.contract import Resources
 from model.runtimes.cuda_graphs import TOKENS, graph_sizes
 from model.runtimes.device_vectors import DeviceVectors
 from model.runtimes.onnx_device import BoundRuntime
@@ -24,6 +30,7 @@ from model.runtimes.packed_inputs import dummy_lengths
 from model.runtimes.registry import load_runtime, session_of
 from tests.model.checkpoints import write_checkpoint
 from tests.model.runtimes.test_onnx import batch_of
+from tests.model.runtimes.test_onnx_device import Session
 from tests.model.runtimes.test_packed_vectors import EVEN
 
 pytestmark = pytest.mark.slow
@@ -178,3 +185,80 @@ def test_dummy_texts_fill_a_batch_up_to_a_graphs_sizes() -> None:
         assert sum(lengths) + sum(added) == sizes.tokens
         assert len(lengths) + len(added) == sizes.texts
         assert max(lengths + added) <= sizes.columns
+
+
+def test_a_model_is_loaded_with_graphs_in_a_session_of_their_own(
+    half: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {file: name for name, file in GRAPHS.items()}
+    captured: list[Capturing] = []
+
+    def session(path: Path, *_: Any, cuda_graphs: bool = False) -> Any:
+        if cuda_graphs:
+            assert path.name == VECTORS_GRAPH
+            captured.append(Capturing(emulated(path), half.folder))
+            return captured[0]
+        return Session(half, names[path.name])
+
+    monkeypatch.setattr(onnx_runtime, "_page_locked", lambda: None)
+    monkeypatch.setattr(onnx_runtime, "_check_cudnn", lambda: None)
+    monkeypatch.setattr(onnx_runtime, "_session", session)
+    monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
+    monkeypatch.setattr(onnx_runtime, "_graph_options", lambda number: number)
+    upload = functools.partial(lambda upload, array, *_: upload(array), Tensor.ortvalue_from_numpy)
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_numpy", upload)
+    runtime = load_runtime(half, Resources("cuda", cuda_graphs=True))
+    assert isinstance(runtime, BoundRuntime)
+    assert runtime.vectors
+    before = [*captured[0].runs]
+    assert before == [*range(len(graph_sizes(LONGEST)))]
+    runtime.encode(batch_of([3]), [], [TextPooling(0, 2, "mean")])
+    assert captured[0].runs == [*before, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "reason"),
+    [
+        ("onnx", "cpu", "--cuda-graphs is for CUDA, and the device is cpu"),
+        ("openvino", "auto", "OpenVINO runs on the CPU only"),
+        ("pytorch", "auto", "PyTorch runs on the CPU only"),
+    ],
+)
+def test_graphs_without_a_gpu_are_refused(
+    tiny_artifact: Artifact, name: Any, device: Any, reason: str
+) -> None:
+    with pytest.raises(ProviderError, match=reason):
+        load_runtime(tiny_artifact, Resources(device, cuda_graphs=True), name=name)
+
+
+def test_graphs_are_refused_for_models_without_a_graph_of_vectors(
+    tiny_artifact: Artifact, half: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_runtime, "choose", lambda *_: "cuda")
+    of_pictures = half.manifest.model_copy(update={"images": object()})
+    for artifact, reason in (
+        (tiny_artifact, "needs an fp16 export with vectors.onnx"),
+        (replace(half, manifest=of_pictures), "this model encodes pictures"),
+    ):
+        with pytest.raises(ProviderError, match=f"^--cuda-graphs .*{reason}"):
+            load_runtime(artifact, Resources("auto", cuda_graphs=True))
+
+
+def test_a_session_with_graphs_captures_one_by_its_number(
+    half: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def session(*_: Any, providers: Any, **__: Any) -> Any:
+        given.extend(providers)
+        return SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"])
+
+    monkeypatch.setattr(onnx_runtime.onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(onnx_runtime.onnxruntime, "preload_dlls", lambda: None)
+    for cuda_graphs in (False, True):
+        path = half.path(VECTORS_GRAPH)
+        onnx_runtime._session(path, Place("cuda", 1), cuda_graphs=cuda_graphs)
+    (_, without), (_, capturing) = given
+    assert capturing == without | {"enable_cuda_graph": "1"}
+    options = onnx_runtime._graph_options(3)
+    assert options.get_run_config_entry("gpu_graph_id") == "3"

@@ -20,6 +20,7 @@ from model.numerics.batch import Batch, coarser, pack
 from model.numerics.comparison import TOLERANCES, difference
 from model.numerics.pooling import l2_normalize, pool
 from model.runtimes import openvino as runtime_openvino
+from model.runtimes.contract import Resources
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded
 from model.runtimes.registry import load_runtime
@@ -38,7 +39,7 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
 
 @pytest.fixture(scope="module")
 def runtime(artifact: Artifact) -> OpenVinoRuntime:
-    found = load_runtime(artifact, threads=2)
+    found = load_runtime(artifact, Resources(threads=2))
     assert isinstance(found, OpenVinoRuntime)
     return found
 
@@ -230,7 +231,7 @@ def test_openvino_sees_coarse_shapes_only(
 
 def test_the_manifest_chooses_the_runtime(artifact: Artifact) -> None:
     for device in ("cpu", "auto"):
-        runtime = load_runtime(artifact, device)  # type: ignore[arg-type]
+        runtime = load_runtime(artifact, Resources(device))  # type: ignore[arg-type]
         assert isinstance(runtime, OpenVinoRuntime)
         assert runtime.provider == "OpenVINO CPU"
         assert runtime.config == artifact.manifest.config
@@ -238,7 +239,7 @@ def test_the_manifest_chooses_the_runtime(artifact: Artifact) -> None:
 
 def test_cuda_is_refused(artifact: Artifact) -> None:
     with pytest.raises(ProviderError, match="device cuda: OpenVINO runs on the CPU only"):
-        load_runtime(artifact, "cuda")
+        load_runtime(artifact, Resources("cuda"))
 
 
 @pytest.mark.parametrize("kept", [0, 0.5, 0.99], ids=["empty", "half", "nearly all"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.runtimes.contract import Resources
 from service.engines.contract import Output, Pooling, Task
 from service.engines.measuring import blank_text
 from service.engines.onnx import OnnxEngine
@@ -25,12 +26,12 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, artifact: Artifact) -> list[Any]:
-    """Record the arguments of each loaded runtime; a runtime for "cuda" reports CUDA."""
+    """Record the resources of each loaded runtime; a runtime for "cuda" reports CUDA."""
     found: list[Any] = []
 
-    def load(*arguments: Any) -> Any:
-        found.append(arguments)
-        provider = CUDA if arguments[1] == "cuda" else CPU
+    def load(_: Artifact, resources: Resources) -> Any:
+        found.append(resources)
+        provider = CUDA if resources.device == "cuda" else CPU
         return SimpleNamespace(
             spare_calls=0,
             attention_kernels=("FLASH_ATTENTION",),
@@ -48,7 +49,7 @@ def test_on_a_cpu_every_core_has_a_call(
 ) -> None:
     engine = OnnxEngine(artifact, "cpu", threads)
     expected = threads or len(os.sched_getaffinity(0))
-    assert asked == [(artifact, "cpu", expected, 0, None)]
+    assert asked == [Resources("cpu", expected)]
     assert (engine.name, engine.provider, engine.concurrency) == ("onnx", CPU, expected)
     assert engine.batch_tokens == 512
     assert engine.hidden_size == 128
@@ -58,9 +59,9 @@ def test_on_a_cpu_every_core_has_a_call(
 def test_a_device_computes_one_large_batch_while_the_next_is_prepared(
     artifact: Artifact, asked: list[Any], threads: int | None, calls: int
 ) -> None:
-    engine = OnnxEngine(artifact, "cuda", threads, 3, 2**30)
-    ((_, device, _, device_id, memory),) = asked
-    assert (device, device_id, memory) == ("cuda", 3, 2**30)
+    engine = OnnxEngine(artifact, "cuda", threads, 3, 2**30, cuda_graphs=True)
+    cores = threads or len(os.sched_getaffinity(0))
+    assert asked == [Resources("cuda", cores, 3, 2**30, cuda_graphs=True)]
     assert (engine.provider, engine.concurrency) == (CUDA, calls)
     assert engine.batch_tokens == 16384
     assert engine.attention_kernels == ("FLASH_ATTENTION",)

@@ -18,6 +18,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from model.errors import ProviderError
+from model.runtimes.contract import Resources
 from service.engines.contract import DeviceState, Engine, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
 from service.engines.messages import LARGE_BYTES, receive, send
@@ -187,7 +188,7 @@ def replicas(artifact: Artifact, seconds: float = 60) -> Iterator[tuple[Replicas
     started: dict[int, DeviceEngine] = {}
 
     def start(device: int) -> Engine:
-        started[device] = DeviceEngine(artifact, device, seconds, threads=1, device="cpu")
+        started[device] = DeviceEngine(artifact, seconds, Resources("cpu", 1, device))
         return started[device]
 
     engine = Replicas.start((0, 1), start, GoldenCheck(artifact))
@@ -243,14 +244,14 @@ def test_every_device_is_warmed_up_in_its_process(
 def test_a_device_that_is_not_there(artifact: Artifact) -> None:
     """Here the package for CPUs has no device at all."""
     with pytest.raises(EngineUnavailable, match="device 7 cannot load the model: device cuda: "):
-        DeviceEngine(artifact, 7, 60)
+        DeviceEngine(artifact, 60, Resources("cuda", 2, 7))
 
 
 @pytest.mark.slow
 def test_a_device_that_its_process_has_lost(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with contextlib.closing(DeviceEngine(artifact, 7, 60, 1, device="cpu")) as engine:
+    with contextlib.closing(DeviceEngine(artifact, 60, Resources("cpu", 1, 7))) as engine:
         pid = engine.pid
         lost = Failure("DeviceLostError", "CUDA: the device was lost")
         monkeypatch.setattr(engine._process, "ask", lambda *_, **__: lost)
@@ -352,12 +353,12 @@ def test_the_setting_starts_a_replica_on_each_device(
     """One device has no process of its own."""
     places: dict[int, tuple[object, ...]] = {}
 
-    def device_engine(_: Artifact, device_id: int, *options: object) -> Engine:
-        places[device_id] = options
+    def device_engine(_: Artifact, seconds: float, resources: Resources) -> Engine:
+        places[resources.device_id] = seconds, resources
         return FakeEngine(CONFIG)
 
     def onnx_engine(_: Artifact, *options: object) -> Engine:
-        assert options == ("cuda", 3, started, 2**30)
+        assert options == ("cuda", 3, started, 2**30, True)
         return FakeEngine(CONFIG)
 
     where = "service.models.engine_start"
@@ -365,10 +366,13 @@ def test_the_setting_starts_a_replica_on_each_device(
     monkeypatch.setattr(f"{where}.check_device", computes_on)
     monkeypatch.setattr(f"{where}.DeviceEngine", device_engine)
     monkeypatch.setattr(f"{where}.OnnxEngine", onnx_engine)
-    settings = Settings(devices=devices, threads=3, device_memory_bytes=2**30)
+    settings = Settings(devices=devices, threads=3, device_memory_bytes=2**30, cuda_graphs=True)
     engine = engine_factories(settings, artifact, computes, torch_hosts(settings))["onnx"]()
     if isinstance(started, list):
-        assert places == dict.fromkeys(started, (60, 3, 2**30))
+        assert places == {
+            device: (60, Resources("cuda", 3, device, 2**30, cuda_graphs=True))
+            for device in started
+        }
         assert [device.id for device in engine.devices] == started
     else:
         assert (places, list(engine.devices)) == ({}, [])

@@ -24,6 +24,7 @@ import pytest
 
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.export.serving import serving_copy
+from model.runtimes.contract import Resources
 from service.engines.messages import receive, send
 from service.engines.onnx import OnnxEngine
 from service.engines.process import Failure, Source
@@ -312,7 +313,7 @@ def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
             command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
         ) as process:
             theirs.close()
-            send(ours, (Source(str(tmp_path), "torch", 1), "load", ()))
+            send(ours, (Source(str(tmp_path), "torch", Resources()), "load", ()))
             assert receive(ours) == Failure("ArtifactError", "")
             ours.close()
             _, errors = process.communicate(timeout=60)

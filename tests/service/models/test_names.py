@@ -221,7 +221,8 @@ def test_the_engine_gets_the_device_of_the_table(
         raise EngineUnavailable("no device")
 
     monkeypatch.setattr("service.models.engine_start.OnnxEngine", engine)
-    own = {"device": "cuda", "threads": 3, "device_id": 1, "device_memory_bytes": 2**30}
+    own = {"device": "cuda", "threads": 3, "device_id": 1}
+    own |= {"device_memory_bytes": 2**30, "cuda_graphs": True}
     table = ModelTable.model_validate({"artifact": tiny_artifact.folder} | own)
     settings = Settings(threads=2, tables={"a": table})
     with pytest.raises(EngineUnavailable, match="no device"):

@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "export_on_demand": ("allow", "refuse"),
     "memory_budget": (2**21, 2**22),
     "device_memory_bytes": (2**21, 2**22),
+    "cuda_graphs": (False, True),
     "host": ("0.0.0.0", "::1"),
     "port": (1, 65535),
     "auto_truncate": (True, False),
@@ -212,8 +213,9 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
     assert {name: getattr(from_command_line(), name) for name in VALUES} == {
         name: default(name) for name in VALUES
     }
-    # variables of these exclude one of an artifact
-    others = VALUES.keys() - {"model", "revision", "pooling", "precision", "devices"}
+    # variables of these exclude one of an artifact, or of the engine
+    excluded = {"model", "revision", "pooling", "precision", "devices", "cuda_graphs"}
+    others = VALUES.keys() - excluded
     for name in others:
         monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", variable(VALUES[name][1]))
     found = from_command_line()
@@ -239,6 +241,8 @@ def test_several_devices_exclude_one(tmp_path: Path) -> None:
     for flags in (["--device", "cpu"], ["--engine", "torch"]):
         with pytest.raises(WrongUseError, match="--devices is for CUDA: leave"):
             from_command_line("--devices", "all", *flags)
+        with pytest.raises(WrongUseError, match="--cuda-graphs is for CUDA: leave"):
+            from_command_line("--cuda-graphs", *flags)
     file = tmp_path / "headscope.toml"
     table = '[model.a]\nsource = "a/b"\n'
     for content, flags, expected in [
