@@ -24,25 +24,20 @@ class EnginePool:
         observer: Observer,
         inspect: Inspect | None = None,
     ) -> None:
-        """Serve with a running engine.
+        """Serve with `default`, the model's running engine.
 
-        Args:
-            default: model's own engine.
-            factories: function that starts each available engine, by name.
-            limits: limits of each engine's queues.
-            observer: receiver of the schedulers' events.
-            inspect: function that gets the computed batches of the model's own engine.
-
+        `factories` start each available engine, by name; `inspect` gets the computed batches of the
+        model's own engine.
         """
         self.stand_in: str | None = None
         """Name of the engine that serves in place of the failed own engine; None if none does."""
         self.failure = ""
-        """Reason for which the own engine no longer serves; or empty."""
-        self._factories = factories
+        """Reason why the own engine no longer serves; empty while it serves."""
         self.limits = limits
         self.observer = observer
+        self.default = Scheduler(default, limits, observer, inspect)
+        self._factories = factories
         self._inspect = inspect
-        self.default = self._scheduler(default)
         self._others: dict[str, Scheduler] = {}
         self._starting: dict[str, asyncio.Task[Scheduler]] = {}
         self._lock = threading.Lock()
@@ -88,30 +83,22 @@ class EnginePool:
             ServiceError: the engine cannot be started.
 
         """
-        self.default = self._scheduler(await asyncio.to_thread(self._make, self.name))
-        self._made.remove(self.default.engine)
+        engine = await asyncio.to_thread(self._make, self.name)
+        self.default = Scheduler(engine, self.limits, self.observer, self._inspect)
+        self._made.remove(engine)
         self.observer.restarted()
         self.stand_in, self.failure = None, ""
 
     def try_start(self, name: str) -> None:
-        """Start an engine and stop it again; called in a thread.
-
-        Raises:
-            ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
-            ServiceError: the engine cannot be started.
-
-        """
+        """Start an engine and stop it again; called in a thread. Raises as `restart` does."""
         engine = self._make(name)
         self._made.remove(engine)
         engine.close()
 
     async def retire(self, failure: str, stand_in: str | None) -> None:
-        """Retire the failed own engine, and reject its waiting requests.
+        """Retire the own engine for a failure, and reject its waiting requests.
 
-        Args:
-            failure: reason of the failure.
-            stand_in: name of the engine for requests that do not name one; None if there is none.
-
+        Requests that name no engine are passed to the engine named `stand_in`, if there is one.
         """
         self.failure, self.stand_in = failure, stand_in
         await asyncio.to_thread(self.default.close, failure)
@@ -119,9 +106,7 @@ class EnginePool:
     def close(self) -> bool:
         """Let running batches finish, and release every engine, including starting engines.
 
-        Returns:
-            Whether all batches have finished; a hung call would keep the process from ending.
-
+        Return whether all batches have finished; a hung call would keep the process from ending.
         """
         with self._lock:
             self._closed = True
@@ -129,9 +114,6 @@ class EnginePool:
             engine.close()
         finished = [scheduler.close() for scheduler in (self.default, *self._others.values())]
         return all(finished)
-
-    def _scheduler(self, engine: Engine) -> Scheduler:
-        return Scheduler(engine, self.limits, self.observer, self._inspect)
 
     def _make(self, name: str) -> Engine:
         engine = self._factories[name]()

@@ -68,7 +68,7 @@ class Work(Generic[Value_co]):
         self.predicted_seconds = 0.0
         """Predicted seconds until the end, at admission."""
         reductions = reduce or itertools.repeat(None)
-        self.slots = [Slot(self, *item) for item in zip(tasks, reductions)]  # noqa: B905
+        self.slots = list(map(Slot, itertools.repeat(self), tasks, reductions))
         self.left = self.waiting = len(self.slots)
         """Numbers of tasks that are not computed, and that wait in the queue."""
         self.tokens = sum([slot.tokens for slot in self.slots])

@@ -32,6 +32,10 @@ from service.scheduler.dispatch import Batch, Dispatcher, Inspect
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.queue import Reduce, Slot, Value, Work
 
+Tasks = Sequence[Task]
+Reductions = Sequence[Reduce[Value]]
+Results = list[Slot[Value]]
+
 
 class Observer(Protocol):
     """Receiver of a scheduler's events, for metrics."""
@@ -119,7 +123,7 @@ class Scheduler:
             return f"the {name} engine hangs: {self._late()}"
         return ""
 
-    def admit(self, lane_name: LaneName, call: Call, demand: Demand) -> Call:
+    def admit(self, name: LaneName, call: Call, demand: Demand) -> Call:
         """Admit a request by an estimate, before it is tokenised.
 
         Return the call with its tokens held in the queue. A demand of nothing stands for a text
@@ -129,7 +133,7 @@ class Scheduler:
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
-        lane = self.lanes[lane_name]
+        lane = self.lanes[name]
         in_time = call.finish_by > time.monotonic()
         if demand is NOTHING and in_time and not lane.congestion.standing:
             return call
@@ -143,24 +147,18 @@ class Scheduler:
         return call
 
     @overload
-    async def submit(
-        self, lane_name: LaneName, tasks: Sequence[Task], call: Call = ...
-    ) -> list[Slot[Output]]: ...
+    async def submit(self, name: LaneName, tasks: Tasks, call: Call = ...) -> Results[Output]: ...
     @overload
     async def submit(
-        self,
-        lane_name: LaneName,
-        tasks: Sequence[Task],
-        call: Call,
-        reduce: Sequence[Reduce[Value]],
-    ) -> list[Slot[Value]]: ...
+        self, name: LaneName, tasks: Tasks, call: Call, reduce: Reductions[Value]
+    ) -> Results[Value]: ...
     async def submit(
         self,
-        lane_name: LaneName,
-        tasks: Sequence[Task],
+        name: LaneName,
+        tasks: Tasks,
         call: Call = ANYBODY,
-        reduce: Sequence[Reduce[Value]] | None = None,
-    ) -> list[Slot[Value]]:
+        reduce: Reductions[Value] | None = None,
+    ) -> Results[Value]:
         """Admit and compute the first tasks of a request, at least one, all or none.
 
         Cancelling it drops the tasks that still wait. The remaining pending work of the call is
@@ -175,7 +173,7 @@ class Scheduler:
         """
         if not self.engine.alive:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
-        lane = self.lanes[lane_name]
+        lane = self.lanes[name]
         work = Work(tasks, call, reduce, wait_seconds=self._limits.queue_seconds)
         demand = Demand(len(tasks), work.tokens, admitted=call.kept(work.tokens))
         call.submitted_to(self.engine.name)
@@ -189,40 +187,36 @@ class Scheduler:
         except EngineTimeout:  # account for the seconds so far, though it needed more
             lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
             raise
-        self._observer.waited(lane_name, min([slot.queue_seconds for slot in slots]))
+        self._observer.waited(name, min([slot.queue_seconds for slot in slots]))
         lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
         return slots
 
     @overload
     async def resume(
-        self, lane_name: LaneName, tasks: Sequence[Task], *, call: Call = ...
-    ) -> list[Slot[Output]]: ...
+        self, name: LaneName, tasks: Tasks, *, call: Call = ...
+    ) -> Results[Output]: ...
     @overload
     async def resume(
-        self,
-        lane_name: LaneName,
-        tasks: Sequence[Task],
-        reduce: Sequence[Reduce[Value]],
-        call: Call = ...,
-    ) -> list[Slot[Value]]: ...
+        self, name: LaneName, tasks: Tasks, reduce: Reductions[Value], call: Call = ...
+    ) -> Results[Value]: ...
     async def resume(
         self,
-        lane_name: LaneName,
-        tasks: Sequence[Task],
-        reduce: Sequence[Reduce[Value]] | None = None,
+        name: LaneName,
+        tasks: Tasks,
+        reduce: Reductions[Value] | None = None,
         call: Call = ANYBODY,
-    ) -> list[Slot[Value]]:
+    ) -> Results[Value]:
         """Compute further tasks of one kind of an admitted request; maps go before all texts.
 
-        Decompositions are queued in fair order, as texts are. Each reduction of an output is called
-        in the worker's thread; without reductions, the outputs are kept.
+        Each reduction of an output is called in the worker's thread; without reductions, the
+        outputs are kept.
 
         Raises:
             EngineTimeout: the deadline passed.
             ServiceError: the engine failed.
 
         """
-        lane, maps = self.lanes[lane_name], isinstance(tasks[0], MapsTask)
+        lane, maps = self.lanes[name], isinstance(tasks[0], MapsTask)
         work = Work(tasks, call, reduce)
         work.begin()
         if call.estimate and not maps:
@@ -254,10 +248,9 @@ class Scheduler:
                 slot.work.fail(EngineTimeout(self._late()))
 
     def close(self, why: str = "the service is stopping") -> bool:
-        """Fail all waiting requests, let running batches finish, then release the engine.
+        """Fail waiting and later requests with `why`, and release the engine after its batches.
 
-        `why` is the error of waiting and later requests. Return whether all batches have finished.
-        A hanging call keeps its engine and its thread.
+        Return whether all batches have finished. A hanging call keeps its engine and its thread.
         """
         with self._dispatcher.lock:
             self._closed = why
@@ -270,7 +263,7 @@ class Scheduler:
             self.engine.close()
         return finished
 
-    async def _computed(self, lane: Lane, work: Work[Value]) -> list[Slot[Value]]:
+    async def _computed(self, lane: Lane, work: Work[Value]) -> Results[Value]:
         """Return the computed tasks of queued work."""
         self._open[work] = lane
         if work.due < self._sweep_at:
