@@ -137,6 +137,7 @@ def _of_engine(model: ServedModel) -> dict[str, object]:
         "engine": engine.name,
         "provider": engine.provider,
         "attention_kernels": list(engine.attention_kernels),
+        "cuda_graphs": model.settings.cuda_graphs,
         "devices": [asdict(device) for device in engine.devices] or None,
         "precision": manifest.precision,
         "precision_note": model.precision_note,

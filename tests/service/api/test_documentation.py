@@ -283,6 +283,7 @@ async def test_info(
         "engine": "onnx",
         "provider": "CPUExecutionProvider",
         "attention_kernels": [],
+        "cuda_graphs": False,
         "devices": None,
         "precision": "fp32",
         "precision_note": None,
