@@ -11,12 +11,7 @@ from starlette.types import Scope
 
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.exchange import Exchange
-from service.telemetry.registry import (
-    MOST_NOTES,
-    ExemplarNote,
-    Registry,
-    observe,
-)
+from service.telemetry.registry import MOST_NOTES, ExemplarNote, Registry, observe
 from service.telemetry.requests import RouteTemplates, trace_id
 
 FAILURES = (EngineFailed, EngineOutOfMemory, EngineTimeout)

@@ -10,8 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
@@ -74,8 +73,7 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT"
 """Known methods; others are reported as `_OTHER`, as in OpenTelemetry's conventions."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSummary:
+class RequestSummary(NamedTuple):
     """Summary of a completed request and its reply."""
 
     method: str
