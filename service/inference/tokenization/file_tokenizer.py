@@ -42,57 +42,21 @@ class FileTokenizer:
             attrgetter("ids") if beyond is None else partial(model_ids, self.whole)
         )
         """Function that returns the model's input ids of a text."""
-
-
-def shared_tokenizer(path: Path) -> FileTokenizer:
-    """Return the tokenizer of a file, which all files of the same content share while it is used.
-
-    Reading a file holds Python's lock and so stops the event loop; versions of a model usually have
-    the same tokenizer.
-    """
-    with reading(path):
-        content = sha256_of(path)
-    if shared := _tokenizers.get(content):
-        return shared
-    tokenizer = FileTokenizer(path)
-    with reading(path):
-        if sha256_of(path) == content:  # not changed while it was read
-            _tokenizers[content] = tokenizer
-    return tokenizer
-
-
-def closing_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of the special tokens that a tokenizer adds after a text."""
-    encoding = tokenizer.encode("a")
-    of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
-    ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]
-    return ids
-
-
-class IdReader:
-    """Decoder of token ids, which also adds the tokenizer's special tokens to them."""
-
-    def __init__(self, tokenizer: FileTokenizer) -> None:
-        self._tokenizer = tokenizer
-        added = tokenizer.whole.get_added_tokens_decoder().items()
+        added = self.whole.get_added_tokens_decoder().items()
         self._special = frozenset(index for index, token in added if token.special)
-        encoding = tokenizer.whole.encode("a")
-        of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
-        first, last = (of_text[0], of_text[-1] + 1) if of_text else (1, 1)
-        ids, segments = encoding.ids, encoding.type_ids
-        self._opening: list[int] = ids[:first]
-        self._closing: list[int] = ids[last:]
-        self._opening_segments: list[int] = segments[:first]
-        self._closing_segments: list[int] = segments[last:]
-        self._segment: int = segments[of_text[0]] if of_text else 0
+        opening, segments, closing = special_tokens(self.whole)
+        self.opening = [token for token, _ in opening]
+        self.closing = [token for token, _ in closing]
+        """Ids of the special tokens before and after a text."""
+        self._segments = [n for _, n in opening], segments, [n for _, n in closing]
 
     def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of token ids."""
-        size = self._tokenizer.size
+        size = self.size
         for token in ids:
             if not 0 <= token < size:
                 raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
-        text: str = self._tokenizer.whole.decode(ids, skip_special_tokens=skip_special_tokens)
+        text: str = self.whole.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
 
     def check_encoded_again(self, name: str, ids: Sequence[int], text: str) -> None:
@@ -102,7 +66,7 @@ class IdReader:
             Unprocessable: the ids differ.
 
         """
-        again = self._tokenizer.ids(encode(self._tokenizer.whole, text, special_tokens=False))
+        again = self.ids(encode(self.whole, text, special_tokens=False))
         if again not in (list(ids), [token for token in ids if token not in self._special]):
             raise Unprocessable(
                 f"{name}: the token ids, decoded and encoded again, are others: send the text"
@@ -123,28 +87,28 @@ class IdReader:
         """
         self.decode(name, given, skip_special_tokens=False)
         own = self._without_special(name, list(given))
-        room = None if most is None else most - len(self._opening) - len(self._closing)
+        room = None if most is None else most - len(self.opening) - len(self.closing)
         truncated = room is not None and len(own) > room
         if room is not None and truncated:
             own = own[:room] if direction == "right" else own[len(own) - room :]
-        opening, closing = self._opening, self._closing
+        opening, closing = self.opening, self.closing
         ids = np.array([*opening, *own, *closing], np.int64)
         special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
-        segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
+        before, segment, after = self._segments
         return ArrayText(
-            tokens=[self._tokenizer.whole.id_to_token(token) or "" for token in ids.tolist()],
+            tokens=[self.whole.id_to_token(token) or "" for token in ids.tolist()],
             input_ids=ids,
-            segment_ids=np.array(segments, np.int64),
+            segment_ids=np.array([*before, *[segment] * len(own), *after], np.int64),
             places=np.zeros((len(ids), 2), np.int32),
             truncated=truncated,
             prompt_tokens=0,
             special_tokens_mask=special,
-            unknown=unknown_of(ids, self._tokenizer.unknown_ids, special),
+            unknown=unknown_of(ids, self.unknown_ids, special),
         )
 
     def _without_special(self, name: str, given: list[int]) -> list[int]:
         """Return ids without the special tokens at their beginning and end."""
-        opening, closing = self._opening, self._closing
+        opening, closing = self.opening, self.closing
         end = len(given) - len(closing)
         if end >= len(opening) and given[: len(opening)] == opening and given[end:] == closing:
             return given[len(opening) : end]
@@ -154,6 +118,37 @@ class IdReader:
             f"{name}: the token ids have some special tokens of the model and not all: begin them "
             f"with {opening} and end them with {closing}, or leave both out and they are added"
         )
+
+
+def shared_tokenizer(path: Path) -> FileTokenizer:
+    """Return the tokenizer of a file, which all files of the same content share while it is used.
+
+    Reading a file holds Python's lock and so stops the event loop; versions of a model usually have
+    the same tokenizer.
+    """
+    with reading(path):
+        content = sha256_of(path)
+    if shared := _tokenizers.get(content):
+        return shared
+    tokenizer = FileTokenizer(path)
+    with reading(path):
+        if sha256_of(path) == content:  # not changed while it was read
+            _tokenizers[content] = tokenizer
+    return tokenizer
+
+
+def special_tokens(
+    tokenizer: Tokenizer,
+) -> tuple[list[tuple[int, int]], int, list[tuple[int, int]]]:
+    """Return the ids and segments of what a tokenizer adds before a text and after it.
+
+    Between them is the segment of the text itself.
+    """
+    encoding = tokenizer.encode("a")
+    tokens = [*zip(encoding.ids, encoding.type_ids, strict=True)]
+    own = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
+    first, last = (own[0], own[-1] + 1) if own else (1, 1)
+    return tokens[:first], tokens[own[0]][1] if own else 0, tokens[last:]
 
 
 def in_template(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from service.errors import Unprocessable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +34,12 @@ def characters(inputs: Sequence[Input]) -> int:
 
 def size_of(given: Input) -> int:
     """Return the number of characters of a text, of token ids, or of bytes of a picture's file."""
-    if isinstance(given, str):
-        return len(given)
-    if isinstance(given, TokenIds):
-        return len(given.ids)
-    if isinstance(given, Picture):
-        return len(given.data)
+    match given:
+        case str():
+            return len(given)
+        case TokenIds():
+            return len(given.ids)
+        case Picture():
+            return len(given.data)
     first, second = given
     return len(first) + len(second)
-
-
-def check_texts(inputs: Sequence[Input], name: Callable[[int], str]) -> None:
-    """Raise if an input is a picture.
-
-    Args:
-        inputs: inputs of a request.
-        name: function from the index of an input to its name in error messages.
-
-    """
-    kinds = [*map(type, inputs)]
-    if Picture in kinds:
-        raise Unprocessable(
-            f"{name(kinds.index(Picture))} is a picture, and only texts are read here: send a text,"
-            " or choose a model of pictures"
-        )

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from model.numerics.pair_template import PairTemplate
 from service.errors import Unprocessable
-from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.text import NO_PROMPT, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Prefix of texts."""
+
+    text: str
+    tokens: int
+    """Number of tokens of the prompt, special tokens at its beginning included."""
+    segment: int | None = None
+    """Token type of all tokens: the number of the task that the prompt is of, 0 for none; None for
+    a model without tasks, whose tokenizer decides."""
+
+
+NO_PROMPT = Prompt("", 0)
 
 
 class Prompts:
@@ -18,17 +31,15 @@ class Prompts:
 
     def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
         self._sentence = sentence
-        tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
-        self._named = {
-            name: Prompt(
-                prompt,
-                prompt_length(tokenizer, prompt),
-                tasks.get(name, 0) if tasks else None,
-            )
-            for name, prompt in sentence.prompts.items()
-        }
-        self._tasks = tasks
-        self._none = Prompt("", 0, 0) if tasks else NO_PROMPT
+        self._tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
+        self._none = Prompt("", 0, 0) if self._tasks else NO_PROMPT
+        self._named = {}
+        for name, text in sentence.prompts.items():
+            special = tokenizer.encode(text).special_tokens_mask if text else []
+            # As sentence-transformers counts them: without a special token at the end
+            tokens = len(special) - bool(special and special[-1])
+            segment = self._tasks.get(name, 0) if self._tasks else None
+            self._named[name] = Prompt(text, tokens, segment)
 
     def named(self, name: str | None) -> Prompt:
         """Return the prompt of a name, or the default prompt if None; no prompt for an empty name.
@@ -90,17 +101,3 @@ class Prompts:
         if name is not None or sentence.default_prompt_name is not None or sentence.pair_templates:
             return False
         return bool(self._tasks) or any(prompt.text for prompt in self._named.values())
-
-
-def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
-    """Return the number of tokens of a prompt, without a special token at its end.
-
-    As sentence-transformers counts them.
-    """
-    special = tokenizer.encode(prompt).special_tokens_mask if prompt else []
-    return len(special) - bool(special and special[-1])
-
-
-def with_prompt(prompt: str, text: TextOrPair) -> TextOrPair:
-    """Return a text or pair with a prompt before it."""
-    return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])

@@ -18,9 +18,9 @@ from service.inference.tokenization.backlog import (
     Kind,
     TokenizerWork,
 )
-from service.inference.tokenization.inputs import Input, TextInput, check_texts, size_of
+from service.inference.tokenization.inputs import Input, Picture, TextInput, size_of
 from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
 from service.scheduler.admission import NOTHING, Demand
@@ -80,7 +80,12 @@ class RequestTokenizer:
         """
         tokenize_in_the_calling_thread()
         self.tokenizer = tokenizer
-        self._limits = limits
+        self.limits = tokenizer.limits
+        self.separator_ids = tokenizer.separator_ids
+        self.target_separator_ids = tokenizer.target_separator_ids
+        self.lacks_prompt = tokenizer.lacks_prompt
+        self.max_inputs = limits.max_inputs
+        self._max_characters = limits.max_characters
         self._segments = segments
         self._positions = decoder.layers.max_position_embeddings if decoder else 0
         self._backlog = Backlog()
@@ -89,14 +94,14 @@ class RequestTokenizer:
     def measure(self) -> None:
         """Measure the time of tokenisation and the tokens per character, before any request."""
         size, tokenizer = sum(map(len, SAMPLE)), self.tokenizer
-        cut = Options(truncate=True, prompt_name=None)
+        cut = Options(truncate=True)
         tokenizer.tokenize(SAMPLE, cut)  # the first call is slower
         began = time.monotonic()
         texts = tokenizer.tokenize(SAMPLE, cut)
         between = time.monotonic()
         for spelling in tokenizer.spell(SAMPLE, None, special_tokens=True):
             list(spelling.steps(len(spelling.ids)))
-        self._tokens_per_character = sum(len(text.input_ids) for text in texts) / size
+        self._tokens_per_character = sum(text.size for text in texts) / size
         self._backlog.expect("texts", size, between - began)
         self._backlog.expect("pieces", size, time.monotonic() - between)
 
@@ -105,7 +110,7 @@ class RequestTokenizer:
     ) -> Demand:
         """Return the predicted demand of a request before its tokenisation.
 
-        The demand of a single short input is zero, as it is tokenised at once.
+        The demand of short inputs is zero, as they are tokenised at once.
 
         Raises:
             Unprocessable: too many inputs or characters, or an input is a picture.
@@ -114,8 +119,8 @@ class RequestTokenizer:
         sizes = self._sizes(inputs, options, beside)
         if _is_short(sizes):
             return NOTHING
-        limit, rate = self._most(options), self._tokens_per_character
-        special = 2 + self.tokenizer.template_tokens
+        limit = math.inf if options.windows else self.limit(options)
+        rate, special = self._tokens_per_character, 2 + self.tokenizer.template_tokens
         tokens = round(sum(min(limit, rate * size + special) for size in sizes))
         read = sum(self._read_sizes(inputs, sizes, options))
         seconds = self._backlog.seconds(caller.client, read)
@@ -138,7 +143,7 @@ class RequestTokenizer:
             DeadlinePassed: the deadline passed before all inputs were tokenised.
 
         """
-        given = cast(Sequence[TextInput], inputs)
+        given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
         texts = await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
         if self._segments and tuple in map(type, inputs):
             for index, text in enumerate(texts):
@@ -154,8 +159,8 @@ class RequestTokenizer:
         """Tokenise a decoder's targets, as `tokenize` does inputs."""
         most = min(self.tokenizer.limits.max_tokens, self._positions)
         limited = dataclasses.replace(options, max_tokens=most)
-        tokenize = self.tokenizer.tokenize_targets
-        return await self._tokenize(targets, tokenize, limited, caller, beside)
+        read = self.tokenizer.tokenize_targets
+        return await self._tokenize(targets, read, limited, caller, beside)
 
     async def run(
         self,
@@ -181,8 +186,7 @@ class RequestTokenizer:
             DeadlinePassed: the deadline passed before all inputs were done.
 
         """
-        sizes = [*map(size_of, inputs)]
-        self._check(sizes, 0, any_length=any_length)
+        sizes = self._sizes(inputs, Options(truncate=any_length), 0)
         if len(sizes) == 1 and sizes[0] <= INLINE_PIECES:
             return tokenize(inputs, 0)
         return await self._run(TokenizerWork(caller, inputs, sizes, tokenize, kind))
@@ -216,15 +220,12 @@ class RequestTokenizer:
 
         work = TokenizerWork(caller, inputs, self._read_sizes(inputs, sizes, options), tokenize)
         texts = await self._run(work)
-        self._observe(sizes[0], texts[0])
+        if sizes[0] and not texts[0].truncated:
+            rate = texts[0].size / sizes[0]
+            self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
         if reservation:
             reservation.shrink(most - sum(text.nbytes for text in texts))
         return texts
-
-    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
-        """Return an upper bound on the number of tokens of the longest input."""
-        longest = MOST_TOKENS_PER_CHARACTER * max(map(size_of, inputs), default=0)
-        return min(longest + self._special_tokens, self.limit(options))
 
     async def _run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Run work in threads, and reserve the memory of its slices until it ends."""
@@ -240,48 +241,23 @@ class RequestTokenizer:
 
     def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
         """Return the maximum bytes of tokenised texts, by their numbers of characters."""
-        limit, rate = self._most(options), MOST_TOKENS_PER_CHARACTER
-        special = self._special_tokens
-        tokens = sum(min(limit, rate * size + special) for size in sizes)
+        limit = math.inf if options.windows else self.limit(options)
+        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
         kind = ArrayText if _are_large(sizes) else Text
         return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
 
-    @property
-    def _special_tokens(self) -> int:
-        """Maximum number of tokens of an input beside its own."""
-        return SPECIAL_TOKENS + self.tokenizer.template_tokens
+    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
+        """Return an upper bound on the number of tokens of the longest input."""
+        longest = max(map(size_of, inputs), default=0)
+        return min(self._most_tokens(longest), self.limit(options))
 
-    @property
-    def limits(self) -> Limits:
-        """Limits of a single input."""
-        return self.tokenizer.limits
-
-    @property
-    def separator_ids(self) -> frozenset[int]:
-        """Ids of the special tokens that end a text."""
-        return self.tokenizer.separator_ids
-
-    @property
-    def target_separator_ids(self) -> frozenset[int]:
-        """Ids of the special tokens that end a decoder's target."""
-        return self.tokenizer.target_separator_ids
-
-    def lacks_prompt(self, options: Options) -> bool:
-        """Return whether texts get no prompt although the checkpoint has prompts."""
-        return self.tokenizer.lacks_prompt(options)
-
-    @property
-    def max_inputs(self) -> int:
-        """Maximum number of inputs of a request."""
-        return self._limits.max_inputs
+    def _most_tokens(self, size: int) -> int:
+        """Return the maximum number of tokens of an input of some characters."""
+        return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
 
     def limit(self, options: Options) -> int:
         """Return the maximum number of tokens of an input, or of each of its windows."""
         return options.max_tokens or self.tokenizer.limits.max_tokens
-
-    def _most(self, options: Options) -> float:
-        """Return the maximum number of tokens of an input; infinite if it may have windows."""
-        return math.inf if options.windows else self.limit(options)
 
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
@@ -300,12 +276,6 @@ class RequestTokenizer:
             for given, size in zip(inputs, sizes, strict=True)
         ]
 
-    def _observe(self, size: int, text: Text) -> None:
-        """Update the mean tokens per character by a text, unless it is truncated."""
-        if size and not text.truncated:
-            rate = text.size / size
-            self._tokens_per_character += WEIGHT * (rate - self._tokens_per_character)
-
     def _sizes(self, inputs: Sequence[Input], options: Options, beside: int) -> Sequence[int]:
         """Return the number of characters of each input.
 
@@ -313,22 +283,23 @@ class RequestTokenizer:
             Unprocessable: an input is a picture, or there are too many inputs or characters.
 
         """
-        check_texts(inputs, options.name)
-        sizes = [*map(size_of, inputs)]
-        self._check(sizes, beside, any_length=options.truncate)
-        return sizes
-
-    def _check(self, sizes: Sequence[int], beside: int, *, any_length: bool) -> None:
-        if len(sizes) > self._limits.max_inputs:
+        kinds = [*map(type, inputs)]
+        if Picture in kinds:
             raise Unprocessable(
-                f"{len(sizes)} inputs in one request; at most {self._limits.max_inputs} are taken"
+                f"{options.name(kinds.index(Picture))} is a picture, and only texts are read here: "
+                "send a text, or choose a model of pictures"
             )
-        total = sum(sizes) + beside
-        if total > self._limits.max_characters and not any_length:
+        sizes = [*map(size_of, inputs)]
+        if len(sizes) > self.max_inputs:
             raise Unprocessable(
-                f"the request has {total} characters; at most {self._limits.max_characters} are "
+                f"{len(sizes)} inputs in one request; at most {self.max_inputs} are taken"
+            )
+        if (total := sum(sizes) + beside) > self._max_characters and not options.truncate:
+            raise Unprocessable(
+                f"the request has {total} characters; at most {self._max_characters} are "
                 "taken of texts that are not cut: send it in parts, or set `truncate`"
             )
+        return sizes
 
 
 def _is_short(sizes: Sequence[int]) -> bool:

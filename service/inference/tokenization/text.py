@@ -17,6 +17,7 @@ from tokenizers import Encoding, Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Floats, Ids
+from service.inference.tokenization.prompts import NO_PROMPT, Prompt
 
 TEXT_BYTES = 1024
 """Bytes of memory of a tokenised text beside its tokens."""
@@ -56,21 +57,6 @@ class PictureView:
     """Width and height in pixels, as the picture is displayed."""
     crop: tuple[float, float, float, float]
     """Left, top, right and bottom of the seen part, in pixels of the displayed picture."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Prefix of texts."""
-
-    text: str
-    tokens: int
-    """Number of tokens of the prompt, special tokens at its beginning included."""
-    segment: int | None = None
-    """Token type of all tokens: the number of the task that the prompt is of, 0 for none; None for
-    a model without tasks, whose tokenizer decides."""
-
-
-NO_PROMPT = Prompt("", 0)
 
 
 class Cut(NamedTuple):

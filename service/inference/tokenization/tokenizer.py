@@ -15,20 +15,13 @@ from model.numerics.pair_template import PairTemplate
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import (
     FileTokenizer,
-    IdReader,
-    closing_ids,
     in_template,
     shared_tokenizer,
 )
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of
 from service.inference.tokenization.pieces import Spelling, Subwords
-from service.inference.tokenization.prompts import Prompts, with_prompt
-from service.inference.tokenization.text import (
-    NO_PROMPT,
-    Prompt,
-    Text,
-    TextEnds,
-)
+from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts
+from service.inference.tokenization.text import Text, TextEnds
 from service.inference.tokenization.truncation import Direction, NotCut, Truncator, shortened
 
 MOST_READERS = 64
@@ -69,14 +62,6 @@ class Options:
 
     places: Sequence[int] = ()
     """Index of each input in the request, if the inputs are a part of it; empty for all."""
-
-    @property
-    def of_reader(self) -> tuple[object, ...]:
-        """Options that decide how inputs are read, beside their names in error messages."""
-        named = self.prompt_name, self.task
-        return (
-            self.truncate, self.direction, *named, self.max_tokens, self.windows, self.ids_as_given
-        )  # fmt: skip
 
     def name(self, index: int) -> str:
         """Return the name of an input in error messages."""
@@ -127,7 +112,12 @@ class TextReader:
         """
         files, truncator, limit = self._tokenizer, self._truncator, self.limit
         prefix, ids, unknown = self.prompt.text, files.ids, files.unknown_ids
-        texts = [with_prompt(prefix, text) for text in inputs] if prefix else inputs
+        texts = inputs
+        if prefix:
+            texts = [
+                prefix + text if isinstance(text, str) else (prefix + text[0], text[1])
+                for text in inputs
+            ]
         if truncator and max(map(size_of, texts), default=0) > truncator.characters:
             parts = []
             for index, text in enumerate(texts, first):
@@ -171,10 +161,9 @@ class TextTokenizer:
         self._source = shared_tokenizer(path)
         self._target = shared_tokenizer(target) if target else self._source
         whole = self._source.whole
-        self._ids = IdReader(self._source)
-        self.separator_ids = frozenset(closing_ids(whole))
+        self.separator_ids = frozenset(self._source.closing)
         """Ids of the special tokens that end a text, such as [SEP] and </s>."""
-        self.target_separator_ids = frozenset(closing_ids(self._target.whole))
+        self.target_separator_ids = frozenset(self._target.closing)
         added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
@@ -232,10 +221,11 @@ class TextTokenizer:
             Unprocessable: an unknown prompt or task.
 
         """
-        key = options.of_reader
+        named = options.prompt_name, options.task
+        key = (options.truncate, options.direction, *named, options.max_tokens, options.windows)
         reader = self._readers.get(key)
         if reader is None:
-            prompt = self._prompts.chosen(options.prompt_name, options.task)
+            prompt = self._prompts.chosen(*named)
             if len(self._readers) >= MOST_READERS:
                 self._readers.clear()
             windows = options.windows and not self.ends.length
@@ -278,7 +268,7 @@ class TextTokenizer:
             Unprocessable: an id is not in the vocabulary.
 
         """
-        return self._ids.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
+        return self._source.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
 
     def lacks_prompt(self, options: Options) -> bool:
         """Return whether texts get no prompt although the checkpoint has prompts."""
@@ -313,12 +303,12 @@ class TextTokenizer:
         if not options.ids_as_given:
             text = self.decode(name, given, skip_special_tokens=bool(prompt))
             self._check_characters(name, text)
-            self._ids.check_encoded_again(name, given.ids, text)
+            self._source.check_encoded_again(name, given.ids, text)
             return reader.read([text], options, index, special=bool(prompt))[0]
         if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
         most = reader.limit if options.truncate else None
-        tokenized = self._ids.complete(name, given.ids, most, options.direction)
+        tokenized = self._source.complete(name, given.ids, most, options.direction)
         if tokenized.size > reader.limit:
             raise _too_long(name, tokenized.size, reader.limit)
         return tokenized

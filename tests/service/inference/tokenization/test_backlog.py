@@ -22,8 +22,9 @@ from service.inference.tokenization.backlog import (
     Backlog,
     TokenizerWork,
 )
-from service.inference.tokenization.file_tokenizer import FileTokenizer, IdReader
-from service.inference.tokenization.inputs import Picture, TokenIds, characters, check_texts
+from service.inference.tokenization.file_tokenizer import FileTokenizer
+from service.inference.tokenization.inputs import Picture, TokenIds, characters
+from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import Call
 from tests.model.texts import TEXTS
@@ -226,10 +227,13 @@ def test_characters_of_each_form() -> None:
     assert characters(inputs) == 4 + 6 + 2 + 6
 
 
-def test_a_model_of_texts_names_the_picture_that_it_refuses() -> None:
-    check_texts(["a text", ("a", "pair")], "[{}]".format)
-    with pytest.raises(Unprocessable, match=r"documents\[1\] is a picture, and only texts"):
-        check_texts(["a text", Picture(b"a file")], "documents[{}]".format)
+async def test_a_model_of_texts_names_the_picture_that_it_refuses(
+    tokenizer: TextTokenizer,
+) -> None:
+    one, options = RequestTokenizer(tokenizer, RequestLimits(9, 99), 0), Options(naming="d[{}]")
+    with pytest.raises(Unprocessable, match=r"d\[1\] is a picture, and only texts are read here"):
+        await one.tokenize(["a text", Picture(b"a file")], options, Call())
+    one.close()
 
 
 def test_ids_are_decoded_and_encoded_again(
@@ -271,13 +275,13 @@ def reference(small_checkpoint: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def reader(artifact: Artifact) -> IdReader:
-    return IdReader(FileTokenizer(artifact.path(TOKENIZER)))
+def reader(artifact: Artifact) -> FileTokenizer:
+    return FileTokenizer(artifact.path(TOKENIZER))
 
 
 @pytest.mark.parametrize("special", [True, False])
 def test_ids_with_and_without_special_tokens_are_the_same_text(
-    reference: Any, reader: IdReader, special: bool
+    reference: Any, reader: FileTokenizer, special: bool
 ) -> None:
     given = reference(TEXT, add_special_tokens=special)["input_ids"]
     whole = reference(TEXT, return_special_tokens_mask=True)
@@ -295,7 +299,7 @@ def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) 
     folder = write_tokenizer_folder(tmp_path, name)
     config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
     load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
-    reader, reference = IdReader(FileTokenizer(path)), AutoTokenizer.from_pretrained(folder)
+    reader, reference = FileTokenizer(path), AutoTokenizer.from_pretrained(folder)
     around, unknown = set(reference("")["input_ids"]), 0
     for text in TEXTS:
         expected = reference(text)["input_ids"]
@@ -313,7 +317,7 @@ def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("direction", ["right", "left"])
 @pytest.mark.parametrize("most", [2, 3, 6, 7, 100])
 def test_truncation_is_that_of_the_tokenizer(
-    reference: Any, reader: IdReader, direction: Any, most: int
+    reference: Any, reader: FileTokenizer, direction: Any, most: int
 ) -> None:
     given = reference(TEXT)["input_ids"]
     reference.truncation_side = direction
@@ -323,12 +327,14 @@ def test_truncation_is_that_of_the_tokenizer(
 
 
 @pytest.mark.parametrize("given", [[101, 7592], [7592, 102], [7592, 101, 7592], [102, 7592, 101]])
-def test_some_of_the_special_tokens_are_refused(reader: IdReader, given: list[int]) -> None:
+def test_some_of_the_special_tokens_are_refused(reader: FileTokenizer, given: list[int]) -> None:
     with pytest.raises(Unprocessable, match=r"input\[3\]: .* begin them with \[101\] .*\[102\]"):
         reader.complete("input[3]", given, None, "right")
 
 
-def test_a_pair_keeps_the_special_token_between_its_texts(reference: Any, reader: IdReader) -> None:
+def test_a_pair_keeps_the_special_token_between_its_texts(
+    reference: Any, reader: FileTokenizer
+) -> None:
     given = reference("a", "b")["input_ids"]
     assert reader.complete("input[0]", given, None, "right").input_ids.tolist() == given
 
@@ -338,5 +344,5 @@ def test_a_tokenizer_without_special_tokens_adds_none(tmp_path: Path) -> None:
     tokenizer.post_processor = None
     tokenizer.save(str(path := tmp_path / TOKENIZER))
     ids = tokenizer.encode("the water").ids
-    reader = IdReader(FileTokenizer(path))
+    reader = FileTokenizer(path)
     assert reader.complete("input[0]", ids, None, "right").input_ids.tolist() == ids

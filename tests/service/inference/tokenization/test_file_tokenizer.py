@@ -28,8 +28,8 @@ from service.inference.tokenization import cl100k
 from service.inference.tokenization.cl100k import Cl100k
 from service.inference.tokenization.file_tokenizer import (
     FileTokenizer,
-    closing_ids,
     shared_tokenizer,
+    special_tokens,
 )
 from service.inference.tokenization.inputs import TokenIds
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
@@ -146,7 +146,8 @@ def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
     tokenizer.add_special_tokens(["[CLS]", "[SEP]", "<|end|>"])
     ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
     tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
-    assert closing_ids(tokenizer) == [tokenizer.token_to_id(name) for name in closing]
+    _, _, found = special_tokens(tokenizer)
+    assert [tokenizer.id_to_token(token) for token, _ in found] == closing
 
 
 def test_files_of_the_same_content_share_a_tokenizer_while_it_is_used(

@@ -68,6 +68,8 @@ class Steps:
 
     limits = Limits(max_tokens=512, max_characters=10**6)
     template_tokens = template_characters = 0
+    separator_ids = target_separator_ids = frozenset[int]()
+    lacks_prompt = staticmethod(lambda _: False)
 
     def __init__(self) -> None:
         self.slices: list[list[str]] = []

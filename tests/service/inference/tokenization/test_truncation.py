@@ -28,7 +28,8 @@ from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.text import NO_PROMPT, Text
+from service.inference.tokenization.prompts import NO_PROMPT
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import (
     Direction,
