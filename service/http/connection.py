@@ -1,11 +1,14 @@
 """HTTP/1.1 on one connection: uvicorn's protocol with limits for invalid and slow clients.
 
     head      complete within the timeout, from its first byte or from the connection's start: 408
-    body      bounded by `body.py`; the rest of a rejected body is read and dropped
+    body      bounded by `Bodies`; the rest of a rejected body is read and dropped
     reply     the connection is reset if the client takes less than TAKEN_BYTES within the timeout
 
 An invalid request is answered with an error, after the replies to earlier requests; then the
-connection ends.
+connection ends. llhttp accepts the following, which is rejected here: transfer codings other than
+chunked, HTTP versions other than 1.0 and 1.1, no Host or several, a target that is not a path, and
+heads of any size. A host in the target replaces the Host header (RFC 9112, 3.2.2). Trailers are
+dropped, since uvicorn would add them to the headers. An upgrade request is read as a plain request.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import re
 import struct
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,23 +24,39 @@ from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any, cast
 
+import httptools
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
-from service.errors import RequestTimeout, ServiceError
+from service.errors import HeaderFieldsTooLarge, InvalidRequest, RequestTimeout, ServiceError
 from service.exchange import new_request_id
-from service.http.reader import StrictReader
 
+HEAD_BYTES = 32 * 2**10
+"""Maximum bytes of a request line and its headers, and of the framing between chunks of a body."""
+HEADERS = 100
+"""Maximum number of headers of a request."""
+PIPELINED = 64
+"""Maximum number of requests that wait on one connection for the reply to an earlier request."""
 TAKEN_BYTES = 2**20
 """Minimum bytes of a reply that a client must take within each timeout."""
 LINGER_SECONDS = 5.0
 """Maximum time for which a rejected client may send before it has read the error."""
 
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
+_TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
+_UPGRADE_HEADERS = {b"upgrade", b"http2-settings"}
 
-class HttpProtocol(StrictReader):
+
+class HttpProtocol(HttpToolsProtocol):
     """Protocol of one connection; see the module."""
+
+    scope: Any  # an ASGI scope with `whole_body` and `on_disconnect`
 
     def __init__(
         self,
@@ -50,7 +70,14 @@ class HttpProtocol(StrictReader):
         self._error_response = error_response
         self._count_refusal = count_refusal
         self.access_log = False  # uvicorn would log the raw target
+        self.url = b""
         self._timeout = client_timeout_seconds
+        self._in_head = True
+        self._upgrading = False
+        self._uncounted_bytes = 0
+        """Bytes received since a head began, or since the last byte of a body."""
+        self._host: bytes | None = None
+        """Host of the request that is being read."""
         self._unread: RequestResponseCycle | None = None
         """Request whose head was complete in the bytes that are being parsed."""
         self._running: RequestResponseCycle | None = None
@@ -80,45 +107,136 @@ class HttpProtocol(StrictReader):
         super().connection_lost(exc)
         self._disconnect()
 
-    def reading(self) -> bool:
-        """Return whether no error ends the connection yet; start the timeout of a head."""
+    def data_received(self, data: bytes) -> None:
+        """Parse received bytes, unless an error ends the connection; reject invalid requests."""
+        self._unset_keepalive_if_required()
         self._unread = None
         if self._final_error or self._closing:
-            return False
-        if self._in_head and not self._uncounted_bytes:
-            self._began = self.loop.time()
+            return
         if self._in_head and self._head_deadline is None:
             self._head_deadline = self.loop.time() + self._timeout
-        return True
+        if self._in_head and not self._uncounted_bytes:
+            self._began = self.loop.time()
+        self._uncounted_bytes += len(data)
+        try:
+            self._feed(data)
+            self._check_size()
+        except HeaderFieldsTooLarge as error:
+            self._refuse(error)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if not isinstance(cause, ServiceError):
+                cause = InvalidRequest("this is not a request of HTTP/1.1")
+            self._refuse(cause)
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
-        """Start the timeout of a head at its first byte."""
+        """Start a request, and the timeout of its head, at its first byte."""
         super().on_message_begin()
+        self._host = None
+        self._uncounted_bytes = self._uncounted_bytes or 1
         self._began = self.loop.time()
         if self._head_deadline is None:
             self._head_deadline = self._began + self._timeout
 
-    def head_is_complete(self) -> None:
-        """Count a request, and end the timeout of its head."""
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Store a header, as uvicorn does; drop a trailer."""
+        if not self._in_head:
+            return
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"host":
+            if self._host is not None or not _HOST.fullmatch(value.strip()):
+                raise InvalidRequest("the Host header is not one host")
+            self._host = value
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        elif name == b"transfer-encoding" and (
+            value.strip().lower() != b"chunked" or self.parser.get_http_version() != "1.1"
+        ):
+            raise InvalidRequest("the one transfer coding is chunked, in HTTP/1.1")
+        if len(self.headers) > HEADERS:
+            raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
+
+    def on_headers_complete(self) -> None:
+        """Check a complete head, and start its request or enqueue it after earlier requests."""
+        if len(self.pipeline) >= PIPELINED:
+            raise InvalidRequest(f"more than {PIPELINED} requests wait on this connection")
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
+        if self._host is None and version == "1.1":
+            raise InvalidRequest("the Host header is missing")
+        if not _TARGET.fullmatch(self.url) or self.parser.get_method() == b"CONNECT":
+            raise InvalidRequest("the request's target is not a path")
+        if not self.url.startswith((b"/", b"*")):
+            host = self.url.partition(b"://")[2].partition(b"/")[0]
+            others = [header for header in self.headers if header[0] != b"host"]
+            self.headers[:] = [(b"host", host), *others]
+        if self._uncounted_bytes > HEAD_BYTES:
+            sizes = (len(name) + len(value) + 4 for name, value in self.headers)
+            self._uncounted_bytes = len(self.url) + sum(sizes)
+            self._check_size()
+        self._upgrading = self.parser.should_upgrade()
+        if self._upgrading:
+            return
+        super().on_headers_complete()
+        self._in_head = False
+        self._uncounted_bytes = 0
         self._answering += 1
         self._head_deadline = None
         self._unread = self.cycle
 
+    def on_body(self, body: bytes) -> None:
+        """Pass on a part of a body."""
+        self._uncounted_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        """Store a body in the scope that came with its head, so that it is still unread."""
-        cycle = self.cycle
+        """Finish a request; store a body that came with its head in the scope, still unread."""
+        if self._upgrading:
+            self._upgrading = False
+            return
         super().on_message_complete()
-        if cycle and cycle is self._unread and not cycle.waiting_for_100_continue:
-            cast(Scope, cycle.scope)["whole_body"] = bytes(cycle.body)
+        self._in_head = True
+        self._uncounted_bytes = 0
+        cycle = self.cycle
+        if cycle is self._unread and not cycle.waiting_for_100_continue:
+            self.scope["whole_body"] = bytes(cycle.body)
             cycle.body = bytearray()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode("ascii")
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = value.split(b",")
+                options = [o for o in options if o.strip().lower() not in _UPGRADE_HEADERS]
+                lines.append(name + b": " + b",".join(options))
+            elif name not in _UPGRADE_HEADERS:
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _check_size(self) -> None:
+        if self._uncounted_bytes > HEAD_BYTES:
+            raise HeaderFieldsTooLarge(f"the request's head has more than {HEAD_BYTES} bytes")
+
+    def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
         self._running = cycle
-        cast(Scope, cycle.scope)["on_disconnect"] = None
+        cycle.scope["on_disconnect"] = None
         if cycle.scope["http_version"] == "1.0":
             app = cast(ASGI3Application, until_close(cast(ASGIApp, app), cycle, self._cut_off))
         else:
-            cast(Any, cycle).send = WholeReplySend(cycle, self.transport)
+            cycle.send = WholeReplySend(cycle, self.transport)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -138,12 +256,12 @@ class HttpProtocol(StrictReader):
             return
         self._running.disconnected = True
         self._running.message_event.set()
-        scope = cast(Scope, self._running.scope)
+        scope: Any = self._running.scope
         scope.pop("whole_body", None)  # sent to the request as a disconnect instead
         if report := scope["on_disconnect"]:
             report()
 
-    def refuse(self, error: ServiceError) -> None:
+    def _refuse(self, error: ServiceError) -> None:
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
@@ -268,7 +386,7 @@ class HttpProtocol(StrictReader):
             self._head_deadline = now + self._timeout
         elif self._uncounted_bytes:
             seconds = f"{self._timeout:g} seconds"
-            self.refuse(RequestTimeout(f"the request's head was not complete within {seconds}"))
+            self._refuse(RequestTimeout(f"the request's head was not complete within {seconds}"))
         else:
             self._head_deadline = None
             self.close()

@@ -48,7 +48,7 @@ SHARED = [
     "service/engines/runtime.py",
     "service/exchange.py",
     "service/http/exchange.py",
-    "service/http/reader.py",
+    "service/http/connection.py",
     "service/inference/core.py",
     "service/inference/tokenization/request_tokenizer.py",
     "service/inference/tokenization/tokenizer.py",
@@ -59,7 +59,6 @@ ENCODE = {*SHARED, "service/api/native/encode.py"}
 ATTENTION = {
     *SHARED,
     "service/api/native/attention/maps.py",
-    "service/http/connection.py",
     "service/inference/attention/maps.py",
     "service/inference/attention/stream.py",
 }

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.http.reader import HEAD_BYTES, HEADERS, PIPELINED
+from service.http.connection import HEAD_BYTES, HEADERS, PIPELINED
 from service.models.state import state_of
 from testing import raw_http
 from testing.blocking import RawConnection, replies_in
