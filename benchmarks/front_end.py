@@ -63,7 +63,7 @@ ENCODE = Way("/encode", _native, goal=2.5)
 WAYS = [
     PLAIN,
     ENCODE,
-    Way("/v1/embeddings", lambda text: {"model": "any", "input": text}, goal=2.5),
+    Way("/v1/embeddings", lambda text: {"input": text, "truncate": True}, goal=2.5),
     Way("/embed", lambda text: {"inputs": text, "truncate": True}, goal=2.5),
     PLAIN_ALONE,
     Way("/encode", _native, connections=1, goal=3.5),
