@@ -80,36 +80,34 @@ class Admission:
 
         `idle` is whether a thread computes nothing.
         """
-        most, tokens, queue, pace = (
-            self._limits.max_batch_tokens,
-            demand.tokens,
-            lane.texts,
-            lane.text_pace,
-        )
+        most, tokens, queue = self._limits.max_batch_tokens, demand.tokens, lane.texts
         last_batch = min(tokens, most)
         before = before_last = queue.tokens_before(call.client) if queue.texts else 0
         if tokens > most:
             before_last = queue.tokens_before(call.client, tokens - last_batch)
-        if not demand.admitted:  # an admitted request has its place before the other estimates
+        if lane.estimates.open and not demand.admitted:  # which has its place before the others
             before_last += lane.estimates.before(call.client, tokens)
         share, elsewhere = 1.0, 0.0
         for other in self._lanes:
-            if other is not lane and other.queued_tokens:
+            if other is not lane and (other.texts.tokens or other.map_tokens):
                 share = lane.share / (lane.share + other.share)
                 elsewhere = other.seconds(other.texts.tokens, most)
         running = 0.0 if idle else lane.batch_seconds
 
         def until(tokens: int) -> float:
             """Return the seconds until all maps, and then some tokens of texts, have begun."""
-            work = lane.seconds(tokens, most)
+            work = lane.seconds(tokens, most) if tokens or lane.map_tokens else 0.0
             return (min(work / share, work + elsewhere) + running) / self._threads
 
-        ahead, rest, wait = call.pending.needed if call.pending else 0, 0.0, until(before)
-        ahead += lane.pending.before(call.client, ahead)
-        if ahead:
-            rest = pace.predict(ahead, most) / share / self._threads
+        wait = until(before)
         total = wait if before_last == before else until(before_last)
-        return Forecast(wait, total + pace.predict(last_batch, most), ahead, rest)
+        total += lane.text_pace.predict(last_batch, most)
+        if not call.pending or not call.pending.needed:
+            return Forecast(wait, total)
+        ahead = call.pending.needed
+        ahead += lane.pending.before(call.client, ahead)
+        rest = lane.text_pace.predict(ahead, most) / share / self._threads
+        return Forecast(wait, total, ahead, rest)
 
     def refusal(
         self, lane: Lane, call: Call, demand: Demand, expected: Forecast
@@ -151,8 +149,10 @@ class Admission:
     def _full(self, lane: Lane, demand: Demand, expected: Forecast) -> Overloaded | None:
         """Return the error of a request that exceeds half of the queue's room."""
         limits = self._limits
-        free_tokens = limits.max_queue_tokens - lane.queued_tokens - lane.estimates.tokens
-        free_texts = limits.max_queue_texts - lane.queued_texts
+        free_tokens = limits.max_queue_tokens - lane.texts.tokens - lane.map_tokens
+        free_texts = limits.max_queue_texts - lane.texts.texts - len(lane.maps)
+        if lane.estimates.open:
+            free_tokens -= lane.estimates.tokens
         if 2 * demand.tokens <= free_tokens and 2 * demand.texts <= free_texts:
             return None
         bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (

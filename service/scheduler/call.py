@@ -91,26 +91,25 @@ class PendingCalls:
     """Pending work of a lane's requests, for use on the event loop."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[Call, PendingWork]] = []
+        self.open: list[tuple[Call, PendingWork]] = []
+        """Requests, some of which may have no pending work any more."""
 
     def add(self, call: Call, work: PendingWork) -> None:
         """Add the pending work of an admitted request."""
-        self._open.append((call, work))
+        self.open.append((call, work))
 
     @property
     def tokens(self) -> int:
         """Number of pending tokens."""
-        return sum(work.tokens for _, work in self._open) if self._open else 0
+        return sum([work.tokens for _, work in self.open])
 
     def before(self, client: str, tokens: int) -> int:
         """Return the pending tokens of other requests that are computed before this request ends.
 
         Clients with pending work get equal shares, and so do the requests of one client.
         """
-        if not self._open:
-            return 0
-        self._open = [item for item in self._open if item[1].tokens]
-        left = [(call.client, float(work.tokens)) for call, work in self._open]
+        self.open = [item for item in self.open if item[1].tokens]
+        left = [(call.client, float(work.tokens)) for call, work in self.open]
         return round(_before(left, client, tokens))
 
     def seconds_until_room(
@@ -132,10 +131,10 @@ class PendingCalls:
 
     def _after(self, computed: float, now: float) -> list[tuple[str, float]]:
         """Return client and remaining tokens of each request once some tokens are computed."""
-        shares = fair_shares([work.tokens for _, work in self._open], computed)
+        shares = fair_shares([work.tokens for _, work in self.open], computed)
         return [
             (call.client, work.tokens - done)
-            for (call, work), done in zip(self._open, shares, strict=True)
+            for (call, work), done in zip(self.open, shares, strict=True)
             if call.finish_by > now
         ]
 

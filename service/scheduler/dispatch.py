@@ -121,7 +121,7 @@ class Dispatcher:
 
     def push(self, lane: Lane, work: Work[object], *, maps: bool = False) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
-        if not lane.queued_tokens:
+        if not lane.texts.texts and not lane.maps:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(work, maps=maps)
         while self.idle and (batch := self._take()):

@@ -288,23 +288,23 @@ class Scheduler:
     def _sweep(self) -> None:
         """Fail all work whose time is over."""
         self._sweep_at, now = math.inf, time.monotonic()
-        for work, lane in self._open.items():
-            if work.due > now or work.future.done():
+        with self._dispatcher.lock:  # none of it begins meanwhile
+            late = [(work, work.begun) for work in self._open if work.due <= now]
+        for work, begun in late:
+            if work.future.done():
                 continue
-            if work.begun:
+            if begun:
                 work.fail(EngineTimeout("the deadline came before all of it was computed"))
                 continue
+            lane = self._open[work]
             self._observer.refused(lane.name, "deadline")
             self._observer.waited(lane.name, now - work.queued_at)
             with self._dispatcher.lock:
-                wait = self._forecast(lane, work.call, NOTHING).wait
-            work.fail(deadline_passed(wait))
+                expected = self._admission.forecast(lane, work.call, NOTHING, idle=False)
+            work.fail(deadline_passed(expected.wait))
         due = min([work.due for work in self._open if work.due > now], default=math.inf)
         if due < math.inf:
             self._sweep_later(due)
-
-    def _forecast(self, lane: Lane, call: Call, demand: Demand) -> Forecast:
-        return self._admission.forecast(lane, call, demand, idle=self._dispatcher.idle > 0)
 
     def _admit(self, lane: Lane, call: Call, demand: Demand) -> Forecast:
         """Return the predicted times of a request that is admitted. The caller holds the lock.
@@ -316,7 +316,8 @@ class Scheduler:
         """
         if self._closed:
             raise self._stopped()
-        expected = self._forecast(lane, call, demand)
+        idle = self._dispatcher.idle > 0
+        expected = self._admission.forecast(lane, call, demand, idle=idle)
         if refusal := self._admission.refusal(lane, call, demand, expected):
             self._observer.refused(lane.name, reason_of(refusal))
             raise refusal

@@ -270,7 +270,7 @@ def test_what_was_kept_or_has_ended_is_forgotten() -> None:
     kept.keep(11)
     ended.end()
     assert promises.before("b", 100) == 0
-    assert not promises._open
+    assert not promises.open
 
 
 @pytest.mark.parametrize(

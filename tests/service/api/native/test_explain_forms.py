@@ -187,7 +187,7 @@ async def at_once(client: Client, engine: Held, requests: int) -> list[httpx.Res
     engines = state_of(client.app).models.default.inference.engines
     lane = engines.default.lanes["attention"]
     async with asyncio.timeout(60):
-        while len(lane.promises._open) + sum(task.done() for task in waiting) < requests:
+        while len(lane.pending.open) + sum(task.done() for task in waiting) < requests:
             await asyncio.sleep(0.001)
     engine.going.set()
     return [await task for task in waiting]
