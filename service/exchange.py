@@ -159,7 +159,7 @@ class Exchange(Generic[Model]):
     async def start(self, status: int, headers: Headers, timings: Timings | None = None) -> None:
         """Send the head of a reply whose body follows by `send`; see `reply`."""
         head = self._head(headers, timings)
-        self._begin_reply(status)
+        self.status, self.replied = status, time.monotonic()
         await self._send_head(status, head)
 
     async def reply(
@@ -179,15 +179,11 @@ class Exchange(Generic[Model]):
 
         """
         head = self._head(headers, timings, len(body))
-        self._begin_reply(status)
-        self.complete = True
+        self.status, self.replied, self.complete = status, time.monotonic(), True
         self.sent_bytes = len(body)
         if self._whole is None or not self._whole(status, head, body):
             await self._send_head(status, head)
             await self._send({"type": "http.response.body", "body": body})
-
-    def _begin_reply(self, status: int) -> None:
-        self.status, self.replied = status, time.monotonic()
 
     async def _send_head(self, status: int, head: bytes) -> None:
         fields = [tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[:-1]]
@@ -208,7 +204,7 @@ class Exchange(Generic[Model]):
             lines += _timing_lines(timings)
         if length is not None:
             lines += b"content-length: %d\r\n" % length
-        milliseconds = round(1000 * self.seconds)
+        milliseconds = round(1000 * (time.monotonic() - self.received))
         lines += b"x-request-id: %b\r\nx-total-time: %d\r\n" % (
             self.request_id.encode(),
             milliseconds,
@@ -228,7 +224,7 @@ def _timing_lines(timings: Timings) -> bytes:
         round(1000 * timings.inference_seconds),
     )
     lines += b"x-compute-tokens: %d\r\n" % timings.tokens
-    if timings.warnings != NO_WARNINGS:
+    if timings.warnings is not NO_WARNINGS:
         for name, value in timings.warnings.headers().items():
             lines += f"{name}: {value}\r\n".encode()
     return lines

@@ -12,7 +12,7 @@ from model.numerics.pooling import l2_normalize
 from service.artifacts.opening import open_artifact
 from service.engines.contract import Floats, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.tokenization.tokenized import TokenizedText
+from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.settings import Settings
 
@@ -56,7 +56,7 @@ def engine() -> FakeEngine:
 
 
 @functools.cache
-def tokens_of(text: str) -> TokenizedText:
+def tokens_of(text: str) -> Text:
     """Tokenise a text as the service does."""
     (tokenized,) = tokenizer().tokenize([text], Options())
     return tokenized

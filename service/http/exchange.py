@@ -44,9 +44,11 @@ class Bodies:
 
     def take(self, exchange: Exchange[Any], size: int) -> None:
         """Take bytes of a body from the budget, which gets them back once it is answered."""
-        self._check(exchange.received_bytes + size)
-        self.budget.take(size, exchange.received_bytes)
-        exchange.received_bytes += size
+        taken = exchange.received_bytes
+        if taken + size > self.max_bytes:
+            self._refuse()
+        self.budget.take(size, taken)
+        exchange.received_bytes = taken + size
 
     async def read(self, exchange: Exchange[Any], receive: Receive) -> bytes:
         """Read a whole body that did not come with its head.
@@ -59,8 +61,8 @@ class Bodies:
 
         """
         length = exchange.headers.get(b"content-length", b"")
-        if length.isdigit():
-            self._check(int(length[:20]))
+        if length.isdigit() and int(length[:20]) > self.max_bytes:
+            self._refuse()
         try:
             async with asyncio.timeout(self.seconds) as clock:
                 return await self._read(exchange, receive, clock)
@@ -85,9 +87,8 @@ class Bodies:
             if not message.get("more_body", False):
                 return b"".join(chunks)
 
-    def _check(self, size: int) -> None:
-        if size > self.max_bytes:
-            raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
+    def _refuse(self) -> None:
+        raise BodyTooLarge(f"the body has more than {self.max_bytes} bytes")
 
 
 async def _wait_for_turn(turns: Turns, clock: asyncio.Timeout) -> None:
@@ -178,7 +179,8 @@ class ExchangeMiddleware:
             self.bodies.budget.give_back(exchange.received_bytes)
             exchange.reservation.release()
             self.metrics.in_flight -= 1
-            self._observe(exchange)
+            if self.observers:
+                self._observe(exchange)
             scope["exchange"] = None  # which refers to the scope
 
     async def _settle(self, exchange: Exchange[Any], error: BaseException) -> bool:
@@ -220,10 +222,9 @@ class ExchangeMiddleware:
             self._observe(exchange)
 
     def _observe(self, exchange: Exchange[Any]) -> None:
-        if self.observers:
-            summary = summary_of(exchange, self.metrics.route_of(exchange.scope))
-            for observer in self.observers:
-                observer.observe(summary)
+        summary = summary_of(exchange, self.metrics.route_of(exchange.scope))
+        for observer in self.observers:
+            observer.observe(summary)
 
 
 class Application(FastAPI):

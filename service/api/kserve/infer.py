@@ -43,7 +43,6 @@ from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import check_expected, with_reply_headers
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
-    PartsResponse,
     bind_model,
     caller_of,
     exchange_of,
@@ -315,7 +314,7 @@ async def _with_maps(
         writer.outputs = await answering.filled(outputs)
 
     reply = await stream_reply(request, stream, writer, size, compute_vectors)
-    return _with_json_length(PartsResponse(reply), writer.json_length)
+    return _with_json_length(reply, writer.json_length)
 
 
 def _with_json_length(response: Response, json_length: int | None) -> Response:

@@ -11,7 +11,7 @@ from fastapi import Request
 
 from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
-from service.api.wire.route import PartsResponse, Reply, exchange_of, service_of
+from service.api.wire.route import PartsResponse, exchange_of, service_of
 from service.errors import ReplyTooLarge
 from service.inference.timings import Timings
 from service.system.budget import ByteBudget
@@ -61,9 +61,9 @@ class ReservedReply:
     def response(
         self, parts: Sequence[Part | Unwritten], media_type: str, timings: Timings
     ) -> PartsResponse:
-        """Return a response that frees the reserved bytes once it is sent; see `Reply`."""
+        """Return a response that frees the reserved bytes once it is sent."""
         self._sent_later = True
-        return PartsResponse(Reply(parts, media_type, timings, release=self._release))
+        return PartsResponse(parts, media_type, timings, release=self._release)
 
 
 def reserve(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
 from service.api.wire.picture_forms import MEDIA_TYPES, is_file, read_files
 from service.api.wire.reply_headers import (
     MODEL_HEADER,
+    FingerprintHeader,
     Responses,
     check_expected,
     with_reply_headers,
@@ -98,6 +99,7 @@ class JsonRoute(APIRoute):
         hint = get_type_hints(self.endpoint)["body"]
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
         takes_files = any(schema.takes_files for schema in schemas)
+        accepted = MEDIA_TYPES if takes_files else (JSON,)
 
         async def handle(request: Request) -> Response:
             exchange = exchange_of(request)
@@ -107,14 +109,13 @@ class JsonRoute(APIRoute):
                 query: bytes = request.scope["query_string"]
                 content = await read_files(exchange.take_body(), headers, query, reservation)
             else:
-                check_media_type(headers, MEDIA_TYPES if takes_files else (JSON,))
+                check_media_type(headers, accepted)
                 content = await read_json(exchange.take_body(), reservation)
             schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
             exchange.error_form = schema.error_form
             body = validated(schema, content)
             model = await chosen_model(request, body.model, body.check_model)
-            bind_model(exchange, model, getattr(body, "backend", None))
-            check_expected(headers, fingerprint_of(request))
+            check_expected(headers, bind_model(exchange, model, getattr(body, "backend", None)))
             response: Response = await self.endpoint(body=body, request=request)
             name_model(response, service_of(request).models, body.model, model)
             return response
@@ -206,20 +207,23 @@ def model_of(request: Request) -> ServedModel:
 
 def bind_model(
     exchange: Exchange[ServedModel], model: ServedModel, engine: str | None = None
-) -> None:
+) -> FingerprintHeader:
     """Note the model that answers a request, and keep it in memory until the reply is sent.
 
-    The reply, also an error, has the fingerprint of the engine that takes the request's tasks; see
-    `caller_of`.
+    Returns:
+        Fingerprint of the engine that takes the request's tasks, which the reply, also an error,
+        has; see `caller_of`.
+
     """
     if exchange.model is not model:
         model.uses.begin()
         exchange.reservation.on_release(model.uses.end)
     exchange.model = model
-    exchange.fingerprint = model.fingerprint_header(engine)
+    exchange.fingerprint = fingerprint = model.fingerprint_header(engine)
+    return fingerprint
 
 
-def fingerprint_of(request: Request) -> tuple[bytes, bytes]:
+def fingerprint_of(request: Request) -> FingerprintHeader:
     """Return the header with the fingerprint of the model and the engine that answer a request."""
     fingerprint = exchange_of(request).fingerprint
     assert fingerprint is not None  # noqa: S101 - set before the endpoint runs
@@ -279,52 +283,54 @@ def wants_safetensors(request: Request) -> bool:
     return accepted is not None and prefers(str(accepted, "latin-1"), SAFETENSORS, JSON)
 
 
-def _nothing() -> None:
-    """Release nothing."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A reply in parts, the first of which are computed."""
-
-    body: Sequence[Part | Unwritten]
-    """Parts that are all written before the first is sent."""
-    media_type: str
-    timings: Timings
-    rest: AsyncGenerator[Part | Unwritten, None] | None = None
-    """Parts that are computed while the body is sent."""
-    length: int | None = None
-    """Bytes of all parts, if known beforehand."""
-    release: Callable[[], None] = _nothing
-    """Callback that releases the reserved bytes once the body is sent."""
-
-
 class PartsResponse(Response):
     """Response sent part by part without copying, with its timings in the headers."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(
+        self,
+        body: Sequence[Part | Unwritten],
+        media_type: str,
+        timings: Timings,
+        rest: AsyncGenerator[Part | Unwritten, None] | None = None,
+        length: int | None = None,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        """Set the parts, the first of which are computed.
+
+        Args:
+            body: parts that are all written before the first is sent.
+            media_type: media type of the reply.
+            timings: timings of the request; of a streamed reply, so far.
+            rest: parts that are computed while the body is sent.
+            length: bytes of all parts, if known beforehand.
+            release: callback that releases the reserved bytes once the body is sent.
+
+        """
         # without `Response.__init__`, which takes as long as the rest of a small reply's writing
         self.status_code = 200
         self.background = None
-        self.media_type = reply.media_type
-        self.reply = reply
-        self.raw_headers = [(b"content-type", reply.media_type.encode())]
-        if reply.length is not None:
-            self.raw_headers.append((b"content-length", b"%d" % reply.length))
+        self.media_type = media_type
+        self.raw_headers = [(b"content-type", media_type.encode())]
+        if length is not None:
+            self.raw_headers.append((b"content-length", b"%d" % length))
+        self._parts = body
+        self._timings = timings
+        self._rest = rest
+        self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""
-        reply, rest = self.reply, self.reply.rest
+        timings, rest = self._timings, self._rest
         exchange: Exchange[ServedModel] = scope["exchange"]
-        exchange.timings = reply.timings if rest is None else replace(reply.timings)  # so far
+        exchange.timings = timings if rest is None else replace(timings)
         try:
-            written = await _written_whole(scope, reply.body)
+            written = await _written_whole(scope, self._parts)
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
-                await exchange.reply(200, self.raw_headers, written[0], reply.timings)
+                await exchange.reply(200, self.raw_headers, written[0], timings)
                 return
             if rest is None:
                 self.headers["content-length"] = str(sum(map(len, written)))
-            await exchange.start(200, self.raw_headers, reply.timings)
+            await exchange.start(200, self.raw_headers, timings)
             for left, part in zip(reversed(range(len(written))), written, strict=True):
                 await _send(exchange.send, part, more=left > 0 or rest is not None)
             if rest is not None:
@@ -335,7 +341,8 @@ class PartsResponse(Response):
                     del piece, part
                 await _send(exchange.send, b"", more=False)
         finally:
-            reply.release()
+            if self._release:
+                self._release()
             if rest is not None:
                 await rest.aclose()
 

@@ -44,11 +44,12 @@ def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (
         accepted: media types; an empty one accepts requests without the header.
 
     """
-    given = str(headers.get(b"content-type", b""), "latin-1")
+    given = headers.get(b"content-type", b"").decode("latin-1")
     if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
         named = " or ".join(filter(None, accepted))
         raise UnsupportedMediaType(f"the content type must be {named}")
-    check_encoding(headers)
+    if b"content-encoding" in headers:
+        check_encoding(headers)
 
 
 def check_encoding(headers: Mapping[bytes, bytes]) -> None:

@@ -25,7 +25,6 @@ from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
-    Reply,
     caller_of,
     model_of,
     service_of,
@@ -171,7 +170,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     if not writer.length:
         size += text_bytes(texts)
     stream = inference.attention(prepared, selection, writer.dump)
-    return PartsResponse(await stream_reply(request, stream, writer, size))
+    return await stream_reply(request, stream, writer, size)
 
 
 async def stream_reply(
@@ -180,7 +179,7 @@ async def stream_reply(
     writer: Writer,
     size: int,
     before: Callable[[], Awaitable[None]] | None = None,
-) -> Reply:
+) -> PartsResponse:
     """Return a reply that is sent while its maps are computed, unless the reply is small.
 
     Args:
@@ -211,7 +210,7 @@ async def stream_reply(
         rest = parts()
         complete = [await anext(rest)]
         stream.drop_deadline()
-    return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
+    return PartsResponse(complete, writer.media_type, stream.timings, rest, writer.length)
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:

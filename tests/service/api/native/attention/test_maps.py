@@ -19,7 +19,7 @@ from safetensors.numpy import load
 from model.artifact.manifest import Artifact
 from service.api.native.attention.maps import WHOLE_BYTES
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
-from service.api.wire.route import PartsResponse, Reply
+from service.api.wire.route import PartsResponse
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -331,7 +331,7 @@ async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
         sent.append(message.get("body", b""))
 
     service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Turns())))
-    response = PartsResponse(Reply([b"first"], JSON, Timings(1, 0.0, 0.0), rest()))
+    response = PartsResponse([b"first"], JSON, Timings(1, 0.0, 0.0), rest())
     await response(exchange(send=send, app=service).scope, None, send)  # type: ignore[arg-type]
     assert sent == [b"", b"first", b"more", b""]
 
@@ -355,7 +355,7 @@ async def test_a_reply_that_cannot_be_sent_ends_its_work(fails_after: int) -> No
     parts = rest()
     await anext(parts)
     timings = Timings(1, 0.0, 0.0)
-    response = PartsResponse(Reply([b"first"], SAFETENSORS, timings, parts, length=100))
+    response = PartsResponse([b"first"], SAFETENSORS, timings, parts, length=100)
     with pytest.raises(ConnectionResetError):
         await response(exchange(send=send).scope, None, send)  # type: ignore[arg-type]
     assert closed == [True]
