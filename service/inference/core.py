@@ -13,6 +13,7 @@ from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
 from model.numerics.comparison import Comparison
+from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
 from service.inference.attention.maps import Convert, unchanged
@@ -162,7 +163,7 @@ class Inference:
         texts = await self.reader.tokenize(inputs, options, caller, beside)
         for text in texts if self.tower else ():
             text.tower = self.tower
-        lengths = [len(text.input_ids) for text in texts]
+        lengths = [text.size for text in texts]
         caller.correct_estimate(sum(lengths))
         lacking = len(texts) if self.reader.lacks_prompt(options) else 0
         warnings = Warnings.of(texts, lacking)
@@ -223,7 +224,7 @@ class Inference:
 
         """
         plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
-        if prepared.windowed:
+        if prepared.window_tokens and prepared.windowed:
             outputs = await encode_windows(prepared, plan, self.config.hidden_size)
             return await quantized(await plan.finished(outputs), plan.options.quantization)
         texts = prepared.texts
@@ -237,6 +238,8 @@ class Inference:
         outputs = [result.value for result in results]
         if plan.projects:
             outputs = [*await plan.finished(outputs)]
+        if plan.options.quantization is FLOAT32:
+            return outputs
         return await quantized(outputs, plan.options.quantization)
 
     def require_use(self, use: Use) -> None:

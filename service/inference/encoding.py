@@ -43,8 +43,7 @@ class PreparedTexts:
     @property
     def windowed(self) -> bool:
         """Whether a text takes several windows."""
-        longest = max(len(text.input_ids) for text in self.texts)
-        return 0 < self.window_tokens < longest
+        return 0 < self.window_tokens < max([text.size for text in self.texts])
 
     def recount(self) -> None:
         """Count tokens and warnings again after texts were cut below the model's limit."""

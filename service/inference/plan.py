@@ -16,6 +16,7 @@ import numpy as np
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from model.numerics.pooling import modes_of
+from model.numerics.quantization import FLOAT32
 from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.text_spans import TextSpans, span_vectors
@@ -52,8 +53,11 @@ class Plan:
         self._finish = vectors.finisher(options.pooling, options.dimensions, options.normalize)
         self.projects = bool(self._sentence.modules)
         """Whether vectors are finished for all texts at once, as matrix products are faster so."""
-        self._plain = self._engine_pools and not (whole or options.head or self.projects)
-        """Whether a text has its vector alone, pooled by the engine."""
+        converted = options.quantization is not FLOAT32
+        self.plain = self._engine_pools and not (
+            whole or options.head or self.projects or converted
+        )
+        """Whether a text has nothing but its vector in float32, pooled by the engine."""
         self.features = vectors.kept(options.pooling, options.dimensions)
         """D of pooled vectors."""
 
@@ -64,17 +68,21 @@ class Plan:
 
     def floats(self, texts: Sequence[Text]) -> int:
         """Return the number of floats of the arrays of texts, without vectors of the task head."""
+        if self.plain:
+            return len(texts) * self.features
         options = self.options
         pooled = options.pooled * len(texts) + sum(len(own.ranges) for own in options.spans)
         of_state = pooled * self.features
         if options.tokens:
-            tokens = sum(len(text.input_ids) for text in texts)
+            tokens = sum([text.size for text in texts])
             of_state += tokens * self._vectors.hidden_size
         return len(options.states) * of_state
 
     def task(self, text: Text) -> TextTask:
         """Return the forward pass of a text; states of several layers are pooled afterwards."""
-        pooling = self.pooling(text) if self._engine_pools else None
+        pooling = None
+        if self._engine_pools:
+            pooling = self.pooling(text) if text.prompt_tokens else self._whole_text
         if head := self.options.head:
             task = head.encoded(text)
             states, ablated = self._states, self.options.ablated
@@ -91,7 +99,7 @@ class Plan:
     def reductions(self, texts: Sequence[Text], tasks: Sequence[TextTask]) -> Sequence[Reduce]:
         """Return the reduction of each text's output; the same one where texts do not differ."""
         options = self.options
-        if not (options.spans or options.head or options.layers):
+        if self.plain or not (options.spans or options.head or options.layers):
             return [self.arrays] * len(texts)
         spans: Sequence[TextSpans | None] = options.spans or [None] * len(texts)
         return [
@@ -120,7 +128,7 @@ class Plan:
             input_ids: token ids that the encoder read, for vectors of the task head.
 
         """
-        if self._plain:
+        if self.plain:
             return TextEncoding(None, self._finish(requested(output.pooled)))
         raw = self.raw(output.hidden, pooling, spans, output.pooled)
         if (head := self.options.head) and input_ids is not None:

@@ -28,8 +28,11 @@ class Warnings:
             prompt_missing: number of texts that lack a prompt.
 
         """
-        truncated = sum(text.truncated for text in texts)
-        return cls(truncated, prompt_missing, sum(text.mostly_unknown for text in texts))
+        truncated = sum([text.truncated for text in texts])
+        unknown = sum([text.mostly_unknown for text in texts])
+        if not (truncated or prompt_missing or unknown):
+            return NO_WARNINGS
+        return cls(truncated, prompt_missing, unknown)
 
     def __add__(self, other: Warnings) -> Warnings:
         """Add the counts of two parts of a request."""
@@ -41,6 +44,8 @@ class Warnings:
 
     def counts(self) -> dict[str, int]:
         """Return the non-zero counts by name."""
+        if self is NO_WARNINGS:
+            return {}
         return {name: getattr(self, name) for name in MEANINGS if getattr(self, name)}
 
     def headers(self) -> dict[str, str]:

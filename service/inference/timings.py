@@ -55,5 +55,5 @@ class Timings:
 
     def add(self, results: Sequence[Slot[object]]) -> None:
         """Add concurrent tasks, with the longest time of each step."""
-        self.queue_seconds += max(result.queue_seconds for result in results)
-        self.inference_seconds += max(result.inference_seconds for result in results)
+        self.queue_seconds += max([result.queue_seconds for result in results])
+        self.inference_seconds += max([result.inference_seconds for result in results])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.vectors import TextVectors
-from model.numerics.quantization import WITH_RANGES, Quantization, VectorType
+from model.numerics.quantization import FLOAT32, WITH_RANGES, Quantization, VectorType
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
@@ -49,7 +49,7 @@ def quantization_of(
                 f"vector_ranges: vector_type {vector_type} has no ranges, int8 and uint8 have: "
                 "leave it out"
             )
-        return Quantization(vector_type)
+        return FLOAT32 if vector_type == "float32" else Quantization(vector_type)
     if given is not None:
         return Quantization(vector_type, _checked(given, options, vectors))
     if not options.own_vectors(vectors.pooling, last_layer):

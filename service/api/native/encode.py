@@ -108,6 +108,7 @@ def encode_json(
     size: int,
     *,
     as_base64: bool,
+    plain: bool = False,
 ) -> Part | Unwritten:
     """Return the JSON reply, written if it is small; vectors that were not requested are absent.
 
@@ -117,9 +118,13 @@ def encode_json(
         encodings: vectors of each text.
         size: predicted bytes of the vectors.
         as_base64: whether vectors are base64.
+        plain: whether each text has nothing but a pooled vector, as a list of numbers.
 
     """
     pairs = zip(texts, encodings, strict=True)
+    if plain:
+        fields = [text_fields(text) | {"pooled": own.pooled} for text, own in pairs]
+        return as_json({**header.names, "results": fields, "usage": usage(texts)})
     if as_base64 or size > SMALL_BYTES:
         results = (text_fields(text) | _vectors(own, as_base64=as_base64) for text, own in pairs)
         return _json_pieces(header, results, texts)
@@ -228,7 +233,9 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
             parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
             as_base64 = body.encoding_format == "base64"
-            parts = [encode_json(header, texts, encodings, size, as_base64=as_base64)]
+            plain = first.plan.plain and not (as_base64 or several or body.overflow)
+            plain = plain and size <= SMALL_BYTES
+            parts = [encode_json(header, texts, encodings, size, as_base64=as_base64, plain=plain)]
         return reply.response(parts, SAFETENSORS if binary else JSON, timings)
 
 

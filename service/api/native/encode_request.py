@@ -330,7 +330,8 @@ def vector_bytes(plan: Plan, texts: Sequence[Text], *, binary: bool, as_base64: 
     """
     float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     size = float_bytes * plan.floats(texts)
-    return size + head_bytes(plan.options.head, texts, float_bytes)
+    head = plan.options.head
+    return size + head_bytes(head, texts, float_bytes) if head else size
 
 
 def encode_options(

@@ -277,8 +277,8 @@ class Header:
     @property
     def names(self) -> dict[str, object]:
         """JSON fields before the results."""
-        names = {"model": self.model, "backend": self.backend, **self.fields}
-        return names | warning_field(self.warnings)
+        names: dict[str, object] = {"model": self.model, "backend": self.backend, **self.fields}
+        return names if self.warnings is NO_WARNINGS else names | warning_field(self.warnings)
 
 
 def targets_of(texts: Sequence[Text]) -> list[Text]:
@@ -288,8 +288,13 @@ def targets_of(texts: Sequence[Text]) -> list[Text]:
 
 def usage(texts: Sequence[Text]) -> dict[str, int]:
     """Return the number of inputs of a request, and of tokens of texts and targets."""
-    every = [*texts, *targets_of(texts)]
-    return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in every)}
+    return {"inputs": len(texts), "tokens": _tokens(texts)}
+
+
+def _tokens(texts: Sequence[Text]) -> int:
+    """Return the number of tokens of texts and their targets, which all have or none has."""
+    tokens = sum([text.size for text in texts])
+    return tokens + sum([own.size for own in targets_of(texts)]) if texts[0].target else tokens
 
 
 def text_fields(text: Text) -> dict[str, object]:
@@ -317,8 +322,8 @@ def text_fields(text: Text) -> dict[str, object]:
 
 def text_bytes(texts: Sequence[Text]) -> int:
     """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
-    every = [*texts, *targets_of(texts)]
-    return TOKEN_BYTES * sum(len(text.input_ids) for text in every) + TEXT_BYTES * len(every)
+    count = 2 * len(texts) if texts[0].target else len(texts)
+    return TOKEN_BYTES * _tokens(texts) + TEXT_BYTES * count
 
 
 def text_tensors(texts: Sequence[Text]) -> dict[str, NDArray[np.generic]]:
