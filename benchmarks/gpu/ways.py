@@ -101,12 +101,6 @@ class Model:
         return runtime
 
     @cached_property
-    def capturing(self) -> Any:
-        """Runtime of the export with CUDA graphs."""
-        how = Resources(self.device, cuda_graphs=True)
-        return needs_gpu() if self.lab.cpu else load_runtime(self.artifact, how)
-
-    @cached_property
     def vectors_session(self) -> Any:
         """Session of the graph of vectors on the lab's stream."""
         if self.lab.stream is None:
@@ -166,7 +160,10 @@ def product_ways(model: Model, batch: Batch) -> dict[str, Make]:
     """Return the product's ways by name."""
     ways = {BOUND: lambda: bound(model, batch), SERVED: lambda: served(model, batch, model.runtime)}
     if batch.pixels is None and len(batch.input_ids) <= TOKENS[-1]:
-        ways[CAPTURED] = lambda: served(model, batch, model.capturing)
+        how = Resources(model.device, cuda_graphs=True)
+        ways[CAPTURED] = needs_gpu
+        if not model.lab.cpu:
+            ways[CAPTURED] = lambda: served(model, batch, load_runtime(model.artifact, how))
     return ways
 
 
