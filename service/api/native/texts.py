@@ -27,60 +27,38 @@ from service.inference.tokenization.tokenizer import Options
 from service.inference.tokenization.truncation import Direction
 
 
-def _texts(value: object) -> list[Input]:
-    """Validate a text, a list of texts or a list of pairs, up to its first invalid item."""
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
-        raise PydanticCustomError("inputs", "a text, a list of texts or a list of pairs is needed")
-    if not value:
-        raise PydanticCustomError("inputs", "at least one text is needed")
-    if isinstance(value[0], str):
-        for index, text in enumerate(value):
-            if not isinstance(text, str):
-                raise PydanticCustomError("inputs", "inputs[{index}] is no text", {"index": index})
-        return list(value)
-    pairs: list[Input] = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str(first), str(second)]:
-                pairs.append((first, second))
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is neither a text nor a pair", {"index": index}
-                )
-    return pairs
-
-
 def _elements(value: object) -> list[Input]:
     """Validate inputs that may be objects with a text or a picture, up to the first invalid item.
 
     A list without such objects is either of texts or of pairs.
     """
-    if isinstance(value, str):
-        return [value]
-    values = [value] if isinstance(value, dict | Picture) else value
+    values = [value] if isinstance(value, str | dict | Picture) else value
     if not isinstance(values, list):
-        return _texts(value)
+        raise PydanticCustomError("inputs", "a text, a list of texts or a list of pairs is needed")
+    if not values:
+        raise PydanticCustomError("inputs", "at least one text is needed")
     kinds = {*map(type, values)}
     if kinds == {str}:
         return [*values]
-    if not any(issubclass(kind, dict | Picture) for kind in kinds):
-        return _texts(value)
+    mixed = any(issubclass(kind, dict | Picture) for kind in kinds)
+    texts, pairs = mixed or isinstance(values[0], str), mixed or not isinstance(values[0], str)
     inputs: list[Input] = []
     for index, item in enumerate(values):
         match item:
-            case str() | Picture():
+            case str() if texts:
                 inputs.append(item)
-            case [str(first), str(second)]:
+            case [str(first), str(second)] if pairs:
                 inputs.append((first, second))
+            case Picture():
+                inputs.append(item)
             case dict():
                 inputs.append(element(item, f"inputs[{index}]"))
             case _:
+                wanted = "no text" if not pairs else "neither a text nor a pair"
+                if mixed:
+                    wanted = f"neither a text, a pair nor a picture: {ONE_FIELD}"
                 raise PydanticCustomError(
-                    "inputs",
-                    "inputs[{index}] is neither a text, a pair nor a picture: " + ONE_FIELD,
-                    {"index": index},
+                    "inputs", f"inputs[{{index}}] is {wanted}", {"index": index}
                 )
     return inputs
 
@@ -345,7 +323,7 @@ def text_tensors(texts: Sequence[Text]) -> dict[str, NDArray[np.generic]]:
 
 def _bounds(texts: Sequence[Text]) -> NDArray[np.int32]:
     """Return the start of each text among the tokens of all, and the end of the last, `[B + 1]`."""
-    return np.cumsum([0, *(len(text.input_ids) for text in texts)]).astype(np.int32)
+    return np.cumsum([0, *(text.size for text in texts)]).astype(np.int32)
 
 
 def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
@@ -356,26 +334,16 @@ def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:
         "usage": usage(texts),
         **warning_field(header.warnings),
     }
-    names = {"model": header.model, "backend": header.backend}
-    of_targets: dict[str, object] = {}
+    more: dict[str, object] = {}
     if targets := targets_of(texts):
-        of_targets = {
-            "target_tokens": [target.tokens for target in targets],
-            "target_offsets": [target.offsets for target in targets],
-        }
-    return _encoded(lists) | names | _encoded(of_targets) | _encoded(_views(texts))
-
-
-def _views(texts: Sequence[Text]) -> dict[str, object]:
-    """Return the metadata of pictures: a list for each field, null for a text among them."""
+        more["target_tokens"] = [target.tokens for target in targets]
+        more["target_offsets"] = [target.offsets for target in targets]
     views = [text.picture for text in texts]
-    lists: dict[str, object] = {}
-    if any(views):
-        for name in ("grid", "size", "crop"):
-            lists[name] = [getattr(view, name) if view else None for view in views]
+    for name in ("grid", "size", "crop") if any(views) else ():
+        more[name] = [getattr(view, name) if view else None for view in views]
     if texts[0].tower:
-        lists["tower"] = [text.tower for text in texts]
-    return lists
+        more["tower"] = [text.tower for text in texts]
+    return _encoded(lists) | {"model": header.model, "backend": header.backend} | _encoded(more)
 
 
 def _encoded(lists: Mapping[str, object]) -> dict[str, str]:

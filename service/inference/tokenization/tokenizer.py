@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -22,7 +21,7 @@ from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenId
 from service.inference.tokenization.pieces import Spelling, Subwords
 from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts
 from service.inference.tokenization.text import Text, TextEnds
-from service.inference.tokenization.truncation import Direction, NotCut, Truncator, shortened
+from service.inference.tokenization.truncation import Direction, Truncator, shortened
 
 MOST_READERS = 64
 """Maximum number of sets of options that are resolved at the same time."""
@@ -93,10 +92,12 @@ class TextReader:
         self._tokenizer, self.prompt = tokenizer, prompt
         self._alone = not prompt.text and prompt.segment is None
         self.limit = options.max_tokens or limits.max_tokens
+        self.template: PairTemplate | None = None
+        """Text around a pair."""
         self._windows = windows
-        self._truncator = None
+        self.truncator = None
         if options.truncate:
-            self._truncator = Truncator(tokenizer.whole, self.limit, options.direction)
+            self.truncator = Truncator(tokenizer.whole, self.limit, options.direction)
 
     def read(
         self, inputs: Sequence[TextOrPair], options: Options, first: int, *, special: bool = True
@@ -110,7 +111,7 @@ class TextReader:
             special: whether to add special tokens.
 
         """
-        files, truncator, limit = self._tokenizer, self._truncator, self.limit
+        files, truncator, limit = self._tokenizer, self.truncator, self.limit
         prefix, ids, unknown = self.prompt.text, files.ids, files.unknown_ids
         texts = inputs
         if prefix:
@@ -119,10 +120,10 @@ class TextReader:
                 for text in inputs
             ]
         if truncator and max(map(size_of, texts), default=0) > truncator.characters:
-            parts = []
-            for index, text in enumerate(texts, first):
-                with _naming(options, index):
-                    parts.append(truncator.encode(text, special_tokens=special))
+            parts = [
+                truncator.encode(text, options.name(index), special_tokens=special)
+                for index, text in enumerate(texts, first)
+            ]
         else:
             encodings = files.whole.encode_batch(texts, add_special_tokens=special)
             if self._alone and all(0 < len(encoding) <= limit for encoding in encodings):
@@ -194,11 +195,10 @@ class TextTokenizer:
         """
         reader = self._reader(options)
         self._check_lengths(inputs, options, first)
-        template = self._prompts.pair_template(options.prompt_name)
         kinds = {*map(type, inputs)}
-        if TokenIds in kinds or (template and tuple in kinds):
+        if TokenIds in kinds or (reader.template and tuple in kinds):
             numbered = enumerate(inputs, first)
-            texts = [self._alone(*one, options, reader, template) for one in numbered]
+            texts = [self._alone(index, given, options, reader) for index, given in numbered]
         else:
             texts = reader.read(cast(Sequence[TextOrPair], inputs), options, first)
         return [*map(self.ends.complete, texts)] if self.ends.needed else texts
@@ -230,6 +230,7 @@ class TextTokenizer:
                 self._readers.clear()
             windows = options.windows and not self.ends.length
             reader = TextReader(self._source, self.limits, options, prompt, windows=windows)
+            reader.template = self._prompts.pair_template(options.prompt_name)
             self._readers[key] = reader
         return reader
 
@@ -278,14 +279,7 @@ class TextTokenizer:
         """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _alone(
-        self,
-        index: int,
-        given: TextInput,
-        options: Options,
-        reader: TextReader,
-        template: PairTemplate | None,
-    ) -> Text:
+    def _alone(self, index: int, given: TextInput, options: Options, reader: TextReader) -> Text:
         """Tokenise an input of a request with token ids, or of a model with a chat template.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
@@ -295,8 +289,8 @@ class TextTokenizer:
             Unprocessable: an id is not in the vocabulary, or the ids change when encoded again.
 
         """
-        if isinstance(given, tuple) and template:
-            return self._in_template(index, given, options, template)
+        if isinstance(given, tuple) and reader.template:
+            return self._in_template(options.name(index), given, reader.template, reader)
         if not isinstance(given, TokenIds):
             return reader.read([given], options, index)[0]
         name, prompt = options.name(index), reader.prompt.text
@@ -314,22 +308,20 @@ class TextTokenizer:
         return tokenized
 
     def _in_template(
-        self, index: int, given: tuple[str, str], options: Options, template: PairTemplate
+        self, name: str, given: tuple[str, str], template: PairTemplate, reader: TextReader
     ) -> Text:
         """Tokenise a pair in a chat template."""
-        limit, skipped, pair = options.max_tokens or self.limits.max_tokens, (0, 0), given
-        if options.truncate:
-            truncator = Truncator(self._source.whole, limit, options.direction)
-            with _naming(options, index):
-                pair = truncator.pair_excerpt(*given)
-            if options.direction == "left":
+        limit, truncator, pair, skipped = reader.limit, reader.truncator, given, (0, 0)
+        if truncator:
+            pair = truncator.pair_excerpt(*given, name)
+            if truncator.direction == "left":
                 skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
         text = in_template(self._source, template, pair, skipped)
-        if text.size <= limit:
-            return text
-        if not options.truncate:
-            raise _too_long(options.name(index), text.size, limit)
-        return shortened(text, limit, options.direction)
+        if truncator:
+            return shortened(text, limit, truncator.direction)
+        if text.size > limit:
+            raise _too_long(name, text.size, limit)
+        return text
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
@@ -349,12 +341,3 @@ class TextTokenizer:
 
 def _too_long(name: str, tokens: int, limit: int) -> InputTooLong:
     return InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
-
-
-@contextlib.contextmanager
-def _naming(options: Options, index: int) -> Iterator[None]:
-    """Turn `NotCut` into an error that names the input."""
-    try:
-        yield
-    except NotCut as error:
-        raise InputTooLong(f"{options.name(index)} {error}") from None

@@ -35,30 +35,34 @@ MOST_CHARACTERS_PER_TOKEN = 64
 """Maximum number of these characters per allowed token, if larger, for models of long texts."""
 
 
-class NotCut(Exception):
-    """Error for a text with too few words in the maximum number of characters."""
-
-
 class Truncator:
     """Truncation to a number of tokens, on one side."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, direction: Direction) -> None:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
-        self._direction = direction
+        self.direction = direction
         self.characters = CHARACTERS_PER_TOKEN * max_tokens
         """Maximum number of characters of texts that are tokenised whole."""
         self._most = max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_tokens)
 
     def encode(
-        self, text: TextOrPair, *, special_tokens: bool = True
+        self, text: TextOrPair, name: str = "the text", *, special_tokens: bool = True
     ) -> tuple[Encoding, Cut | None]:
-        """Return the encoding of a text or pair, and its tokens as for `cut`."""
+        """Return the encoding of a text or pair, and its tokens as for `cut`.
+
+        Raises:
+            InputTooLong: the text, with its name, has too few words in the maximum number of
+                characters.
+
+        """
         if isinstance(text, str):
-            part, encoding = self._settle(text, self._max_tokens, special_tokens=special_tokens)
+            part, encoding = self._settle(
+                text, self._max_tokens, name, special_tokens=special_tokens
+            )
             skipped = len(text) - len(part), 0
         else:
-            pair = self.pair_excerpt(*text)
+            pair = self.pair_excerpt(*text, name)
             encoding = encode(self._tokenizer, pair, special_tokens=special_tokens)
             skipped = len(text[0]) - len(pair[0]), len(text[1]) - len(pair[1])
         return encoding, self.cut(encoding, skipped)
@@ -78,11 +82,11 @@ class Truncator:
         parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
         if excess > sum(map(len, parts)):  # the special tokens alone exceed the limit
             return None
-        kept = _kept(parts, len(encoding), excess, self._direction)
-        left = self._direction == "left"
+        kept = _kept(parts, len(encoding), excess, self.direction)
+        left = self.direction == "left"
         return Cut(kept, left, skipped if left else (0, 0))
 
-    def pair_excerpt(self, first: str, second: str) -> tuple[str, str]:
+    def pair_excerpt(self, first: str, second: str, name: str) -> tuple[str, str]:
         """Return excerpts of a pair whose truncation is the truncation of the pair.
 
         `longest_first` depends on the number of tokens of a text only up to the limit, and on which
@@ -93,39 +97,39 @@ class Truncator:
         if max(sizes) <= self.characters:
             return first, second
         if sum(sizes) > self._most and min(sizes) > self._most // 2:
-            raise NotCut(
-                f"is a pair of {sizes[0]} and {sizes[1]} characters; one of the two texts "
+            raise InputTooLong(
+                f"{name} is a pair of {sizes[0]} and {sizes[1]} characters; one of the two texts "
                 f"may have more than {self._most // 2}: shorten the other"
             )
         short, long = (0, 1) if sizes[0] <= sizes[1] else (1, 0)
         tokens = len(encode(self._tokenizer, texts[short], special_tokens=False))
-        found = len(self._settle(texts[long], tokens + 1)[1])
+        found = len(self._settle(texts[long], tokens + 1, name)[1])
         fewer, more = (short, long) if (tokens, short) < (found, long) else (long, short)
-        excerpt, encoding = self._settle(texts[fewer], self._max_tokens)
+        excerpt, encoding = self._settle(texts[fewer], self._max_tokens, name)
         least = len(encoding)
-        texts[more], encoding = self._settle(texts[more], max(least, self._max_tokens) + 1)
+        texts[more], encoding = self._settle(texts[more], max(least, self._max_tokens) + 1, name)
         if (least, fewer) < (len(encoding), more):  # else a word that is cut has too many tokens
             texts[fewer] = excerpt
         return texts[0], texts[1]
 
     def _settle(
-        self, text: str, count: int, *, special_tokens: bool = False
+        self, text: str, count: int, name: str, *, special_tokens: bool = False
     ) -> tuple[str, Encoding]:
         """Return an excerpt with `count` tokens that more of the text cannot change, or the text.
 
         Raises:
-            NotCut: an excerpt of the maximum size has fewer such tokens.
+            InputTooLong: an excerpt of the maximum size has fewer such tokens.
 
         """
         size = max(self.characters, count)
         while size < len(text):
-            part = text[:size] if self._direction == "right" else text[-size:]
+            part = text[:size] if self.direction == "right" else text[-size:]
             encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
             if self._settled(encoding) >= count:
                 return part, encoding
             if size >= self._most:
-                raise NotCut(
-                    f"has too few words in {self._most} characters to find where it is cut: "
+                raise InputTooLong(
+                    f"{name} has too few words in {self._most} characters to find where it is cut: "
                     "remove what is not text, or split it"
                 )
             size = min(4 * size, self._most)
@@ -136,7 +140,7 @@ class Truncator:
         words = np.array([word for word in encoding.word_ids if word is not None])
         if not len(words):
             return 0
-        if self._direction == "right":
+        if self.direction == "right":
             return int(np.count_nonzero(words <= words.max() - UNSETTLED_WORDS))
         return int(np.count_nonzero(words >= words.min() + UNSETTLED_WORDS))
 
