@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.fake import FakeEngine
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
@@ -20,7 +23,7 @@ from service.inference.tokenization.request_tokenizer import (
     RequestLimits,
     RequestTokenizer,
 )
-from service.inference.tokenization.text import Text
+from service.inference.tokenization.text import ArrayText, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
@@ -192,6 +195,56 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
     reservation.release()
     assert budget.held == 0
     one.close()
+
+
+async def test_texts_of_large_requests_are_kept_in_arrays(artifact: Artifact) -> None:
+    limits = Limits(max_tokens=512, max_characters=10**6)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
+    one = RequestTokenizer(tokenizer, RequestLimits(100, 10**6), 2)
+    text = "a pair of rivers " * (SLICE_CHARACTERS // 4 // 17)
+    for count, kind in ((4, Text), (5, ArrayText)):
+        texts = await one.tokenize([text] * count, Options(truncate=True), ANYBODY)
+        (alone,) = tokenizer.tokenize([text], Options(truncate=True))
+        for found in texts:
+            assert type(found) is kind
+            assert found.tokens == alone.tokens
+            assert found.offsets == alone.offsets
+            assert found.segments == alone.segments == [0] * 512
+            assert [*found.special_tokens_mask] == alone.special_tokens_mask
+            assert found.truncated
+            np.testing.assert_array_equal(found.input_ids, alone.input_ids)
+            np.testing.assert_array_equal(found.segment_ids, alone.segment_ids)
+    one.close()
+
+
+@pytest.mark.parametrize("in_arrays", [False, True])
+def test_texts_take_the_memory_that_is_reserved(artifact: Artifact, in_arrays: bool) -> None:
+    """In a process of its own, in which no freed memory is used again."""
+    code = f"""
+import gc, sys
+from pathlib import Path
+from model.artifact.sentence import SentenceConfig
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.system.resources import release_memory
+
+def resident():
+    gc.collect()
+    release_memory()
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+limits = Limits(10**6, 10**6)
+tokenizer = TextTokenizer(Path(sys.argv[1]), SentenceConfig(max_length=512), limits)
+(text,) = tokenizer.tokenize(["!" * 2000], Options())
+before, texts = resident(), []
+for _ in range(200):
+    (text,) = tokenizer.tokenize(["!" * 2000], Options())
+    texts.append(text.in_arrays() if {in_arrays} else text)
+print(resident() - before, sum(text.nbytes for text in texts))
+"""
+    command = [sys.executable, "-c", code, str(artifact.path(TOKENIZER))]
+    printed = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    taken, reserved = map(int, printed.split())
+    assert 0.5 * reserved < taken < reserved
 
 
 async def test_what_does_not_fit_into_memory_is_refused_before_it_is_tokenised() -> None:
