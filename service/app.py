@@ -96,7 +96,7 @@ def application(state: ServiceState) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.service = state
+    app.service = state
     dialects.install(app, settings)
     keys = settings.api_keys is not None or settings.keys_file is not None
     documentation.describe(app, keys=keys)

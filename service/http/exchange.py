@@ -77,7 +77,7 @@ class Bodies:
         chunks = []
         while True:
             if exchange.received_bytes >= TURN_BYTES:
-                await _wait_for_turn(exchange.scope["app"].state.service.turns, clock)
+                await _wait_for_turn(exchange.scope["app"].service.turns, clock)
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft
@@ -232,6 +232,8 @@ class Application(FastAPI):
 
     exchanging: Callable[[ASGIApp], ASGIApp]
     """Function that returns the `ExchangeMiddleware` around FastAPI's layers."""
+    service: Any
+    """State of the service."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the layers around the routes."""

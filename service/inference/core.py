@@ -157,7 +157,8 @@ class Inference:
         """
         if lane == "attention":
             self.require(HeadMaps)
-        began, scheduler = time.monotonic(), await self.engines.get(engine)
+        began = time.monotonic()
+        scheduler = self.engines.usual(engine) or await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.admit(lane, caller, demand)
         texts = await self.reader.tokenize(inputs, options, caller, beside)

@@ -149,9 +149,8 @@ class ServedModel:
 
         """
         engines = self.inference.engines
-        return self._fingerprint_headers[
-            (engine or engines.stand_in or engines.name) != engines.name
-        ]
+        name = engine or engines.stand_in
+        return self._fingerprint_headers[bool(name) and name != engines.name]
 
     @cached_property
     def _fingerprint_headers(self) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
@@ -15,9 +15,6 @@ from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI  # models are loaded while it is imported
 
 
 @dataclass
@@ -63,7 +60,7 @@ class ServiceState:
         return ""
 
 
-def state_of(app: FastAPI) -> ServiceState:
+def state_of(app: Any) -> ServiceState:
     """Return the service state of an application."""
-    state: ServiceState = app.state.service
+    state: ServiceState = app.service
     return state

@@ -188,7 +188,7 @@ def schema_of(content: object, schemas: Sequence[type[ModelRequest]]) -> type[Mo
 
 def service_of(request: Request) -> ServiceState:
     """Return the state of the service."""
-    state: ServiceState = request.scope["app"].state.service
+    state: ServiceState = request.scope["app"].service
     return state
 
 
@@ -356,7 +356,7 @@ async def _written_whole(scope: Scope, pieces: Iterable[Part | Unwritten]) -> li
             continue
         written.append(part_of(piece))
         if len(written[-1]) >= TURN_BYTES:
-            turns: Turns = scope["app"].state.service.turns
+            turns: Turns = scope["app"].service.turns
             written += [part async for part in turns.rest(piece)]
     return written
 
@@ -366,7 +366,7 @@ async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]
     if isinstance(part, bytes | memoryview):
         yield part
     else:
-        turns: Turns = scope["app"].state.service.turns
+        turns: Turns = scope["app"].service.turns
         async for piece in turns.written(part):
             yield piece
 

@@ -103,7 +103,7 @@ async def test_small_pieces_are_joined() -> None:
 async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once() -> None:
     loop, turns = Loop(), Turns()
     counting = asyncio.create_task(loop.count())
-    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=turns)))
+    app = SimpleNamespace(service=SimpleNamespace(turns=turns))
     bodies = Bodies(2**30, 60, ByteBudget(2**30))
 
     async def read(name: str, size: int) -> int:
@@ -129,7 +129,7 @@ class Slow(Turns):
 
 
 async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
-    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Slow())))
+    app = SimpleNamespace(service=SimpleNamespace(turns=Slow()))
     messages = iter([True, False])
 
     async def receive() -> Message:

@@ -44,7 +44,7 @@ TEXT = base64.b64encode(FILE).decode()
 
 def request(budget: ByteBudget | None = None, **settings: Any) -> Request:
     state = SimpleNamespace(settings=Settings().model_copy(update=settings))
-    app = SimpleNamespace(state=SimpleNamespace(service=state))
+    app = SimpleNamespace(service=state)
     scope: Any = {"type": "http", "app": app, "headers": []}
     found: Exchange[Any] = Exchange(scope, unsent, Reservation(budget or ByteBudget(2**30)))
     images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))

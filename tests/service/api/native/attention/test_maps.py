@@ -330,7 +330,7 @@ async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    service = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(turns=Turns())))
+    service = SimpleNamespace(service=SimpleNamespace(turns=Turns()))
     response = PartsResponse([b"first"], JSON, Timings(1, 0.0, 0.0), rest())
     await response(exchange(send=send, app=service).scope, None, send)  # type: ignore[arg-type]
     assert sent == [b"", b"first", b"more", b""]
