@@ -280,7 +280,7 @@ async def test_a_long_text_holds_what_the_tokenizer_takes_to_read_it() -> None:
 
 async def test_it_is_measured_before_the_first_request(artifact: Artifact) -> None:
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
-        (model,) = client.app.state.service.models
+        (model,) = client.app.service.models
         one = model.inference.request_tokenizer
     assert one._backlog.seconds("", 10**6, "texts") > 0
     assert one._backlog.seconds("", 10**6, "pieces") > 0
