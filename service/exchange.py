@@ -46,11 +46,6 @@ def header_fields(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, byte
 class Exchange(Generic[Model]):
     """State of one request and its reply, stored in the ASGI scope as `exchange`."""
 
-    __slots__ = ("_leaver", "_send", "_watch", "_whole", "began", "body", "body_complete", "client",
-                 "client_left", "complete", "error_form", "fingerprint", "headers", "key", "model",
-                 "predicted_bytes", "received", "received_bytes", "replied", "request_id",
-                 "reservation", "scope", "sent_bytes", "status", "timings")  # fmt: skip
-
     def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
         self.scope = scope
         self.headers = headers = header_fields(scope["headers"])

@@ -359,7 +359,7 @@ def test_httpx_is_loaded_by_the_first_fetch_of_a_picture() -> None:
 
 
 def test_forms_are_read_in_one_place_that_loads_their_parser_on_demand() -> None:
-    assert importers({"python_multipart"}) == {"service.api.wire.picture_forms"}
+    assert importers({"python_multipart"}) == {"service.api.wire.bodies"}
     assert importers({"python_multipart"}, loading=True) == set()
 
 

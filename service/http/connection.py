@@ -119,7 +119,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._began = self.loop.time()
         self._uncounted_bytes += len(data)
         try:
-            self._feed(data)
+            while data:
+                data = self._feed(data)
             self._check_size()
         except HeaderFieldsTooLarge as error:
             self._refuse(error)
@@ -129,15 +130,16 @@ class HttpProtocol(HttpToolsProtocol):
                 cause = InvalidRequest("this is not a request of HTTP/1.1")
             self._refuse(cause)
 
-    def _feed(self, data: bytes) -> None:
-        while True:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    def _feed(self, data: bytes) -> bytes:
+        """Parse bytes; return those to parse again, after a request without its upgrade."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            return data
+        return b""
 
     def on_message_begin(self) -> None:
         """Start a request, and the timeout of its head, at its first byte."""

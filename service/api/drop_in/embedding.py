@@ -19,10 +19,9 @@ from starlette.responses import Response
 
 from model.numerics.pooling import modes_of
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
-from service.api.wire.pictures import loaded
+from service.api.wire.pictures import Shares, in_order, loaded, together
 from service.api.wire.reserved import reserve
 from service.api.wire.route import caller_of, model_of
-from service.api.wire.towers import Shares, in_order, together
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference

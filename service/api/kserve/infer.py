@@ -38,6 +38,7 @@ from service.api.native.attention.selection import AttentionRequest, attention_s
 from service.api.native.encode_request import EncodeRequest, encode_options
 from service.api.native.vector_outputs import OutputName as VectorName
 from service.api.native.vector_outputs import vector_tensors, with_vectors, within_limits
+from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import check_expected, with_reply_headers
@@ -51,7 +52,6 @@ from service.api.wire.route import (
     name_model,
     service_of,
 )
-from service.api.wire.strict_json import inlined
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps, TextSummary

@@ -22,14 +22,14 @@ from model.numerics.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
 from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest
-from service.api.wire.route import exchange_of
-from service.api.wire.strict_json import (
+from service.api.wire.bodies import (
     INLINE_BODY_BYTES,
     VALUE_BYTES,
     WIDEST_BYTES,
     check_media_type,
     read_json,
 )
+from service.api.wire.route import exchange_of
 from service.errors import InvalidRequest, Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options

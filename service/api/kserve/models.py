@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT, OutputName
-from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
     bind_model,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS, KServeError
 from service.api.wire.admin import admin_errors, documented_body, read_admin
-from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.route import service_of
 from service.artifacts.repository import Target
 from service.models.listing import State, VersionState, versions

@@ -28,6 +28,7 @@ from service.api.native.texts import (
     with_pictures,
 )
 from service.api.native.vector_outputs import vector_fields, vector_tensors
+from service.api.wire.bodies import OPENAPI
 from service.api.wire.json_pieces import (
     PIECE,
     as_json,
@@ -36,10 +37,9 @@ from service.api.wire.json_pieces import (
     safetensors_parts,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
-from service.api.wire.picture_forms import OPENAPI
+from service.api.wire.pictures import Shares, in_order, together
 from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
-from service.api.wire.towers import Shares, in_order, together
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference

@@ -17,7 +17,7 @@ from service.api.wire.admin import (
     read_admin,
     require_admin,
 )
-from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import service_of
 from service.artifacts.repository import VERSION_MARK, Target

@@ -3,7 +3,7 @@
 https://platform.openai.com/docs/api-reference/embeddings/create
 
 The clients of OpenAI, Jina (https://api.jina.ai/redoc) and vLLM call this path. Fields that change
-vectors are honoured or rejected; `service.api.wire.effective_fields` lists the rejected fields.
+vectors are honoured or rejected; `service.api.wire.bodies` lists the rejected fields.
 """
 
 from __future__ import annotations

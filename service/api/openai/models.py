@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from model.artifact.manifest import MANIFEST
-from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import error_reply, problems_in_form
 from service.api.wire.route import service_of
 from service.errors import (

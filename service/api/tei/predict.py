@@ -20,7 +20,7 @@ from model.numerics.task_head import TaskConfig, TaskKind
 from service.api.drop_in.embedding import check_given
 from service.api.native.texts import OBJECTS, no_duplicates
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
-from service.api.wire.picture_forms import OPENAPI
+from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded
 from service.api.wire.reserved import CHARACTER_BYTES, reserve
 from service.api.wire.route import JsonRoute, caller_of, model_of

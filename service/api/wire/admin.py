@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 from pydantic import BaseModel
 
+from service.api.wire.bodies import check_media_type, inlined, read_json
 from service.api.wire.media import JSON
 from service.api.wire.reply_headers import Responses
 from service.api.wire.route import Schema, exchange_of, service_of, validated
-from service.api.wire.strict_json import check_media_type, inlined, read_json
 from service.errors import Forbidden, Unauthorized
 from service.http.admission import ADMIN
 

@@ -1,4 +1,4 @@
-"""Media types, their negotiation, entity tags, and predicted bytes of numbers in JSON."""
+"""Media types, their negotiation, entity tags, bytes of numbers in JSON, and names in paths."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 
 _QUALITY = re.compile(r"[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*", re.IGNORECASE)
@@ -58,3 +59,18 @@ JSON_BYTES_PER_FLOAT = 15
 hidden states, 12.7 for unit vectors, 14.1 for the maps of a head)."""
 JSON_BYTES_PER_INDEX = 6
 """Predicted bytes of a token's index and its comma in JSON."""
+
+
+class NameConvertor(PathConvertor):
+    """Convertor that matches any text, unlike Starlette's `path` also newlines.
+
+    A path that matches no route would be answered in the native error format, not in the format
+    of its dialect.
+    """
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("name", NameConvertor())
+MODEL_PARAMETER = "{model:name}"
+"""Parameter `model` of a path; the name may contain slashes, percent-encoded or not."""

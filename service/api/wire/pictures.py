@@ -1,4 +1,4 @@
-"""Pictures of a request: base64, data URLs or addresses, and the files that they stand for."""
+"""Pictures of a request: base64, data URLs or addresses, and their files; inputs of two towers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from fastapi import Request
 from pydantic_core import PydanticCustomError
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from service.api.wire.route import deadline_of, exchange_of, model_of, service_of
 from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch, image_hosts
+from service.inference.encoding import TextEncoding
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
@@ -306,3 +308,35 @@ def _slice(text: str, *, last: bool) -> bytes:
 
 def _too_large(field: str, max_bytes: int) -> str:
     return f"{field} has more than {max_bytes} bytes (--max-image-bytes): send a smaller picture"
+
+
+Item = TypeVar("Item")
+Shares = Sequence[tuple[ServedModel, Sequence[int]]]
+"""Towers that encode inputs of a request, each with the indices of its inputs."""
+
+
+def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[Item]:
+    """Return the items of all towers' inputs, in the order of the request's inputs."""
+    if len(towers) == 1:
+        return of_towers[0]
+    places = [index for _, indices in towers for index in indices]
+    items = [item for own in of_towers for item in own]
+    return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
+
+
+class Run(Protocol):
+    """Inputs of a request that one tower computes."""
+
+    async def encode(self) -> Sequence[TextEncoding]:
+        """Return the arrays of each input."""
+
+
+async def together(runs: Sequence[Run]) -> list[Sequence[TextEncoding]]:
+    """Return the arrays of towers that compute at the same time; an error cancels the others."""
+    tasks = [asyncio.create_task(run.encode()) for run in runs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

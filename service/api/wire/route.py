@@ -17,9 +17,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from service.api.wire.effective_fields import refusal, refused_field
+from service.api.wire.bodies import (
+    MEDIA_TYPES,
+    check_media_type,
+    is_file,
+    read_files,
+    read_json,
+    refusal,
+    refused_field,
+)
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
-from service.api.wire.picture_forms import MEDIA_TYPES, is_file, read_files
 from service.api.wire.reply_headers import (
     MODEL_HEADER,
     FingerprintHeader,
@@ -27,7 +34,6 @@ from service.api.wire.reply_headers import (
     check_expected,
     with_reply_headers,
 )
-from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import ModelNotLoaded, Unprocessable
 from service.exchange import ErrorForm, Exchange
 from service.http.turns import TURN_BYTES, Turns, part_of

@@ -18,8 +18,8 @@ from service.api.native.attention.selection import (
 from service.api.native.attention.writers import BinaryWriter, JsonWriter, Writer, json_bytes
 from service.api.native.replies import TextResult, Usage, documented
 from service.api.native.texts import Header, text_bytes, with_pictures
+from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
-from service.api.wire.picture_forms import OPENAPI
 from service.api.wire.reply_headers import WarnedReply
 from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (

@@ -26,8 +26,8 @@ from service.api.kserve.inputs import (
     texts_of,
 )
 from service.api.kserve.outputs import DATATYPES, HEAD_VECTORS
+from service.api.wire.bodies import inlined
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.strict_json import inlined
 from service.errors import (
     EngineUnavailable,
     InputTooLong,

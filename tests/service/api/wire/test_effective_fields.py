@@ -14,7 +14,7 @@ import pytest
 
 from service.api.dialects import DIALECTS
 from service.api.native.texts import BoundedRequest, LenientRequest
-from service.api.wire.effective_fields import HARMLESS, refused_field
+from service.api.wire.bodies import HARMLESS, refused_field
 from service.api.wire.route import JsonRoute, ModelRequest
 
 ROOT = Path(__file__).parents[4]

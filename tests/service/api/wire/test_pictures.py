@@ -16,10 +16,9 @@ from PIL import Image
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from service.api.wire import picture_forms, pictures
-from service.api.wire.picture_forms import is_file, read_files
-from service.api.wire.pictures import element, loaded
-from service.api.wire.towers import in_order, together
+from service.api.wire import bodies, pictures
+from service.api.wire.bodies import is_file, read_files
+from service.api.wire.pictures import element, in_order, loaded, together
 from service.errors import (
     DeadlinePassed,
     InvalidRequest,
@@ -239,7 +238,7 @@ PART = ("inputs", ("a", PNG))
 async def test_other_forms_are_refused(
     files: list[Any], kind: type[ServiceError], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picture_forms, "MAX_PARTS", 3)
+    monkeypatch.setattr(bodies, "MAX_PARTS", 3)
     with pytest.raises(kind, match=says) as refused:
         await fields(form(files))
     assert "c4" not in refused.value.detail

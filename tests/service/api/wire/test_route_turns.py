@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from model.artifact.manifest import Artifact
 from service.api.tei.rerank import RANK_BYTES
 from service.api.wire import json_pieces, route
-from service.api.wire.model_path import MODEL_PARAMETER
+from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
 from service.api.wire.reserved import reserve
 from service.api.wire.route import SEND_BYTES, _send

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.wire import strict_json
-from service.api.wire.strict_json import (
+from service.api.wire import bodies
+from service.api.wire.bodies import (
     INLINE_BODY_BYTES,
     MAX_VALUES,
     count_values,
@@ -43,7 +43,7 @@ def values(body: Any) -> int:
 def test_commas_and_brackets_in_texts_are_no_values(body: Any, block_bytes: int) -> None:
     """This holds however the body is divided into blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strict_json, "BLOCK_BYTES", block_bytes)
+        patch.setattr(bodies, "BLOCK_BYTES", block_bytes)
         assert count_values(orjson.dumps(body)) == values(body)
 
 
@@ -64,7 +64,7 @@ def unbounded() -> Reservation:
 async def test_nothing_is_built_of_too_many_values(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strict_json.orjson, "loads", None)  # any parsing fails
+    monkeypatch.setattr(bodies.orjson, "loads", None)  # any parsing fails
     with pytest.raises(Unprocessable, match="more than 65536 values"):
         await read_json(LARGE[name], unbounded())
 
@@ -122,7 +122,7 @@ async def test_memory_is_held_before_anything_is_built(
     large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = b'{"inputs": "' + b"a" * (10**6 if large else 10) + b'"}'
-    monkeypatch.setattr(strict_json.orjson, "loads", None)  # whoever parses fails
+    monkeypatch.setattr(bodies.orjson, "loads", None)  # whoever parses fails
     reservation = Reservation(ByteBudget(len(body)))
     with pytest.raises(RequestTooLarge, match="more than"):
         await read_json(body, reservation)

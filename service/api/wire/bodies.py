@@ -1,0 +1,434 @@
+"""Bodies of requests: strict JSON with a bounded number of values, forms, and single pictures.
+
+A parser creates an object for every value: a body of 16 MiB that only lists empty lists takes
+gigabytes, and blocks all threads meanwhile. Values are therefore counted before parsing.
+
+The values of a form's fields are JSON: `"cls"`, with quotes, is a text. python-multipart, of the
+extra `images`, reads forms (RFC 7578); all files stay in memory.
+
+Routes of other services' dialects ignore unknown fields, as those services do, except the fields
+of `HARMLESS`: a client that sends one expects other vectors, scores or ranks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from service.api.wire.media import FORM, IMAGE, JSON
+from service.api.wire.problems import field_name
+from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
+from service.inference.tokenization.inputs import Picture
+from service.system.budget import Reservation
+
+MAX_VALUES = 2**16
+"""Maximum number of values in a body, including nested values; a request has a few thousand."""
+INLINE_BODY_BYTES = 2**16
+"""Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others in a thread."""
+VALUE_BYTES, WIDEST_BYTES = 120, 4
+"""Memory of a parsed value beside its characters, and maximum memory of a character, in bytes."""
+BLOCK_BYTES = 2**18
+"""Bytes of a body that are scanned at a time."""
+_BEFORE_VALUES = b",[{"
+"""Bytes before a value: all values but the first follow a comma, or open a list or an object."""
+_LARGE_BODIES = ThreadPoolExecutor(1, "json")
+"""Thread that parses large bodies one after another: each holds Python's global lock for
+milliseconds, so the event loop would wait for all bodies that are parsed at once."""
+
+
+def check_media_type(headers: Mapping[bytes, bytes], accepted: Sequence[str] = (JSON,)) -> None:
+    """Reject other content types than the accepted ones, and compressed bodies.
+
+    Args:
+        headers: headers of the request.
+        accepted: media types; an empty one accepts requests without the header.
+
+    """
+    given = headers.get(b"content-type", b"").decode("latin-1")
+    if given not in accepted and given.partition(";")[0].strip().lower() not in accepted:
+        named = " or ".join(filter(None, accepted))
+        raise UnsupportedMediaType(f"the content type must be {named}")
+    if b"content-encoding" in headers:
+        check_encoding(headers)
+
+
+def check_encoding(headers: Mapping[bytes, bytes]) -> None:
+    """Reject compressed bodies.
+
+    Raises:
+        UnsupportedMediaType: the body is compressed.
+
+    """
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise UnsupportedMediaType("compressed bodies are not taken")
+
+
+async def read_json(body: bytes, reservation: Reservation) -> object:
+    """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
+
+    Args:
+        body: body of a request.
+        reservation: memory of the request, which grows by the memory of the body's values.
+
+    Raises:
+        InvalidRequest: the body is not JSON.
+        Unprocessable: the body has too many values.
+        RequestTooLarge: the values may take more memory than all requests may.
+        Overloaded: the other requests leave too little memory.
+
+    """
+    if len(body) <= INLINE_BODY_BYTES:
+        reservation.grow(parsed_bytes(body))
+        return _parse(body)
+    reservation.grow(len(body))  # without room, refuse before it is parsed
+    loop = asyncio.get_running_loop()
+    size = await loop.run_in_executor(_LARGE_BODIES, parsed_bytes, body)
+    reservation.grow(size - len(body))
+    return await loop.run_in_executor(_LARGE_BODIES, _parse_bounded, body)
+
+
+def parsed_bytes(body: bytes) -> int:
+    """Return the maximum bytes of memory that the values of a body take, at least the body's own.
+
+    A text takes as many bytes a character as its widest one needs.
+    """
+    wide = not body.isascii() or b"\\u" in body
+    values = min(1 + sum(map(body.count, _BEFORE_VALUES)), MAX_VALUES)
+    return VALUE_BYTES * values + (WIDEST_BYTES if wide else 1) * len(body)
+
+
+def _parse_bounded(body: bytes) -> object:
+    # upper bound first: it also counts characters inside strings, which count_values excludes
+    if sum(map(body.count, _BEFORE_VALUES)) >= MAX_VALUES and count_values(body) > MAX_VALUES:
+        raise Unprocessable(f"the body has more than {MAX_VALUES} values")
+    return _parse(body)
+
+
+def _parse(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the body {_fault(body, error)}") from None
+
+
+def _fault(body: bytes, error: orjson.JSONDecodeError) -> str:
+    """Describe why a body is not JSON in UTF-8."""
+    encoding = json.detect_encoding(body)
+    if encoding == "utf-8-sig":
+        return "begins with a byte order mark (UTF-8 BOM): send it without these 3 bytes"
+    if encoding != "utf-8":
+        sign = "zero bytes" if encoding.endswith("e") else "byte order mark"
+        return f"is not UTF-8 but {encoding[:6].upper()} by its {sign}: encode it as UTF-8"
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError as invalid:
+        return f"is not UTF-8 (at byte {invalid.start}): encode it as UTF-8, not e.g. as Latin-1"
+    return f"is not valid JSON (at byte {len(error.doc[: error.pos].encode())})"
+
+
+def count_values(body: bytes) -> int:
+    """Count the values of a JSON body, empty lists and objects twice, up to about `MAX_VALUES`."""
+    count, inside = 1, False
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # without escaped quotes
+    for start in range(0, len(plain), BLOCK_BYTES):
+        pieces = plain[start : start + BLOCK_BYTES].split(b'"')
+        outside = b"".join(pieces[inside::2])
+        count += sum(map(outside.count, _BEFORE_VALUES))
+        inside ^= len(pieces) % 2 == 0
+        if count > MAX_VALUES:
+            break
+    return count
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
+    definitions = schema.get("$defs", {})
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        kept = {name: walk(value) for name, value in node.items() if name not in ("$defs", "$ref")}
+        if "$ref" in node:
+            return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
+        return kept
+
+    result: dict[str, Any] = walk(schema)
+    return result
+
+
+HARMLESS: Mapping[str, tuple[object, ...]] = {
+    "activation": (True,),
+    "add_special_tokens": (True,),
+    "chat_template": (),
+    "chat_template_kwargs": (),
+    "chunk": (),
+    "dimensions": (),
+    "embed_dtype": ("float32",),
+    "embedding_type": ("float",),
+    "embedding_types": (["float"],),
+    "encoding_format": ("float",),
+    "endianness": ("native", "little"),
+    "images": ([],),
+    "input_type": (),
+    "instruction": (),
+    "late_chunking": (False,),
+    "layer": (),
+    "max_chunks_per_doc": (1,),
+    "max_tokens": (),
+    "max_tokens_per_doc": (),
+    "max_tokens_per_query": (),
+    "messages": (),
+    "mm_processor_kwargs": (),
+    "modality": ("text",),
+    "normalize": (),
+    "normalized": (True,),
+    "output_dimension": (),
+    "output_dtype": ("float",),
+    "overflow": (),
+    "pooling": (),
+    "prompt": (),
+    "prompt_name": (),
+    "rank_fields": (["text"],),
+    "raw_scores": (False,),
+    "return_embeddings": (False,),
+    "return_multivector": (False,),
+    "softmax": (True,),
+    "spans": (),
+    "task": (),
+    "top_k": (),
+    "truncate": (True, "END"),
+    "truncate_prompt_tokens": (),
+    "truncation": (),
+    "truncation_direction": ("right", "Right"),
+    "truncation_side": ("right",),
+    "use_activation": (True,),
+    "vector_type": ("float32",),
+}
+"""Field → values that are accepted on routes without the field, as they do not change replies."""
+
+
+def refused_field(fields: Mapping[str, object], known: Container[str]) -> str | None:
+    """Return the first field of a request that the route lacks and may not ignore; None if none."""
+    for name, value in fields.items():
+        if name in known or value is None or name not in HARMLESS:
+            continue
+        if not any(type(value) is type(item) and value == item for item in HARMLESS[name]):
+            return name
+    return None
+
+
+def refusal(name: str) -> str:
+    """Describe why a field is rejected, and which values would be accepted."""
+    values = " or ".join(repr(value) for value in HARMLESS[name])
+    accepted = f", or send {values}" if values else ""
+    return f"it would change the reply, and this route does not have it: leave it out{accepted}"
+
+
+INPUTS, WHOLE, FIRST_FRAME = "inputs", "request", "first_frame"
+"""Fields of a form: an input, an object with all other fields, and an option of all files."""
+MEDIA_TYPES = (JSON, FORM, f"{IMAGE}*")
+"""Media types of a request that may have pictures."""
+_OPTION = {"description": "Any other field of the request, as JSON: a text has quotes."}
+OPENAPI = {
+    "requestBody": {
+        "content": {
+            FORM: {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        INPUTS: {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "A file of a picture each; or any input, as JSON, in a "
+                            "part without a file name.",
+                        },
+                        WHOLE: {
+                            "type": "object",
+                            "description": "All other fields, in place of a part for each.",
+                        },
+                        FIRST_FRAME: {
+                            "type": "boolean",
+                            "description": "Take the first frame of animated files.",
+                        },
+                    },
+                    "additionalProperties": _OPTION,
+                }
+            },
+            f"{IMAGE}*": {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "A picture; other fields are in the address, as JSON: "
+                    "`/encode?outputs=[%22pooled%22]`.",
+                }
+            },
+        }
+    }
+}
+"""Additions to the OpenAPI document of a route whose schema takes files."""
+MAX_PARTS = 1024
+"""Maximum parts of a form, each of which takes 20 µs."""
+SLICE_BYTES = 2**18
+"""Bytes that the parser gets at a time."""
+_BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNORECASE)
+
+
+@dataclass
+class Parts:
+    """Parts of a form, in order; a file is a picture, and any other part is JSON."""
+
+    inputs: list[Picture | bytes] = field(default_factory=list)
+    fields: dict[str, bytes] = field(default_factory=dict)
+    complete: bool = False
+
+
+def is_file(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a body is a form or a picture by its content type."""
+    given = headers.get(b"content-type", b"")[:19].lower()
+    return given == FORM.encode() or given.startswith(IMAGE.encode())
+
+
+async def read_files(
+    body: bytes, headers: Mapping[bytes, bytes], query: bytes, reservation: Reservation
+) -> dict[str, object]:
+    """Return the fields of a request with files, as if it were JSON, with pictures as its inputs.
+
+    Args:
+        body: body of the request.
+        headers: headers of the request.
+        query: query of the request's address, which has the options of a single picture.
+        reservation: memory of the request, which grows by the files of a form.
+
+    """
+    check_encoding(headers)
+    if headers[b"content-type"][:6].lower() == IMAGE.encode():
+        parts = Parts([Picture(body)], _of_query(query))
+    else:
+        if query:
+            raise Unprocessable("options of a form are parts of the form, not of the address")
+        reservation.grow(len(body))
+        if len(body) <= INLINE_BODY_BYTES:
+            parts = _parts(body, headers[b"content-type"])
+        else:
+            parts = await asyncio.to_thread(_parts, body, headers[b"content-type"])
+    fields = {name: await _json(value, name, reservation) for name, value in parts.fields.items()}
+    if WHOLE in fields:
+        whole = fields.pop(WHOLE)
+        if fields or not isinstance(whole, dict):
+            raise Unprocessable("request is an object with all fields but the files: send it alone")
+        fields = whole
+    first_frame = fields.pop(FIRST_FRAME, False)
+    if not isinstance(first_frame, bool):
+        raise Unprocessable("first_frame: true or false is needed")
+    if INPUTS in fields:
+        raise Unprocessable("inputs are given twice: send each as a part of the form named inputs")
+    if parts.inputs:
+        fields[INPUTS] = [
+            Picture(given.data, first_frame)
+            if isinstance(given, Picture)
+            else await _json(given, INPUTS, reservation)
+            for given in parts.inputs
+        ]
+    return fields
+
+
+def _of_query(query: bytes) -> dict[str, bytes]:
+    parts = Parts()
+    for name, value in parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True):
+        _add(parts, name, value.encode())
+    if parts.inputs:
+        raise Unprocessable("inputs are given twice: the body is the only one")
+    return parts.fields
+
+
+def _parts(body: bytes, content_type: bytes) -> Parts:
+    """Return the parts of a form.
+
+    Raises:
+        InvalidRequest: the form is damaged.
+        Unprocessable: a field is given twice, or there are too many.
+        UnsupportedMediaType: python-multipart is not installed.
+
+    """
+    try:
+        from python_multipart.exceptions import FormParserError  # noqa: PLC0415 - an extra
+        from python_multipart.multipart import Field, File, FormParser  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise UnsupportedMediaType(
+            "this service was installed without the extra images, which reads forms: send pictures "
+            "in base64"
+        ) from None
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise InvalidRequest("the content type of a form needs its boundary")
+    logging.getLogger("python_multipart.multipart").disabled = True  # one line for each bad form
+    parts = Parts()
+
+    def on_field(part: Field) -> None:
+        name = (part.field_name or b"").decode("utf-8", "replace")
+        _add(parts, name, part.value or b"")
+
+    def on_file(part: File) -> None:
+        if part.field_name != INPUTS.encode():
+            raise Unprocessable(f"files of a form are named {INPUTS}, as its inputs in their order")
+        part.file_object.seek(0)
+        _check_room(parts)
+        parts.inputs.append(Picture(part.file_object.read()))
+        part.close()
+
+    def on_end() -> None:
+        parts.complete = True
+
+    parser = FormParser(
+        FORM,
+        on_field,
+        on_file,
+        on_end,
+        boundary=boundary[1] or boundary[2],
+        config={"MAX_MEMORY_FILE_SIZE": len(body), "UPLOAD_ERROR_ON_BAD_CTE": True},
+    )
+    try:
+        for start in range(0, len(body), SLICE_BYTES):
+            parser.write(body[start : start + SLICE_BYTES])
+        parser.finalize()
+    except FormParserError:
+        raise InvalidRequest("the form is damaged: send it as RFC 7578 says") from None
+    if not parts.complete:
+        raise InvalidRequest("the form ends before its last boundary")
+    return parts
+
+
+def _add(parts: Parts, name: str, value: bytes) -> None:
+    """Add a part that is not a file."""
+    _check_room(parts)
+    if name == INPUTS:
+        parts.inputs.append(value)
+    elif name in parts.fields:
+        raise Unprocessable(f"{field_name(name)} is given twice; only {INPUTS} may be repeated")
+    else:
+        parts.fields[name] = value
+
+
+def _check_room(parts: Parts) -> None:
+    if len(parts.inputs) + len(parts.fields) >= MAX_PARTS:
+        raise Unprocessable(f"more than {MAX_PARTS} parts or options: send several requests")
+
+
+async def _json(value: bytes, name: str, reservation: Reservation) -> object:
+    try:
+        return await read_json(value, reservation)
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"{field_name(name)}: the value is not JSON; a text needs quotes"
+        ) from None
