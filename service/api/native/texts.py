@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -259,6 +260,9 @@ class Header:
         return names if self.warnings is NO_WARNINGS else names | warning_field(self.warnings)
 
 
+_SIZE = attrgetter("size")
+
+
 def targets_of(texts: Sequence[Text]) -> list[Text]:
     """Return the targets of texts; none without targets."""
     return [text.target for text in texts if text.target]
@@ -271,8 +275,8 @@ def usage(texts: Sequence[Text]) -> dict[str, int]:
 
 def _tokens(texts: Sequence[Text]) -> int:
     """Return the number of tokens of texts and their targets, which all have or none has."""
-    tokens = sum([text.size for text in texts])
-    return tokens + sum([own.size for own in targets_of(texts)]) if texts[0].target else tokens
+    own = sum(map(_SIZE, texts))
+    return own + sum(map(_SIZE, targets_of(texts))) if texts[0].target else own
 
 
 def text_fields(text: Text) -> dict[str, object]:
@@ -323,7 +327,7 @@ def text_tensors(texts: Sequence[Text]) -> dict[str, NDArray[np.generic]]:
 
 def _bounds(texts: Sequence[Text]) -> NDArray[np.int32]:
     """Return the start of each text among the tokens of all, and the end of the last, `[B + 1]`."""
-    return np.cumsum([0, *(text.size for text in texts)]).astype(np.int32)
+    return np.cumsum([0, *map(_SIZE, texts)]).astype(np.int32)
 
 
 def metadata(header: Header, texts: Sequence[Text]) -> dict[str, str]:

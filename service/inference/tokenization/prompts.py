@@ -40,6 +40,11 @@ class Prompts:
             tokens = len(special) - bool(special and special[-1])
             segment = self._tasks.get(name, 0) if self._tasks else None
             self._named[name] = Prompt(text, tokens, segment)
+        has_prompts = bool(self._tasks) or any(sentence.prompts.values())
+        has_default = sentence.default_prompt_name is not None or bool(sentence.pair_templates)
+        self.lack_default = has_prompts and not has_default
+        """Whether a request that names neither a prompt nor a task probably lacks one: a chat
+        template has a default instruction, and an empty name requests no prompt on purpose."""
 
     def named(self, name: str | None) -> Prompt:
         """Return the prompt of a name, or the default prompt if None; no prompt for an empty name.
@@ -90,14 +95,3 @@ class Prompts:
         if not templates:
             return None
         return templates[self._sentence.default_prompt_name or "" if name is None else name]
-
-    def lacking(self, name: str | None) -> bool:
-        """Return whether a request probably lacks a prompt or a task.
-
-        It does if it names no prompt, and the checkpoint has prompts or tasks without a default. An
-        empty name requests no prompt on purpose, and a chat template has a default instruction.
-        """
-        sentence = self._sentence
-        if name is not None or sentence.default_prompt_name is not None or sentence.pair_templates:
-            return False
-        return bool(self._tasks) or any(prompt.text for prompt in self._named.values())

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from model.config.decoder import DecoderConfig
@@ -18,7 +19,7 @@ from service.inference.tokenization.backlog import (
     Kind,
     TokenizerWork,
 )
-from service.inference.tokenization.inputs import Input, Picture, TextInput, size_of
+from service.inference.tokenization.inputs import Input, Picture, TextInput, sizes_of
 from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
@@ -117,7 +118,7 @@ class RequestTokenizer:
 
         """
         sizes = self._sizes(inputs, options, beside)
-        if _is_short(sizes):
+        if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
             return NOTHING
         limit = math.inf if options.windows else self.limit(options)
         rate, special = self._tokens_per_character, 2 + self.tokenizer.template_tokens
@@ -205,10 +206,11 @@ class RequestTokenizer:
     ) -> list[Text]:
         """Tokenise inputs, and reserve the memory of the tokenised texts."""
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
-        if _is_short(sizes):
+        if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
             texts = read(inputs, options, 0)
             if reservation:
-                reservation.grow(sum(text.nbytes for text in texts))
+                tokens = sum(map(attrgetter("size"), texts))
+                reservation.grow(TEXT_BYTES * len(texts) + Text.token_bytes * tokens)
             return texts
         in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
         if reservation:
@@ -248,7 +250,7 @@ class RequestTokenizer:
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
         """Return an upper bound on the number of tokens of the longest input."""
-        longest = max(map(size_of, inputs), default=0)
+        longest = max(sizes_of(inputs), default=0)
         return min(self._most_tokens(longest), self.limit(options))
 
     def _most_tokens(self, size: int) -> int:
@@ -289,7 +291,7 @@ class RequestTokenizer:
                 f"{options.name(kinds.index(Picture))} is a picture, and only texts are read here: "
                 "send a text, or choose a model of pictures"
             )
-        sizes = [*map(size_of, inputs)]
+        sizes = sizes_of(inputs)
         if len(sizes) > self.max_inputs:
             raise Unprocessable(
                 f"{len(sizes)} inputs in one request; at most {self.max_inputs} are taken"
@@ -300,11 +302,6 @@ class RequestTokenizer:
                 "taken of texts that are not cut: send it in parts, or set `truncate`"
             )
         return sizes
-
-
-def _is_short(sizes: Sequence[int]) -> bool:
-    """Return whether a request has short inputs only, which are tokenised on the event loop."""
-    return sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS
 
 
 def _are_large(sizes: Sequence[int]) -> bool:

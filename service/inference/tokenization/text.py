@@ -126,7 +126,8 @@ class Text:
     @property
     def tokens(self) -> list[str]:
         """Names of the tokens."""
-        return self._kept(self._encoding.tokens)
+        names = self._encoding.tokens
+        return self._kept(names) if self._cut else names
 
     @property
     def offsets(self) -> list[Offset]:
@@ -134,7 +135,10 @@ class Text:
 
         (0, 0) for special tokens and tokens of a prompt.
         """
-        offsets, before = self._offsets_after_prompt, len(self._prompt.text)
+        before = len(self._prompt.text)
+        if not (before or self._cut):
+            return self._encoding.offsets
+        offsets = self._offsets_after_prompt
         if not before:
             return offsets
         return [
@@ -156,9 +160,10 @@ class Text:
     @property
     def segments(self) -> list[int]:
         """Segments of the tokens in a reply: texts with a task are of one segment."""
-        if self._prompt.segment is None:
-            return self._kept(self._encoding.type_ids)
-        return [0] * self.size
+        if self._prompt.segment is not None:
+            return [0] * self.size
+        segments = self._encoding.type_ids
+        return self._kept(segments) if self._cut else segments
 
     @property
     def segment_ids(self) -> Ids:

@@ -17,7 +17,7 @@ from service.inference.tokenization.file_tokenizer import (
     in_template,
     shared_tokenizer,
 )
-from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of
+from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
 from service.inference.tokenization.pieces import Spelling, Subwords
 from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts
 from service.inference.tokenization.text import Text, TextEnds
@@ -119,14 +119,15 @@ class TextReader:
                 prefix + text if isinstance(text, str) else (prefix + text[0], text[1])
                 for text in inputs
             ]
-        if truncator and max(map(size_of, texts), default=0) > truncator.characters:
+        if truncator and max(sizes_of(texts), default=0) > truncator.characters:
             parts = [
                 truncator.encode(text, options.name(index), special_tokens=special)
                 for index, text in enumerate(texts, first)
             ]
         else:
             encodings = files.whole.encode_batch(texts, add_special_tokens=special)
-            if self._alone and all(0 < len(encoding) <= limit for encoding in encodings):
+            sizes = [*map(len, encodings)]
+            if self._alone and min(sizes, default=1) > 0 and max(sizes, default=0) <= limit:
                 return [Text(encoding, ids(encoding), unknown) for encoding in encodings]
             parts = [(one, truncator.cut(one) if truncator else None) for one in encodings]
         read = [Text(one, ids(one), unknown, self.prompt, cut) for one, cut in parts]
@@ -273,7 +274,8 @@ class TextTokenizer:
 
     def lacks_prompt(self, options: Options) -> bool:
         """Return whether texts get no prompt although the checkpoint has prompts."""
-        return options.task is None and self._prompts.lacking(options.prompt_name)
+        unnamed = options.task is None and options.prompt_name is None
+        return unnamed and self._prompts.lack_default
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """Return the token of each id; None for an id without a token."""
@@ -325,7 +327,7 @@ class TextTokenizer:
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
-        if max(map(size_of, inputs), default=0) <= self.limits.max_characters:
+        if max(sizes_of(inputs), default=0) <= self.limits.max_characters:
             return
         for index, given in enumerate(inputs, first):
             any_length = options.windows and isinstance(given, str)
