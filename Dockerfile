@@ -17,12 +17,13 @@ ARG SOURCE_DATE_EPOCH=1767225600
 
 
 FROM ${BASE} AS base
-# the last two switch off the telemetry of ONNX Runtime and huggingface_hub: model/vendor_telemetry.py
+# the last three are those of model/vendor_telemetry.py
 ENV PATH=/venv/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     ORT_DISABLE_TELEMETRY=1 \
-    HF_HUB_DISABLE_TELEMETRY=1
+    HF_HUB_DISABLE_TELEMETRY=1 \
+    PYDANTIC_DISABLE_PLUGINS=__all__
 
 
 # What ONNX Runtime alone cannot serve is refused before anything is exported.

@@ -3,7 +3,9 @@
 ONNX Runtime reads its variable once, at import. Without it, ONNX Runtime writes a device id into
 the user's cache folder and sends events, even after `disable_telemetry_events()`. OpenVINO has no
 variable: it imports `openvino_telemetry`, which writes a client id into the home folder and
-contacts an analytics host, and uses a stub of its own if that package is missing.
+contacts an analytics host, and uses a stub of its own if that package is missing. Plugins of
+pydantic, as Logfire has one, see the content of requests; the search for them takes 20 ms of a
+start.
 docs/decisions/0028-no-telemetry.md compares the ways to switch it off.
 """
 
@@ -16,8 +18,9 @@ VARIABLES = {
     "ORT_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
 }
-"""Values that switch the telemetry of ONNX Runtime, of `huggingface_hub` and of Ray off."""
+"""Values that switch off the telemetry of ONNX Runtime, `huggingface_hub` and Ray, and plugins."""
 OPENVINO = "openvino_telemetry"
 """Name of the package that sends OpenVINO's telemetry."""
 

@@ -47,6 +47,8 @@ class Program(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name == "serve":
+            resources.begin_start()  # before its imports, which are the most of its start
         command: click.Command = importlib.import_module(f"service.cli.{cmd_name}").command
         return command
 

@@ -37,7 +37,6 @@ def serve(**options: Any) -> int:
     """Serve until a signal to stop; failures are log lines if the log format is JSON."""
     settings = checked_settings(given(options))
     resources.settle_allocator()
-    resources.begin_start()
     if settings.log_format == "text":
         with terminal.steps() as say:
             run, artifacts = _load(settings, say)

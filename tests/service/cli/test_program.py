@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -299,3 +300,17 @@ def test_a_home_that_cannot_be_written_to_names_the_setting(
     line = one_line(capsys, command[0])
     assert "cannot be written to (Not a directory)" in line
     assert setting in line
+
+
+def test_a_start_begins_before_the_imports_of_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = list[str]()
+
+    def imported(name: str) -> SimpleNamespace:
+        steps.append(name)
+        return SimpleNamespace(command=None)
+
+    monkeypatch.setattr("service.system.resources.begin_start", lambda: steps.append("begin"))
+    monkeypatch.setattr(importlib, "import_module", imported)
+    for name in ("verify", "serve"):
+        program_module.program.get_command(click.Context(program_module.program), name)
+    assert steps == ["service.cli.verify", "begin", "service.cli.serve"]
