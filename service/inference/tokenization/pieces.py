@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,39 +51,13 @@ _FIRST_OF_LENGTH = (0x80, 0x800, 0x10000)
 """First code points of 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Token and its offsets in the text."""
-
-    id: int
-    text: str
-    """Characters of the token in the text; name of a special token."""
-    special: bool
-    """Whether the tokenizer added the token."""
-    start: int | None
-    """Start of the token in bytes; None for a special token."""
-    stop: int | None
-    """End of the token in bytes; None for a special token."""
-
-
-@dataclass(frozen=True, slots=True)
 class Spelling:
     """Text with its prompt, and its S tokens as arrays: lists take ten times the memory."""
 
-    text: str
-    """Prompt and text."""
-    ids: Ids
-    """`[S]`."""
-    places: Places
-    """`[S, 2]`: start and end of each token in code points."""
-    special: Mapping[int, str]
-    """Names of the special tokens that the tokenizer added, by their index."""
-
-    @classmethod
-    def of(
-        cls, text: str, encoding: Encoding, ids: Sequence[int], name: Callable[[int], str | None]
-    ) -> Spelling:
-        """Return the spelling of a text, without a reference to its encoding.
+    def __init__(
+        self, text: str, encoding: Encoding, ids: Sequence[int], name: Callable[[int], str | None]
+    ) -> None:
+        """Read an encoding, and keep no reference to it.
 
         Args:
             text: prompt and text.
@@ -94,29 +67,41 @@ class Spelling:
             name: function from an id to the token's name.
 
         """
+        self._text = text
+        self.ids = np.array(ids, np.int64)
+        self._places = _places(encoding)
         special = [n for n, is_special in enumerate(encoding.special_tokens_mask) if is_special]
-        names = {index: name(ids[index]) or "" for index in special}
-        return cls(text, np.array(ids, np.int64), _places(encoding), names)
+        self._special = {index: name(ids[index]) or "" for index in special}
+        """Names of the special tokens that the tokenizer added, by their index."""
 
     @property
     def characters(self) -> int:
         """Number of characters of all pieces, which may overlap."""
-        return int((self.places[:, 1] - self.places[:, 0]).sum())
+        return int((self._places[:, 1] - self._places[:, 0]).sum())
 
-    def steps(self, size: int) -> Iterator[list[Piece]]:
-        """Yield the tokens in order, at most `size` at a time."""
-        at = _byte_offsets(self.text)
+    def steps(self, size: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the tokens in order, at most `size` at a time.
+
+        `text` is the token's characters in the text, or the name of a special token; `start` and
+        `stop` are in bytes, and null for a special token.
+        """
+        at, names = _byte_offsets(self._text), self._special
         for first in range(0, len(self.ids), size):
-            part = slice(first, first + size)
-            places = self.places[part]
-            columns = (self.ids[part], *places.T, *at[places].T)
+            places = self._places[first : first + size]
+            columns = (self.ids[first : first + size], *places.T, *at[places].T)
             rows = zip(*(column.tolist() for column in columns), strict=True)
-            yield [self._piece(index, *row) for index, row in enumerate(rows, first)]
-
-    def _piece(self, index: int, token_id: int, start: int, end: int, *at: int) -> Piece:
-        if (name := self.special.get(index)) is not None:
-            return Piece(token_id, name, special=True, start=None, stop=None)
-        return Piece(token_id, self.text[start:end], special=False, start=at[0], stop=at[1])
+            yield [
+                {"id": token, "text": names[n], "special": True, "start": None, "stop": None}
+                if n in names
+                else {
+                    "id": token,
+                    "text": self._text[begin:end],
+                    "special": False,
+                    "start": start,
+                    "stop": stop,
+                }
+                for n, (token, begin, end, start, stop) in enumerate(rows, first)
+            ]
 
 
 def _places(encoding: Encoding) -> Places:

@@ -254,7 +254,7 @@ class TextTokenizer:
         encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
         name = self._source.whole.id_to_token
         return [
-            Spelling.of(text, encoding, self._source.ids(encoding), name)
+            Spelling(text, encoding, self._source.ids(encoding), name)
             for text, encoding in zip(whole, encodings, strict=True)
         ]
 

@@ -247,14 +247,14 @@ def test_pieces_are_the_bytes_of_the_text(
     tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     encoding = tokenizer.encode(text)
-    spelling = Spelling.of(text, encoding, encoding.ids, tokenizer.id_to_token)
+    spelling = Spelling(text, encoding, encoding.ids, tokenizer.id_to_token)
     pieces = [piece for step in spelling.steps(2) for piece in step]
     assert pieces == [piece for step in spelling.steps(100) for piece in step]
-    assert [piece.text for piece in pieces] == text.split()
+    assert [piece["text"] for piece in pieces] == text.split()
     assert spelling.characters == len("".join(text.split()))
     for piece in pieces:
-        assert text.encode()[piece.start : piece.stop].decode() == piece.text
-        assert (piece.id, piece.special) == (WORDS[piece.text], False)
+        assert text.encode()[piece["start"] : piece["stop"]].decode() == piece["text"]
+        assert (piece["id"], piece["special"]) == (WORDS[piece["text"]], False)
 
 
 class Watched:
@@ -278,10 +278,8 @@ def test_special_tokens_are_named_without_a_list_of_all_names() -> None:
     tokenizer.add_special_tokens(["[CLS]"])
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A", None, [("[CLS]", 0)])
     watched = Watched(tokenizer.encode("?"))
-    spelling = Spelling.of(
-        "?", cast(Encoding, watched), watched.encoding.ids, tokenizer.id_to_token
-    )
-    assert [piece.text for step in spelling.steps(9) for piece in step] == ["[CLS]", "?"]
+    spelling = Spelling("?", cast(Encoding, watched), watched.encoding.ids, tokenizer.id_to_token)
+    assert [piece["text"] for step in spelling.steps(9) for piece in step] == ["[CLS]", "?"]
     assert watched.read == {"special_tokens_mask", "offsets"}
 
 
