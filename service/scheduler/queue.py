@@ -30,9 +30,6 @@ MAX_PADDING_SHARE = 0.5
 """Maximum share of padding in the attention grid of a batch, which bounds the memory of a batch."""
 EXACT_CLIENTS = 16
 """Maximum number of other clients whose shares are summed exactly for a prediction."""
-CONTINUES = 2**60
-"""Added to the number of a text that follows others of its request. Of equal starts, first texts
-go first."""
 
 Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
@@ -163,11 +160,11 @@ class FairQueue:
             if len(self._turns) > 2 * len(self._clients) + 64:
                 self._turns = [turn for turn in self._turns if turn[2].order or turn[2] is queue]
                 heapq.heapify(self._turns)
-        start, continues = queue.virtual_time, 0
+        start = queue.virtual_time
         for slot in work.slots:
-            slot.queue, slot.start, slot.number = queue, start, next(self._numbers) + continues
+            slot.queue, slot.start, slot.number = queue, start, next(self._numbers)
             insort(queue.order, (start, slot.number, slot))
-            start, continues = start + slot.tokens, CONTINUES
+            start += slot.tokens
         queue.tokens += work.tokens
         queue.requests += 1
         queue.lists += work.waiting > 1

@@ -170,9 +170,12 @@ def test_the_tokens_that_go_before_a_request(client: str, tokens: int, before: i
 
 def test_beside_many_clients_a_forecast_assumes_that_each_takes_its_share() -> None:
     queue = Queue()
-    for number in range(EXACT_CLIENTS + 1):
+    queue.push("h", 1000, client="hog")
+    for number in range(EXACT_CLIENTS - 1):
         queue.push("a", 7, client=f"{number}")
-    assert queue.texts.tokens_before("own", 100) == 100 + 7 * (EXACT_CLIENTS + 1)
+    assert queue.texts.tokens_before("own", 100) == 100 + 100 + 7 * (EXACT_CLIENTS - 1)
+    queue.push("a", 7, client="one more")
+    assert queue.texts.tokens_before("own", 100) == 100 + 1000 + 7 * EXACT_CLIENTS
     assert queue.texts.tokens_before("own", 2) == 2 + 2 * (EXACT_CLIENTS + 1)
 
 

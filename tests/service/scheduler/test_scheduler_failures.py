@@ -124,6 +124,20 @@ async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
     assert engine.batches == [[1], [13, 13, 12], [13], [13, 12], [13], [12], [60]]
 
 
+async def test_the_rest_of_a_failed_request_is_not_computed_even_if_the_loop_is_late() -> None:
+    engine = AnsweringEngine(raising(ValueError(SECRET)))
+    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
+        tasks = [text(POISON), *[text(63)] * 5]
+        failing = asyncio.create_task(batcher.submit("encode", tasks))
+        await asyncio.sleep(0)
+        while not batcher._dispatcher.idle:
+            time.sleep(0.001)  # the event loop stands still, the worker does not
+        with pytest.raises(EngineFailed):
+            await failing
+        assert engine.batches == 1
+        assert recorder.drops == ["encode"] * 5
+
+
 async def test_one_failure_in_three_for_many_rounds() -> None:
     engine = AnsweringEngine(raising(ValueError(SECRET)))
     failures = 0
@@ -259,6 +273,26 @@ async def test_what_waits_too_long_is_given_up_and_never_computed(clock: FakeClo
         await until(lambda: batcher._dispatcher.idle)
         assert len(await batcher.submit("encode", [text(10)])) == 1
     assert engine.batches == [[1], [10]]
+
+
+async def test_each_request_has_its_own_deadline(clock: FakeClock) -> None:
+    engine = GatedEngine()
+    with batching(engine) as (batcher, _):
+        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+        await until(lambda: engine.batches)
+        due = [clock.now + seconds * SOON for seconds in (3, 1, 2)]
+        late = [
+            asyncio.create_task(batcher.submit("encode", [text(8)], Call(finish_by=by)))
+            for by in due
+        ]
+        await until(lambda: batcher.lanes["encode"].queued_texts == 3)
+        for place in (1, 2, 0):
+            clock.now = due[place]
+            with pytest.raises(DeadlinePassed):
+                await asyncio.wait_for(late[place], 20)
+            assert sum(task.done() for task in late) == 1 + (1, 2, 0).index(place)
+        engine.let_through()
+        await plug
 
 
 async def test_a_worker_skips_what_is_overdue_even_if_the_loop_is_late(clock: FakeClock) -> None:
