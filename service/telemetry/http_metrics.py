@@ -44,14 +44,17 @@ class HttpMetrics:
     def answered(self, exchange: Exchange[Any]) -> None:
         """Note a reply; an interrupted reply counts with the bytes that were sent."""
         route, status, ratio = self.routes.of_scope(exchange.scope), exchange.status, None
-        seconds, sent = exchange.seconds, exchange.sent_bytes
+        seconds, sent, request_id = exchange.seconds, exchange.sent_bytes, exchange.request_id
         replies = self._replies.get(route)
         if replies is None:
             replies = self._replies[route] = self._registry.notes(partial(self._count, route))
         if exchange.predicted_bytes and status == 200:
             ratio = sent / (exchange.predicted_bytes + FRAME_BYTES)
-        labels = _exemplar(exchange)
-        exemplar = (labels, seconds, time.time()) if labels else None
+        exemplar = None
+        if b"traceparent" in exchange.headers and (trace := trace_id(exchange.scope["headers"])):
+            exemplar = {"trace_id": trace}, seconds, time.time()
+        elif 0 < len(request_id) <= MAX_EXEMPLAR_ID:
+            exemplar = {"request_id": request_id}, seconds, time.time()
         replies.append((status, seconds, exchange.received_bytes, sent, ratio, exemplar))
         if len(replies) >= MOST_NOTES:
             self._registry.count()
@@ -76,12 +79,3 @@ class HttpMetrics:
         """Record an error reply to a request that could not be parsed."""
         self._registry.requests.labels(self.routes.of(path), str(error.status)).inc()
         self.refused({"path": path}, error)
-
-
-def _exemplar(exchange: Exchange[Any]) -> dict[str, str] | None:
-    """Return the labels of an exemplar: the caller's trace id, or else the request id."""
-    traced = b"traceparent" in exchange.headers
-    if traced and (trace := trace_id(exchange.scope["headers"])):
-        return {"trace_id": trace}
-    request_id = exchange.request_id
-    return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None
