@@ -26,7 +26,7 @@ from typing import Any, cast
 
 import httptools
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -236,9 +236,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = cycle
         cycle.scope["on_disconnect"] = None
         if cycle.scope["http_version"] == "1.0":
-            app = cast(ASGI3Application, until_close(cast(ASGIApp, app), cycle, self._cut_off))
-        else:
-            cycle.send = WholeReplySend(cycle, self.transport)
+            cycle.waiting_for_100_continue = False  # no interim reply (RFC 9110, 10.1.1)
+        cycle.send = WholeReplySend(cycle, self.transport)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -310,6 +309,10 @@ class HttpProtocol(HttpToolsProtocol):
         of its reply. Its bytes are therefore dropped until it closes, for at most LINGER_SECONDS.
         """
         if self.is_closing():
+            return
+        running: Any = self._running
+        if running and running.send.unsized and not running.response_complete:
+            self._cut_off()  # else a client would take the end for the end of the body
             return
         if self._in_head and not self._final_error:
             self._end(self._timeout)
@@ -406,54 +409,30 @@ class _Transport:
         self.is_closing = protocol.is_closing
 
 
-def until_close(app: ASGIApp, cycle: RequestResponseCycle, cut_off: Callable[[], None]) -> ASGIApp:
-    """Return an application whose replies without a length end with the connection.
-
-    HTTP/1.0 has no chunks (RFC 9112, 6.1) and no interim 100 (RFC 9110, 10.1.1). `cut_off` resets
-    the connection of a reply that fails, as a client would take the connection's end for the end of
-    the body.
-    """
-    cycle.waiting_for_100_continue = False
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        unsized = False
-
-        async def send_unchunked(message: Message) -> None:
-            nonlocal unsized
-            if message["type"] == "http.response.start":
-                unsized = all(name.lower() != b"content-length" for name, _ in message["headers"])
-                if unsized:
-                    cycle.chunked_encoding = False
-            elif unsized:
-                cycle.expected_content_length = len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await app(scope, receive, send_unchunked)
-        except BaseException:
-            if unsized and not cycle.response_complete:
-                cut_off()
-            raise
-
-    return answer
-
-
 class WholeReplySend:
     """ASGI `send` of a request that can also write a whole reply at once.
 
     uvicorn searches each name and value of a head for characters that would end it, and writes the
     head and the body apart, which takes a third of the time of a small request.
+
+    A reply of HTTP/1.0 without a length ends with the connection, without chunks (RFC 9112, 6.1).
     """
 
-    __slots__ = ("_cycle", "_transport")
-
     def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self.unsized = False
+        """Whether the end of the connection is the end of the reply."""
         self._cycle = cycle
         self._transport = transport
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send a part of the reply by uvicorn."""
-        return RequestResponseCycle.send(self._cycle, cast(ASGISendEvent, message))
+        cycle = self._cycle
+        if message["type"] == "http.response.start" and cycle.scope["http_version"] == "1.0":
+            self.unsized = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            cycle.chunked_encoding = False if self.unsized else None
+        elif self.unsized:
+            cycle.expected_content_length = len(message.get("body", b""))
+        return RequestResponseCycle.send(cycle, cast(ASGISendEvent, message))
 
     def whole(self, status: int, head: bytes, body: bytes | memoryview) -> bool:
         """Write a whole reply.

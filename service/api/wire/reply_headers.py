@@ -12,7 +12,7 @@ from service.errors import AnotherModel, Unprocessable
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
 from service.inference.text_warnings import HEADERS, MEANINGS, Warnings
 
-_HEADER = EXPECT_HEADER.encode()
+EXPECTED = EXPECT_HEADER.encode()
 _FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)
 FingerprintHeader = tuple[bytes, bytes]
 """Name and value of the reply header with a model's fingerprint."""
@@ -20,7 +20,7 @@ FingerprintHeader = tuple[bytes, bytes]
 
 def check_expected(headers: Mapping[bytes, bytes], answering: FingerprintHeader) -> None:
     """Raise if a request expects another model than the answering one."""
-    expected = headers.get(_HEADER)
+    expected = headers.get(EXPECTED)
     if expected in (None, answering[1]):
         return
     if not _FINGERPRINT.fullmatch(expected):

@@ -28,6 +28,7 @@ from service.api.wire.bodies import (
 )
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
 from service.api.wire.reply_headers import (
+    EXPECTED,
     MODEL_HEADER,
     FingerprintHeader,
     Responses,
@@ -121,7 +122,9 @@ class JsonRoute(APIRoute):
             exchange.error_form = schema.error_form
             body = validated(schema, content)
             model = await chosen_model(request, body.model, body.check_model)
-            check_expected(headers, bind_model(exchange, model, getattr(body, "backend", None)))
+            fingerprint = bind_model(exchange, model, getattr(body, "backend", None))
+            if EXPECTED in headers:
+                check_expected(headers, fingerprint)
             response: Response = await self.endpoint(body=body, request=request)
             name_model(response, service_of(request).models, body.model, model)
             return response
@@ -206,8 +209,7 @@ def exchange_of(request: Request) -> Exchange[ServedModel]:
 
 def model_of(request: Request) -> ServedModel:
     """Return the model that answers a request; see `bind_model`."""
-    model = exchange_of(request).model
-    assert model is not None  # noqa: S101 - set before the endpoint runs
+    model: ServedModel = request.scope["exchange"].model
     return model
 
 
@@ -231,8 +233,7 @@ def bind_model(
 
 def fingerprint_of(request: Request) -> FingerprintHeader:
     """Return the header with the fingerprint of the model and the engine that answer a request."""
-    fingerprint = exchange_of(request).fingerprint
-    assert fingerprint is not None  # noqa: S101 - set before the endpoint runs
+    fingerprint: FingerprintHeader = request.scope["exchange"].fingerprint
     return fingerprint
 
 
@@ -270,10 +271,12 @@ def caller_of(request: Request) -> Call:
 
     """
     exchange = exchange_of(request)
+    model = model_of(request)
 
     def submitted_to(engine: str) -> None:
-        exchange.fingerprint = own = model_of(request).fingerprint_header(engine)
-        check_expected(exchange.headers, own)
+        exchange.fingerprint = own = model.fingerprint_header(engine)
+        if EXPECTED in exchange.headers:
+            check_expected(exchange.headers, own)
 
     return Call(
         exchange.client,
@@ -285,8 +288,8 @@ def caller_of(request: Request) -> Call:
 
 def wants_safetensors(request: Request) -> bool:
     """Return whether `Accept` names safetensors, with at least the weight of JSON."""
-    accepted = exchange_of(request).headers.get(b"accept")
-    return accepted is not None and prefers(str(accepted, "latin-1"), SAFETENSORS, JSON)
+    accepted: bytes | None = request.scope["exchange"].headers.get(b"accept")
+    return accepted is not None and prefers(accepted.decode("latin-1"), SAFETENSORS, JSON)
 
 
 class PartsResponse(Response):

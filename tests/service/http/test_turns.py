@@ -183,7 +183,7 @@ class Asked:
         self.completed = 0
         log = logging.getLogger("unused")
         self.cycle = RequestResponseCycle(
-            scope={"type": "http", "method": method},  # type: ignore[typeddict-item]
+            scope={"type": "http", "http_version": "1.1", "method": method},  # type: ignore[typeddict-item]
             transport=self.transport,
             flow=self.flow,
             logger=log,
