@@ -92,11 +92,11 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self.open: list[tuple[Call, PendingWork]] = []
-        """Requests, some of which may have no pending work any more."""
+        """Requests and their work, some of which may be done."""
 
     def add(self, call: Call, work: PendingWork) -> None:
-        """Add the pending work of an admitted request."""
-        self.open.append((call, work))
+        """Add the pending work of an admitted request, and forget the work that is done."""
+        self.open = [item for item in (*self.open, (call, work)) if item[1].tokens]
 
     @property
     def tokens(self) -> int:

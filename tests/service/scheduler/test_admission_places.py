@@ -250,6 +250,13 @@ async def test_tokens_are_promised_until_they_are_computed(fixed_clock: FakeCloc
         assert promise.tokens == 170
 
 
+async def test_work_that_is_submitted_at_once_is_not_pending() -> None:
+    with batching(FakeEngine(CONFIG)) as (scheduler, _):
+        for _ in range(3):
+            await scheduler.submit("encode", [text(8)], Call(pending=PendingWork(8)))
+        assert not scheduler.lanes["encode"].pending.open
+
+
 def test_other_clients_and_requests_go_before_in_fair_shares() -> None:
     promises, long, short = PendingCalls(), PendingWork(1000), PendingWork(30)
     promises.add(Call("a"), long)
