@@ -243,6 +243,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue with the next request of the connection, or end the connection."""
         self._answering -= 1
+        vars(self._running).pop("send", None)  # which refers to the request
         super().on_response_complete()
         if self._answering:
             return
@@ -311,7 +312,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.is_closing():
             return
         running: Any = self._running
-        if running and running.send.unsized and not running.response_complete:
+        if running and not running.response_complete and running.send.unsized:
             self._cut_off()  # else a client would take the end for the end of the body
             return
         if self._in_head and not self._final_error:

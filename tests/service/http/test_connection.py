@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
@@ -54,6 +56,23 @@ def test_replies_come_in_the_order_of_requests(port: int) -> None:
     asked = b"".join(GET + f"X-Request-Id: {one}\r\n\r\n".encode() for one in ids)
     found = replies(port, asked + GET + CLOSE)
     assert [headers["x-request-id"] for _, headers, _ in found][:-1] == ids
+
+
+@pytest.mark.parametrize("request_bytes", [POST + LENGTH + b"\r\n" + BODY, GET + b"\r\n"])
+def test_a_request_is_freed_without_the_garbage_collector(port: int, request_bytes: bytes) -> None:
+    def kept() -> int:
+        return sum(type(item) is RequestResponseCycle for item in gc.get_objects())
+
+    everything(port, request_bytes, GET + CLOSE)
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()
+        found = replies(port, *[request_bytes] * 20, GET + CLOSE)
+        assert len(found) == 21
+        assert kept() <= before + 2  # a connection keeps its last requests
+    finally:
+        gc.enable()
 
 
 def test_who_sends_too_many_at_once_is_refused_after_the_others(port: int) -> None:
