@@ -23,7 +23,7 @@ from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts
 from service.inference.tokenization.text import Text, TextEnds
 from service.inference.tokenization.truncation import Direction, Truncator, shortened
 
-MOST_READERS = 64
+MOST_PLANS = 64
 """Maximum number of sets of options that are resolved at the same time."""
 
 
@@ -67,8 +67,8 @@ class Options:
         return self.naming.format(self.places[index] if self.places else index)
 
 
-class TextReader:
-    """Tokeniser of texts and pairs by resolved options: a prompt, a limit and a truncation."""
+class ReadingPlan:
+    """Plan of reading texts: what the options decide, with a prompt, a limit and a truncation."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class TextTokenizer:
         self.subwords = Subwords(whole, self._source.unknown_ids)
         self._prompts = Prompts(sentence, whole)
         self.ends = TextEnds(sentence, whole)
-        self._readers: dict[tuple[object, ...], TextReader] = {}
+        self._plans: dict[tuple[object, ...], ReadingPlan] = {}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
@@ -194,14 +194,14 @@ class TextTokenizer:
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
-        reader = self._reader(options)
+        plan = self._plan(options)
         self._check_lengths(inputs, options, first)
         kinds = {*map(type, inputs)}
-        if TokenIds in kinds or (reader.template and tuple in kinds):
+        if TokenIds in kinds or (plan.template and tuple in kinds):
             numbered = enumerate(inputs, first)
-            texts = [self._alone(index, given, options, reader) for index, given in numbered]
+            texts = [self._alone(index, given, options, plan) for index, given in numbered]
         else:
-            texts = reader.read(cast(Sequence[TextOrPair], inputs), options, first)
+            texts = plan.read(cast(Sequence[TextOrPair], inputs), options, first)
         return [*map(self.ends.complete, texts)] if self.ends.needed else texts
 
     def tokenize_targets(
@@ -212,11 +212,11 @@ class TextTokenizer:
         The ids are the labels that transformers returns for a `text_target`.
         """
         self._check_lengths(targets, options, first)
-        reader = TextReader(self._target, self.limits, options)
-        return reader.read(targets, options, first)
+        plan = ReadingPlan(self._target, self.limits, options)
+        return plan.read(targets, options, first)
 
-    def _reader(self, options: Options) -> TextReader:
-        """Return the reader of inputs with some options, which requests share.
+    def _plan(self, options: Options) -> ReadingPlan:
+        """Return the plan of options, which requests with the same options share.
 
         Raises:
             Unprocessable: an unknown prompt or task.
@@ -224,16 +224,16 @@ class TextTokenizer:
         """
         named = options.prompt_name, options.task
         key = (options.truncate, options.direction, *named, options.max_tokens, options.windows)
-        reader = self._readers.get(key)
-        if reader is None:
+        plan = self._plans.get(key)
+        if plan is None:
             prompt = self._prompts.chosen(*named)
-            if len(self._readers) >= MOST_READERS:
-                self._readers.clear()
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             windows = options.windows and not self.ends.length
-            reader = TextReader(self._source, self.limits, options, prompt, windows=windows)
-            reader.template = self._prompts.pair_template(options.prompt_name)
-            self._readers[key] = reader
-        return reader
+            plan = ReadingPlan(self._source, self.limits, options, prompt, windows=windows)
+            plan.template = self._prompts.pair_template(options.prompt_name)
+            self._plans[key] = plan
+        return plan
 
     def spell(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
@@ -281,7 +281,7 @@ class TextTokenizer:
         """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _alone(self, index: int, given: TextInput, options: Options, reader: TextReader) -> Text:
+    def _alone(self, index: int, given: TextInput, options: Options, plan: ReadingPlan) -> Text:
         """Tokenise an input of a request with token ids, or of a model with a chat template.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
@@ -291,29 +291,29 @@ class TextTokenizer:
             Unprocessable: an id is not in the vocabulary, or the ids change when encoded again.
 
         """
-        if isinstance(given, tuple) and reader.template:
-            return self._in_template(options.name(index), given, reader.template, reader)
+        if isinstance(given, tuple) and plan.template:
+            return self._in_template(options.name(index), given, plan.template, plan)
         if not isinstance(given, TokenIds):
-            return reader.read([given], options, index)[0]
-        name, prompt = options.name(index), reader.prompt.text
+            return plan.read([given], options, index)[0]
+        name, prompt = options.name(index), plan.prompt.text
         if not options.ids_as_given:
             text = self.decode(name, given, skip_special_tokens=bool(prompt))
             self._check_characters(name, text)
             self._source.check_encoded_again(name, given.ids, text)
-            return reader.read([text], options, index, special=bool(prompt))[0]
+            return plan.read([text], options, index, special=bool(prompt))[0]
         if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
-        most = reader.limit if options.truncate else None
+        most = plan.limit if options.truncate else None
         tokenized = self._source.complete(name, given.ids, most, options.direction)
-        if tokenized.size > reader.limit:
-            raise _too_long(name, tokenized.size, reader.limit)
+        if tokenized.size > plan.limit:
+            raise _too_long(name, tokenized.size, plan.limit)
         return tokenized
 
     def _in_template(
-        self, name: str, given: tuple[str, str], template: PairTemplate, reader: TextReader
+        self, name: str, given: tuple[str, str], template: PairTemplate, plan: ReadingPlan
     ) -> Text:
         """Tokenise a pair in a chat template."""
-        limit, truncator, pair, skipped = reader.limit, reader.truncator, given, (0, 0)
+        limit, truncator, pair, skipped = plan.limit, plan.truncator, given, (0, 0)
         if truncator:
             pair = truncator.pair_excerpt(*given, name)
             if truncator.direction == "left":
