@@ -47,7 +47,7 @@ class Target:
     cross_ablated: Ablated = ()  # heads of its cross-attention
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TextTask:
     """A text, `[S]` ids and segments with S ≥ 1, and its requested outputs; layers 0 … L."""
 

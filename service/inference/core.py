@@ -27,7 +27,7 @@ from service.inference.plan import Plan
 from service.inference.reader import Reader
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
-from service.inference.tokenization.inputs import Input, characters
+from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
@@ -173,9 +173,8 @@ class Inference:
         if self.manifest.images:
             self.engines.observer.pictures_read(seconds)
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
-        size, check = characters(inputs), self.require_use
         window = self.reader.limit(options) if options.windows else 0
-        return PreparedTexts(texts, caller, scheduler, timings, size, check, window)
+        return PreparedTexts(texts, caller, scheduler, timings, inputs, self.require_use, window)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options

@@ -20,12 +20,13 @@ from service.inference.head_vectors import HeadVectors, SparseVector
 from service.inference.text_spans import TextSpans
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.text import Places, Text
 from service.scheduler.call import Call
 from service.scheduler.scheduler import Scheduler
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class PreparedTexts:
     """Tokenised texts of a request, with their scheduler and caller."""
 
@@ -33,12 +34,17 @@ class PreparedTexts:
     caller: Call
     scheduler: Scheduler
     timings: Timings
-    characters: int = 0
-    """Number of characters of the inputs."""
+    inputs: Sequence[Input] = ()
+    """Inputs that were tokenised."""
     require_use: Callable[[Use], None] = lambda _: None
     """Function that rejects a use; see `Inference.require_use`."""
     window_tokens: int = 0
     """Maximum number of tokens of a window of a long text; 0 if the texts are not windowed."""
+
+    @property
+    def characters(self) -> int:
+        """Number of characters of the inputs."""
+        return characters(self.inputs)
 
     @property
     def windowed(self) -> bool:

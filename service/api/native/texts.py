@@ -243,7 +243,7 @@ async def with_pictures(body: Texts, request: Request) -> Texts:
     return body if inputs is body.inputs else body.model_copy(update={"inputs": inputs})
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Header:
     """Fields of a reply before its results."""
 
