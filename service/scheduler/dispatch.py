@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
@@ -53,11 +53,12 @@ class Batch:
     """Seconds that the computation took."""
     error: ServiceError | None = None
     """Error of all tasks; None if each has its value."""
+    tokens: int = field(init=False)
+    """Tokens of all tasks."""
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all tasks."""
-        return sum([slot.tokens for slot in self.slots])
+    def __post_init__(self) -> None:
+        """Sum the tokens, which are compared each time that a request is queued."""
+        self.tokens = sum([slot.tokens for slot in self.slots])
 
     def halves(self, error: ServiceError, runs: int) -> list[Sequence[Slot[object]]]:
         """Return the halves in which failed tasks are run again, last one first; or nothing.
@@ -173,7 +174,7 @@ class Dispatcher:
             lane = min(waiting, key=lambda lane: lane.served)
             self._virtual_time = max(self._virtual_time, lane.served)
             if slots := lane.take(self._limits.max_batch_tokens):
-                return self._began(Batch(lane, slots, time.monotonic()))
+                return self._begin(lane, slots)
         return None
 
     def _take_short(self) -> Batch | None:
@@ -185,11 +186,12 @@ class Dispatcher:
             if 0 < lane.first_tokens <= SHORT_TOKENS and (
                 slots := lane.take(SHORT_TOKENS, beside=True)
             ):
-                return self._began(Batch(lane, slots, time.monotonic(), spare=True))
+                return self._begin(lane, slots, spare=True)
         return None
 
-    def _began(self, batch: Batch) -> Batch:
-        """Count a batch as running. The caller holds the lock."""
+    def _begin(self, lane: Lane, slots: Sequence[Slot[object]], *, spare: bool = False) -> Batch:
+        """Return taken tasks as a running batch. The caller holds the lock."""
+        batch = Batch(lane, slots, time.monotonic(), spare)
         self._running.add(batch)
         return batch
 
