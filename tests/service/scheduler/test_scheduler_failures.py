@@ -360,3 +360,25 @@ async def test_a_deadline_that_has_passed_is_refused_at_once(clock: FakeClock) -
             await batcher.submit("encode", [text(8)], Call(finish_by=clock.now - 1))
         assert recorder.refusals == [("encode", "deadline")]
     assert engine.batches == []
+
+
+async def test_a_batch_that_hangs_fails_its_requests_alone(clock: FakeClock) -> None:
+    engine = GatedEngine()
+    with batching(engine, batch_seconds=10.0) as (batcher, _):
+        hangs = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        waits = asyncio.create_task(batcher.submit("encode", [text(9)]))
+        await until(lambda: engine.batches)
+        clock.now += 9.0
+        batcher.fail_overdue()
+        assert not batcher.failure
+        clock.now += 2.0
+        assert batcher.failure == "the fake engine hangs: a batch takes more than 10 s"
+        batcher.fail_overdue()
+        with pytest.raises(EngineTimeout, match="a batch takes more than 10 s"):
+            await hangs
+        assert not waits.done()
+        began = time.monotonic()
+        assert not await asyncio.to_thread(batcher.close)
+        assert time.monotonic() - began < 1, "closing does not wait for a batch that hangs"
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await waits

@@ -127,7 +127,7 @@ async def test_time_is_asked_for_what_is_still_to_come(
     submit = Scheduler.submit
 
     async def spied(*args: Any) -> Any:
-        asked.append((args[-1].promise.tokens, args[-1].promise.needed))
+        asked.append((args[-1].pending.tokens, args[-1].pending.needed))
         return await submit(*args)
 
     async def measured(*_: Any) -> float:
