@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from starlette.responses import Response
@@ -32,27 +32,22 @@ def new_request_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
-def header_fields(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """Return the value of each header by its name in lower case.
-
-    Values of a repeated header are joined by commas (RFC 9110, 5.3).
-    """
-    fields = dict(headers)
-    if len(fields) == len(headers):
-        return fields
-    return {name: b", ".join(value for own, value in headers if own == name) for name in fields}
-
-
 class Exchange(Generic[Model]):
     """State of one request and its reply, stored in the ASGI scope as `exchange`."""
 
     def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
         self.scope = scope
-        self.headers = headers = header_fields(scope["headers"])
-        """Headers of the request; see `header_fields`."""
-        given = headers.get(b"x-request-id")
-        known = given is not None and _REQUEST_ID.fullmatch(given)
-        self.request_id = str(given, "ascii") if given and known else new_request_id()
+        given: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = dict(given)
+        if len(headers) < len(given):
+            for repeated in headers:
+                headers[repeated] = b", ".join(value for name, value in given if name == repeated)
+        self.headers = headers
+        """Value of each header by its name in lower case; values of a repeated header are joined by
+        commas (RFC 9110, 5.3)."""
+        name = headers.get(b"x-request-id")
+        known = name is not None and _REQUEST_ID.fullmatch(name)
+        self.request_id = name.decode() if name and known else new_request_id()
         self.reservation = reservation
         """Memory of the request; released once the request is answered."""
         self.began = self.received = time.monotonic()
@@ -191,9 +186,12 @@ class Exchange(Generic[Model]):
             ValueError: a header has a line end, which would begin another header.
 
         """
-        given = [header for header in headers if length is None or header[0] != b"content-length"]
-        lines = b"".join([b"%b: %b\r\n" % header for header in given])
-        if not lines.count(b"\r") == lines.count(b"\n") == len(given):
+        lines, count = b"", 0
+        for header in headers:
+            if length is None or header[0] != b"content-length":
+                lines += b"%b: %b\r\n" % header
+                count += 1
+        if not lines.count(b"\r") == lines.count(b"\n") == count:
             raise ValueError("a header has a line end")
         if timings:
             lines += _timing_lines(timings)

@@ -121,7 +121,8 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             while data:
                 data = self._feed(data)
-            self._check_size()
+            if self._uncounted_bytes > HEAD_BYTES:
+                self._check_size()
         except HeaderFieldsTooLarge as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
