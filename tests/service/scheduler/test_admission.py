@@ -175,13 +175,16 @@ async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
         plug = plugged(batcher)
         patient = asyncio.create_task(batcher.submit("encode", [text(8)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == 8)
-        for _ in range(100):
-            request = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        for number in range(100):
+            request = asyncio.create_task(
+                batcher.submit("encode", [text(8)], Call(f"client {number}"))
+            )
             await asyncio.sleep(0)
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
         assert len(recorder.drops) == 100
         assert batcher.lanes["encode"].queued_texts == 1
+        assert len(batcher.lanes["encode"].texts._turns) < 100
         engine.let_through()
         await asyncio.gather(plug, patient)
 

@@ -124,6 +124,26 @@ async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
     assert engine.batches == [[1], [13, 13, 12], [13], [13, 12], [13], [12], [60]]
 
 
+async def test_each_request_of_a_failed_batch_has_an_error_of_its_own() -> None:
+    class Down(GatedEngine):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            if super().run(tasks) and len(tasks) > 1:
+                raise EngineUnavailable("down", retry_after_seconds=7)
+            return super().run(tasks)
+
+    engine = Down()
+    with batching(engine) as (batcher, _):
+        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+        both = [asyncio.create_task(batcher.submit("encode", [text(8)])) for _ in range(2)]
+        await until(lambda: batcher.lanes["encode"].queued_texts == 2)
+        engine.let_through()
+        await plug
+        first, second = await asyncio.gather(*both, return_exceptions=True)
+        assert isinstance(first, EngineUnavailable)
+        assert isinstance(second, EngineUnavailable)
+        assert first is not second  # each has a traceback of its own
+
+
 async def test_the_rest_of_a_failed_request_is_not_computed_even_if_the_loop_is_late() -> None:
     engine = AnsweringEngine(raising(ValueError(SECRET)))
     with batching(engine, max_batch_tokens=64) as (batcher, recorder):
