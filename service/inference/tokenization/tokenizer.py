@@ -25,6 +25,9 @@ from service.inference.tokenization.truncation import Direction, Truncator, shor
 
 MOST_PLANS = 64
 """Maximum number of sets of options that are resolved at the same time."""
+WITHIN_LOCK = 1024
+"""Maximum number of characters of a single text that is tokenised without giving up Python's lock,
+which would be taken by another thread for longer than the 0.25 ms that it takes at most."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,10 @@ class ReadingPlan:
                 for index, text in enumerate(texts, first)
             ]
         else:
-            encodings = files.whole.encode_batch(texts, add_special_tokens=special)
+            if len(texts) == 1 and isinstance(texts[0], str) and len(texts[0]) <= WITHIN_LOCK:
+                encodings = [files.whole.encode(texts[0], add_special_tokens=special)]
+            else:
+                encodings = files.whole.encode_batch(texts, add_special_tokens=special)
             sizes = [*map(len, encodings)]
             if self._alone and min(sizes, default=1) > 0 and max(sizes, default=0) <= limit:
                 return [Text(encoding, ids(encoding), unknown) for encoding in encodings]
