@@ -1,4 +1,4 @@
-"""One request and its reply, shared by the HTTP layer, the routes and telemetry."""
+"""Request and its reply, shared by the HTTP layer, the routes and telemetry."""
 
 from __future__ import annotations
 

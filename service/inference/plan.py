@@ -28,7 +28,7 @@ Reduce = Callable[[Output], TextEncoding]
 
 
 class Plan:
-    """What the engine computes for each text of a request, and how its output becomes arrays.
+    """Task of each text of a request for the engine, and the way from its output to arrays.
 
     A plan has no state of a request: requests with the same options share it.
     """
