@@ -14,7 +14,13 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.config.encoder import EncoderConfig
 from model.tokenization.tokenizer import load_tokenizer
-from service.errors import EngineUnavailable, InputTooLong, Overloaded, Unprocessable
+from service.errors import (
+    DeadlinePassed,
+    EngineUnavailable,
+    InputTooLong,
+    Overloaded,
+    Unprocessable,
+)
 from service.inference.tokenization import backlog
 from service.inference.tokenization.backlog import (
     LARGE_CHARACTERS,
@@ -154,6 +160,19 @@ async def test_what_cannot_be_tokenised_in_time_is_refused_before_any_of_it_is(
     tokenizer.gate.release(12)
     await asyncio.gather(running, fits)
     assert tokenizer.order == "A" * 6 + "C" * 6
+    one.close()
+
+
+async def test_the_deadline_is_checked_before_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, tokenizer = measured(), Tokenizer()
+    monkeypatch.setattr(backlog, "time", Stopped)
+    late = asyncio.create_task(one.run(tokenizer.asked("A", 3, finish_by=105.0)))
+    await until(lambda: tokenizer.order == "A")
+    monkeypatch.setattr(Stopped, "monotonic", staticmethod(lambda: 105.0))
+    tokenizer.gate.release(3)
+    with pytest.raises(DeadlinePassed, match="1 of 3 inputs were tokenised"):
+        await late
+    assert tokenizer.order == "A"
     one.close()
 
 
