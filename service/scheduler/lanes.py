@@ -189,10 +189,13 @@ class Lane:
                     self.remove(slot)
                 continue
             batch = nearest(window, max_batch_tokens, cost)
+            remove = self.remove
             if not self.maps:
                 self.texts.begin(batch, beside=beside)
+                remove = self.texts.remove
             for slot in batch:
-                self.remove(slot)
-                slot.work.begin()
+                remove(slot)
+                if not slot.work.begun:
+                    slot.work.begin()
             return batch
         return []

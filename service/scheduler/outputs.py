@@ -49,8 +49,10 @@ def requested(field: Field | None) -> Field:
 def _check_text(task: TextTask, output: Output, hidden_size: int) -> None:
     """Check states, pooled vectors, scores, and a decoder's states and log-probabilities."""
     states, target, decoded = (len(task.input_ids), hidden_size), task.target, output.target
-    _check_all(output.hidden, len(task.hidden_layers), states)
-    _check_all(output.map_states, len(task.map_layers), states)
+    if task.hidden_layers or output.hidden:
+        _check_all(output.hidden, len(task.hidden_layers), states)
+    if task.map_layers or output.map_states:
+        _check_all(output.map_states, len(task.map_layers), states)
     if task.pooling:
         mode = task.pooling.mode
         _check(output.pooled, (hidden_size * (1 if isinstance(mode, str) else len(mode)),))

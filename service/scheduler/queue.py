@@ -74,8 +74,7 @@ class Work(Generic[Value_co]):
 
     def begin(self) -> None:
         """Extend the time to the call's deadline, as the first task is being computed."""
-        if not self.begun:
-            self.begun, self.due = True, self.call.finish_by
+        self.begun, self.due = True, self.call.finish_by
 
     def fail(self, error: ServiceError) -> None:
         """Fail with a copy of an error, unless the work is done."""
@@ -128,10 +127,6 @@ class ClientQueue:
         """Number of waiting requests, and number of them with several waiting texts."""
         self.first_tokens = 0.0
         """Tokens of the next text of each request, summed."""
-
-    def tokens_before(self, tokens: int) -> float:
-        """Return the tokens that go before a new text after `tokens` of its request."""
-        return min(self.tokens, self.first_tokens + self.lists * tokens)
 
 
 class FairQueue:
@@ -251,7 +246,7 @@ class FairQueue:
         `tokens` are those of the request's texts before the text; 0 for its first text.
         """
         own = self._clients.get(client)
-        before = own.tokens_before(tokens) if own else 0
+        before = min(own.tokens, own.first_tokens + own.lists * tokens) if own else 0
         share, others = before + tokens, len(self._clients) - (own is not None)
         if not share or not others:
             return round(share)
