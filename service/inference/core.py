@@ -33,6 +33,7 @@ from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
+from service.scheduler.admission import NOTHING
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
 
@@ -161,7 +162,10 @@ class Inference:
         scheduler = self.engines.usual(engine) or await self.engines.get(engine)
         demand = self.reader.demand(inputs, options, caller, beside)
         caller = scheduler.admit(lane, caller, demand)
-        texts = await self.reader.tokenize(inputs, options, caller, beside)
+        if demand is NOTHING:
+            texts = self.request_tokenizer.at_once(inputs, options, caller)
+        else:
+            texts = await self.reader.tokenize(inputs, options, caller, beside)
         for text in texts if self.tower else ():
             text.tower = self.tower
         lengths = [text.size for text in texts]

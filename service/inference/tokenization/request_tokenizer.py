@@ -127,6 +127,14 @@ class RequestTokenizer:
         seconds = self._backlog.seconds(caller.client, read)
         return Demand(len(sizes), tokens, seconds, exact=False)
 
+    def at_once(self, inputs: Sequence[Input], options: Options, caller: Call) -> list[Text]:
+        """Tokenise a request's inputs whose demand is nothing; errors as for `tokenize`."""
+        given = cast(Sequence[TextInput], inputs)  # `demand` rejects pictures
+        texts = _held(self.tokenizer.tokenize(given, options), caller)
+        if self._segments:
+            self._check_segments(inputs, options, texts)
+        return texts
+
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
     ) -> list[Text]:
@@ -146,13 +154,21 @@ class RequestTokenizer:
         """
         given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
         texts = await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
-        if self._segments and tuple in map(type, inputs):
-            for index, text in enumerate(texts):
-                if text.segment_ids.max() >= self._segments:
-                    raise Unprocessable(
-                        f"{options.name(index)} is a pair; this model has one segment only"
-                    )
+        if self._segments:
+            self._check_segments(inputs, options, texts)
         return texts
+
+    def _check_segments(
+        self, inputs: Sequence[Input], options: Options, texts: Sequence[Text]
+    ) -> None:
+        """Reject pairs if the model does not distinguish their texts."""
+        if tuple not in map(type, inputs):
+            return
+        for index, text in enumerate(texts):
+            if text.segment_ids.max() >= self._segments:
+                raise Unprocessable(
+                    f"{options.name(index)} is a pair; this model has one segment only"
+                )
 
     async def tokenize_targets(
         self, targets: Sequence[str], options: Options, caller: Call, beside: int
@@ -207,11 +223,7 @@ class RequestTokenizer:
         """Tokenise inputs, and reserve the memory of the tokenised texts."""
         sizes, reservation = self._sizes(inputs, options, beside), caller.reservation
         if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
-            texts = read(inputs, options, 0)
-            if reservation:
-                tokens = sum(map(attrgetter("size"), texts))
-                reservation.grow(TEXT_BYTES * len(texts) + Text.token_bytes * tokens)
-            return texts
+            return _held(read(inputs, options, 0), caller)
         in_arrays, most = _are_large(sizes), self.most_bytes(sizes, options)
         if reservation:
             reservation.grow(most)
@@ -302,6 +314,14 @@ class RequestTokenizer:
                 "taken of texts that are not cut: send it in parts, or set `truncate`"
             )
         return sizes
+
+
+def _held(texts: list[Text], caller: Call) -> list[Text]:
+    """Reserve the memory of short texts, and return them."""
+    if caller.reservation:
+        tokens = sum(map(attrgetter("size"), texts))
+        caller.reservation.grow(TEXT_BYTES * len(texts) + Text.token_bytes * tokens)
+    return texts
 
 
 def _are_large(sizes: Sequence[int]) -> bool:
