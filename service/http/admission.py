@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
@@ -278,19 +279,16 @@ def _key(authorization: bytes) -> bytes:
     return b""
 
 
+@dataclass(frozen=True)
 class Admission:
     """Checks of the host and the API key of a request, before its body is read."""
 
-    def __init__(
-        self, hosts: AllowedHosts | None, keys: ApiKeys | None, metrics_port: int | None = None
-    ) -> None:
-        """Configure the checks; None admits any host, or requests without a key.
-
-        The metrics port answers only metrics and health routes, without a key.
-        """
-        self._hosts = hosts
-        self._keys = keys
-        self._metrics_port = metrics_port
+    hosts: AllowedHosts | None
+    """Allowed hosts; None for any."""
+    keys: ApiKeys | None
+    """Valid keys; None if no request needs one."""
+    metrics_port: int | None = None
+    """Port that answers only metrics and health routes, without a key."""
 
     def admit(self, exchange: Exchange[Any]) -> None:
         """Admit a request, and store the names of its client and its key.
@@ -302,14 +300,14 @@ class Admission:
 
         """
         scope = exchange.scope
-        if self._hosts:
-            self._hosts.check(exchange.headers)
-        if self._metrics_port and scope["server"][1] == self._metrics_port:
+        if self.hosts:
+            self.hosts.check(exchange.headers)
+        if self.metrics_port and scope["server"][1] == self.metrics_port:
             if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
                 raise MisdirectedRequest("this port answers /metrics and the health routes alone")
             return
-        if self._keys:
-            exchange.client = exchange.key = self._keys.check(scope, exchange.headers)
+        if self.keys:
+            exchange.client = exchange.key = self.keys.check(scope, exchange.headers)
         if not exchange.key and scope.get("client"):
             exchange.client = scope["client"][0]
 
