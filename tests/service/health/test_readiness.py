@@ -11,6 +11,7 @@ from model.artifact.manifest import Artifact
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.models.state import state_of
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
@@ -132,7 +133,7 @@ async def test_of_several_models_those_with_a_stand_in_are_named(artifact: Artif
     artifacts = [variant(artifact, name, 8) for name in "ab"]
     async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
         second = state_of(client.app).models.named("b").inference.engines
-        second._others["torch"] = second._scheduler(fake_of(artifacts[1]))
+        second._others["torch"] = Scheduler(fake_of(artifacts[1]), second.limits, second.observer)
         await second.retire("its device is lost", "torch")
         ready = (await client.get("/health/ready")).json()
         assert ready == {
