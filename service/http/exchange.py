@@ -228,7 +228,7 @@ class ExchangeMiddleware:
 
 
 class Application(FastAPI):
-    """FastAPI application inside the exchange of each request."""
+    """FastAPI application inside the exchange of each request; added middleware is around it."""
 
     exchanging: Callable[[ASGIApp], ASGIApp]
     """Function that returns the `ExchangeMiddleware` around FastAPI's layers."""
@@ -237,7 +237,12 @@ class Application(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the layers around the routes."""
-        return self.exchanging(super().build_middleware_stack())
+        added, self.user_middleware = self.user_middleware, []
+        app = self.exchanging(super().build_middleware_stack())
+        self.user_middleware = added
+        for layer, arguments, options in reversed(added):
+            app = layer(app, *arguments, **options)
+        return app
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one connection event, without FastAPI's own coroutines around the layers."""

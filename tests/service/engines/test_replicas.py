@@ -285,6 +285,10 @@ async def up(client: Client) -> list[float]:
     return [found["headscope_device_up", key] for key in keys]
 
 
+def stopped(pid: int) -> bool:
+    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_killed_replica_takes_its_batch_along_and_nothing_else(artifact: Artifact) -> None:
@@ -294,6 +298,7 @@ async def test_a_killed_replica_takes_its_batch_along_and_nothing_else(artifact:
             assert await up(client) == [1, 1]
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
+            await until(lambda: all(stopped(pid) for pid in pids))
             first = encode(client, "a")
             await until(lambda: tokens_of(engine) == [3, 0])
             second = encode(client, "a b")

@@ -20,6 +20,7 @@ from service.api.native.texts import text_bytes
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded, RequestTooLarge
 from service.inference.attention.stream import CHUNK_TOKENS
+from service.inference.tokenization.text import Text
 from service.models.state import state_of
 from service.system.budget import RELEASE_BYTES, ByteBudget, Reservation, releasing
 from tests.service.harness import (
@@ -182,7 +183,7 @@ STREAM = STREAM_BYTES + CHUNK_TOKENS * HIDDEN
 """Bytes that a streamed reply to many tokens holds."""
 
 
-REQUEST = 2**19
+REQUEST = 2**20
 """More than a request of these tests holds beside its reply: its values and its tokens."""
 
 
@@ -199,15 +200,16 @@ def streams(app: Any) -> bool:
 @pytest.mark.anyio
 async def test_others_are_refused_over_http_until_there_is_room(artifact: Artifact) -> None:
     engine = GatedEngine()
-    limits = {"max_bytes_in_flight": 105_000}
+    limits = {"max_bytes_in_flight": 115_000}
     async with serving(artifact, engine, **limits) as client:
         body = {"inputs": "a " * 48}  # 4 maps of 50 × 50, 40 000 bytes and their header
         first = asyncio.create_task(client.post("/attention", json=body, headers=BINARY))
         await until(lambda: engine.batches)
         holds = held(client.app)
-        assert 40_000 < holds - 50 * HIDDEN < 55_000
+        tokens = 50 * (HIDDEN + Text.token_bytes)
+        assert 40_000 < holds - tokens < 55_000
         refused = await client.post("/attention", json=body, headers=BINARY)
-        assert_problem(refused, 429, says="of 105000 bytes", error_type="Overloaded")
+        assert_problem(refused, 429, says="of 115000 bytes", error_type="Overloaded")
         assert refused.headers["retry-after"] == "1"
         assert held(client.app) == holds
         small = asyncio.create_task(client.post("/attention", json={"inputs": "a"}))
@@ -218,7 +220,7 @@ async def test_others_are_refused_over_http_until_there_is_room(artifact: Artifa
         assert (await first).status_code == (await small).status_code == 200
         assert held(client.app) == 0
         again = await client.post("/attention", json=body, headers=BINARY)
-        assert 0 < holds - 50 * HIDDEN - len(again.content) < 5000
+        assert 0 < holds - tokens - len(again.content) < 5000
         assert (await first).content == again.content
 
 
