@@ -28,8 +28,10 @@ class Warnings:
             prompt_missing: number of texts that lack a prompt.
 
         """
-        truncated = sum([text.truncated for text in texts])
-        unknown = sum([text.mostly_unknown for text in texts])
+        truncated = unknown = 0
+        for text in texts:
+            truncated += text.truncated
+            unknown += text.mostly_unknown
         if not (truncated or prompt_missing or unknown):
             return NO_WARNINGS
         return cls(truncated, prompt_missing, unknown)

@@ -55,5 +55,9 @@ class Timings:
 
     def add(self, results: Sequence[Slot[object]]) -> None:
         """Add concurrent tasks, with the longest time of each step."""
-        self.queue_seconds += max([result.queue_seconds for result in results])
-        self.inference_seconds += max([result.inference_seconds for result in results])
+        queue_seconds = inference_seconds = 0.0
+        for result in results:
+            queue_seconds = max(queue_seconds, result.queue_seconds)
+            inference_seconds = max(inference_seconds, result.inference_seconds)
+        self.queue_seconds += queue_seconds
+        self.inference_seconds += inference_seconds

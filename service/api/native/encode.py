@@ -277,7 +277,7 @@ class _Run:
             body = self.body.model_copy(update={"inputs": inputs})
             tokenizing = replace(tokenizing, places=self._indices)
         self.body, options = body, self.plan.options
-        if alone := body.alone:
+        if body.chunk and (alone := body.alone):
             asked = inference, body.texts, tokenizing, alone, caller, body.backend
             self._chunks = chunks = await SeparateChunks.prepare(*asked)
             self.prepared, self.texts = chunks.prepared, chunks.texts
@@ -287,7 +287,7 @@ class _Run:
             body.inputs, tokenizing, caller, "encode", body.backend
         )
         self.texts = prepared.texts
-        if spans := await body.spans_in(prepared):
+        if (body.spans or body.chunk) and (spans := await body.spans_in(prepared)):
             self.plan = inference.plan(replace(options, spans=spans))
 
     def vector_bytes(self, *, binary: bool) -> int:
@@ -300,4 +300,4 @@ class _Run:
         if self._chunks:
             return await self._chunks.encode(self.inference, self.plan.options)
         encodings = await self.inference.encode(self.prepared, self.plan)
-        return self.body.with_windows(encodings)
+        return self.body.with_windows(encodings) if self.body.overflow else encodings
