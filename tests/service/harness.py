@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from fastapi import FastAPI
 from starlette.types import Message, Send
@@ -251,6 +252,14 @@ def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]
 
     monkeypatch.setattr(budget, "take", recorded)
     return sizes
+
+
+def pause(pid: int) -> None:
+    """Stop a process, and wait until it has stopped: signals arrive later."""
+    process = psutil.Process(pid)
+    process.suspend()
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.001)
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -38,6 +38,7 @@ from tests.service.harness import (
     assert_problem,
     assert_same,
     layer_maps,
+    pause,
     serving,
     text,
     until,
@@ -285,10 +286,6 @@ async def up(client: Client) -> list[float]:
     return [found["headscope_device_up", key] for key in keys]
 
 
-def stopped(pid: int) -> bool:
-    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-
-
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_killed_replica_takes_its_batch_along_and_nothing_else(artifact: Artifact) -> None:
@@ -297,8 +294,7 @@ async def test_a_killed_replica_takes_its_batch_along_and_nothing_else(artifact:
             assert await health(client) == {"status": "ready"}
             assert await up(client) == [1, 1]
             for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            await until(lambda: all(stopped(pid) for pid in pids))
+                pause(pid)
             first = encode(client, "a")
             await until(lambda: tokens_of(engine) == [3, 0])
             second = encode(client, "a b")
@@ -335,7 +331,7 @@ async def test_a_hung_device_is_lost_before_the_engine_counts_as_hung(artifact: 
     with replicas(artifact, seconds=1) as (engine, pids):
         async with serving(artifact, engine, batch_timeout_seconds=1) as client:
             scheduler = state_of(client.app).models.default.inference.engines.default
-            os.kill(pids[0], signal.SIGSTOP)
+            pause(pids[0])
             response = await encode(client, "a")
             assert_problem(
                 response, 504, says="device 0 did not answer within 0.9 s", error_type="Backend"

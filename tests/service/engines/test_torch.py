@@ -33,7 +33,7 @@ from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.models.state import state_of
 from service.scheduler.scheduler import Scheduler
 from service.system.resources import torch_environment
-from tests.service.harness import Client, assert_problem, serving, text, until
+from tests.service.harness import Client, assert_problem, pause, serving, text, until
 
 pytestmark = pytest.mark.slow
 HANG_SECONDS = 60
@@ -60,7 +60,7 @@ def engine(artifact: Artifact) -> Iterator[TorchEngine]:
 
 
 def test_killed_while_it_computes(engine: TorchEngine) -> None:
-    os.kill(pid_of(engine), signal.SIGSTOP)
+    pause(pid_of(engine))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         answer = pool.submit(engine.run, [text(5)])
         with pytest.raises(concurrent.futures.TimeoutError):
@@ -72,7 +72,7 @@ def test_killed_while_it_computes(engine: TorchEngine) -> None:
 
 def test_hung(engine: TorchEngine) -> None:
     engine._timeout_seconds, pid = 0.2, pid_of(engine)
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
     with pytest.raises(EngineTimeout, match=r"within 0\.2 s"):
         engine.run([text(5)])
     assert not engine.alive
@@ -135,7 +135,7 @@ async def test_over_http_a_dead_process_is_started_again(
         replacement = pid_of(await torch_engine(client))
         assert replacement != killed
 
-        os.kill(replacement, signal.SIGSTOP)  # it takes the next request, and then dies
+        pause(replacement)  # it takes the next request, and then dies
         asked = {"inputs": "a", "backend": "torch", "layers": [0]}
         waiting = asyncio.create_task(client.post("/attention", json=asked))
         scheduler = await torch_scheduler(client)
