@@ -293,7 +293,8 @@ class EncodeRequest(LongTextRequest):
         fields beside the inputs, unless the fields are of the inputs or of any size.
         """
         key = None
-        if _OF_ANY_REQUEST.issuperset(self.model_fields_set):
+        names = len(self.prompt_name or "") + len(self.task or "")
+        if names <= MOST_CHARACTERS and _OF_ANY_REQUEST.issuperset(self.model_fields_set):
             key = (*self.outputs, *_DECIDING(self))
             if found := inference.plans.get(key):
                 return found
@@ -308,6 +309,8 @@ class EncodeRequest(LongTextRequest):
         return found
 
 
+MOST_CHARACTERS = 256
+"""Maximum number of characters of the names of a prompt and a task with which a plan is kept."""
 _DECIDING = operator.attrgetter(
     *("truncate", "truncation_direction", "prompt_name", "task", "overflow", "layer", "pooling"),
     *("normalize", "dimensions", "vector_type"),

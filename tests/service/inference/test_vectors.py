@@ -11,12 +11,14 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.modules import Pooling as Library
 
+from model.artifact.manifest import Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.quantization import Quantization
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, Pooling
+from service.engines.fake import FakeEngine
 from service.errors import ReplyTooLarge, Unprocessable
 from service.inference import head_scores, vector_types
 from service.inference.encoding import EncodeOptions, TextEncoding
@@ -27,6 +29,8 @@ from service.inference.head_vectors import (
 )
 from service.inference.plan import Plan
 from service.inference.vector_types import quantization_of, quantized
+from service.models.state import state_of
+from tests.service.harness import serving
 
 STATES = np.random.default_rng(0).standard_normal((3, 5, 8), np.float32)
 SEVERAL: dict[str, Any] = {"layers": (2, 0, 1), "normalize": False}
@@ -187,3 +191,25 @@ def test_one_text_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_that_of_all_states_and_of_the_longest_text() -> None:
     inference: Any = SimpleNamespace(config=SimpleNamespace(hidden_size=7))
     assert working_bytes(inference, prepared(5, 2)) == 4 * (7 * 7 + 2 * 25)
+
+
+@pytest.mark.anyio
+async def test_plans_are_kept_by_the_fields_that_decide_them_and_bounded(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.inference.core.MOST_PLANS", 2)
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+
+        async def encode(**fields: Any) -> int:
+            body = {"inputs": "a", "outputs": ["pooled"]} | fields
+            return (await client.post("/encode", json=body)).status_code
+
+        plans = state_of(client.app).models.default.inference.plans
+        assert [await encode(), await encode(inputs=["b", "c"])] == [200, 200]
+        (first,) = plans.values()
+        assert await encode(spans=[[[0, 1]]]) == await encode(layers=[0]) == 200
+        assert await encode(dimensions=10**6) == await encode(prompt_name="x" * 10**5) == 422
+        assert [*plans.values()] == [first]
+        assert [await encode(dimensions=size) for size in (1, 2)] == [200, 200]
+        assert len(plans) == 2
+        assert first not in plans.values()
