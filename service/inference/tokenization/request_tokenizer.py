@@ -28,10 +28,11 @@ from service.scheduler.admission import NOTHING, Demand
 from service.scheduler.call import Call
 from service.system.resources import tokenize_in_the_calling_thread
 
-INLINE_CHARACTERS, INPUT_CHARACTERS = 4096, 32
-"""Maximum number of characters of inputs that are tokenised on the event loop, which takes some
-1 ms; a thread would take 24 to 78 µs of processor time more. An input beside its own characters
-takes the time of `INPUT_CHARACTERS`."""
+INLINE_CHARACTERS, INPUT_CHARACTERS = 544, 32
+"""Maximum number of characters of inputs that are tokenised on the event loop, in at most 0.4 ms; a
+thread would take 24 to 78 µs of processor time more. With 4,096 characters, 256 clients at once
+would stop the event loop for a second. An input beside its own characters takes the time of
+`INPUT_CHARACTERS`."""
 INLINE_PIECES = 512
 """Maximum number of characters of other work on the event loop."""
 CHARACTERS_PER_TOKEN = 4

@@ -25,9 +25,9 @@ from service.inference.tokenization.truncation import Direction, Truncator, shor
 
 MOST_PLANS = 64
 """Maximum number of sets of options that are resolved at the same time."""
-WITHIN_LOCK = 1024
-"""Maximum number of characters of a single text that is tokenised without giving up Python's lock,
-which would be taken by another thread for longer than the 0.25 ms that it takes at most."""
+WITHIN_LOCK = 512
+"""Maximum number of characters of a single text that is tokenised without giving up Python's lock:
+to get the lock back may take longer than to tokenise the text."""
 
 
 @dataclass(frozen=True)
