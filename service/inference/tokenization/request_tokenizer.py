@@ -33,6 +33,9 @@ INLINE_CHARACTERS, INPUT_CHARACTERS = 544, 32
 thread would take 24 to 78 µs of processor time more. With 4,096 characters, 256 clients at once
 would stop the event loop for a second. An input beside its own characters takes the time of
 `INPUT_CHARACTERS`."""
+SOME_CHARACTERS, CHARACTER_SECONDS = 4096, 1e-6
+"""Maximum number of characters of inputs of which one request at a time is tokenised on the event
+loop, in at most 3 ms; the next may be after `CHARACTER_SECONDS` for each of its characters."""
 INLINE_PIECES = 512
 """Maximum number of characters of other work on the event loop."""
 CHARACTERS_PER_TOKEN = 4
@@ -92,6 +95,8 @@ class RequestTokenizer:
         self._positions = decoder.layers.max_position_embeddings if decoder else 0
         self._backlog = Backlog()
         self._tokens_per_character = 0.25
+        self._next_at = 0.0
+        """`time.monotonic()` from which `SOME_CHARACTERS` may be tokenised on the event loop."""
 
     def measure(self) -> None:
         """Measure the time of tokenisation and the tokens per character, before any request."""
@@ -119,7 +124,11 @@ class RequestTokenizer:
 
         """
         sizes = self._sizes(inputs, options, beside)
-        if sum(sizes) + INPUT_CHARACTERS * len(sizes) <= INLINE_CHARACTERS:
+        size = sum(sizes) + INPUT_CHARACTERS * len(sizes)
+        if size <= INLINE_CHARACTERS:
+            return NOTHING
+        if size <= SOME_CHARACTERS and (now := time.monotonic()) >= self._next_at:
+            self._next_at = now + CHARACTER_SECONDS * size
             return NOTHING
         limit = math.inf if options.windows else self.limit(options)
         rate, special = self._tokens_per_character, 2 + self.tokenizer.template_tokens

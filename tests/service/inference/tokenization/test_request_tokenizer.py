@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -17,14 +18,18 @@ from service.engines.fake import FakeEngine
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.inference.tokenization.backlog import SLICE_CHARACTERS, Backlog
 from service.inference.tokenization.request_tokenizer import (
+    CHARACTER_SECONDS,
     INLINE_CHARACTERS,
     INPUT_CHARACTERS,
+    SOME_CHARACTERS,
     WORKING_BYTES,
     RequestLimits,
     RequestTokenizer,
 )
 from service.inference.tokenization.text import ArrayText, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.models.state import state_of
+from service.scheduler.admission import NOTHING
 from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import serving, tokenized, until
@@ -57,6 +62,8 @@ async def test_only_short_inputs_are_tokenised_on_the_event_loop(
 
     monkeypatch.setattr(TextTokenizer, "tokenize", note)
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        reader: Any = state_of(client.app).models.default.inference.reader
+        reader._next_at = math.inf  # as after another request
         threads.clear()  # of the measurement at start
         reply = await client.post("/encode", json={"inputs": inputs, "truncate": True})
     assert reply.status_code == 200
@@ -214,6 +221,25 @@ async def test_texts_of_large_requests_are_kept_in_arrays(artifact: Artifact) ->
             assert found.truncated
             np.testing.assert_array_equal(found.input_ids, alone.input_ids)
             np.testing.assert_array_equal(found.segment_ids, alone.segment_ids)
+    one.close()
+
+
+async def test_one_longer_request_at_a_time_is_tokenised_on_the_event_loop(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(max_tokens=512, max_characters=10**6)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
+    one, options = RequestTokenizer(tokenizer, RequestLimits(100, 10**6), 2), Options(truncate=True)
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    most = "a" * (SOME_CHARACTERS - INPUT_CHARACTERS)
+
+    def at_once(text: str) -> bool:
+        return one.demand([text], options, ANYBODY) is NOTHING
+
+    assert [at_once(most + "a"), at_once(most), at_once(most)] == [False, True, False]
+    now += SOME_CHARACTERS * CHARACTER_SECONDS
+    assert [at_once(most), at_once("a")] == [True, True]
     one.close()
 
 
