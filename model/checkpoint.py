@@ -86,15 +86,7 @@ def load_checkpoint(
 ) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
 
-    Args:
-        folder: folder with the config and the weights.
-        config: config of the encoder; read from `config.json` when None.
-        apart: keys of tensors of other modules, beside the keys that the family ignores.
-
-    Raises:
-        ConfigError: `config.json` is missing, invalid or not supported.
-        CheckpointError: weights are missing, damaged, or do not fit the config.
-
+    `apart` are keys of tensors of other modules, beside the keys that the family ignores.
     """
     config = config or read_config(folder)
     family = FAMILIES[config.model_type]
@@ -150,16 +142,7 @@ def collect(
 ) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint's module, by the module's own keys.
 
-    Args:
-        folder: the checkpoint.
-        family: family of the checkpoint.
-        names_of: function from all keys of the checkpoint to the module's: key → its name in the
-            module.
-
-    Raises:
-        CheckpointError: a file cannot be read, a tensor exists twice, or the family does not
-            support the build.
-
+    `names_of` maps all keys of the checkpoint to the module's: key → its name in the module.
     """
     paths = weight_files(folder)
     keys = {key for path in paths for key in tensor_keys(path)}
@@ -178,15 +161,7 @@ def collect(
 def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> Encoder:
     """Return an encoder that holds exactly these tensors.
 
-    Args:
-        config: config of the encoder.
-        tensors: its parameters, by the encoder's own keys.
-        source: origin of the tensors, for error messages.
-
-    Raises:
-        CheckpointError: the message names all keys that are missing, unexpected, mis-shaped or not
-            finite; or sizes in the config that none of the tensors has.
-
+    `source` names their origin in error messages.
     """
     return build(lambda: Encoder(config), config, tensors, source)
 
@@ -196,15 +171,7 @@ def build(
 ) -> Made:
     """Return a module with an encoder's or a decoder's layers that holds exactly these tensors.
 
-    Args:
-        make: constructor of the module; its parameter values are replaced.
-        config: config of its layers.
-        tensors: its parameters, by its own keys.
-        source: origin of the tensors, for error messages.
-
-    Raises:
-        CheckpointError: as for `build_encoder`.
-
+    `make` constructs the module, whose parameter values are replaced; `config` is of its layers.
     """
     _check_sizes(config, tensors, source)
     tensors = _with_sinusoids(config, tensors)
@@ -299,12 +266,7 @@ def _sizes(config: EncoderConfig) -> dict[str, int]:
 
 
 def load_weights(path: Path, config: EncoderConfig) -> Encoder:
-    """Load the encoder of an artifact's weights, which have the encoder's own keys.
-
-    Raises:
-        CheckpointError: the file is damaged or does not fit the config.
-
-    """
+    """Load the encoder of an artifact's weights, which have the encoder's own keys."""
     return build_encoder(config, read_tensors(path), source=str(path))
 
 
@@ -317,16 +279,7 @@ def tensor_keys(path: Path) -> list[str]:
 
 
 def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, or of a pickle, by their keys.
-
-    Args:
-        path: the file.
-        wanted: predicate of keys; all keys by default.
-
-    Raises:
-        CheckpointError: the file cannot be read.
-
-    """
+    """Return the tensors of a safetensors file, or of a pickle, by their keys."""
     if is_pickle(path):
         return pickled_tensors(path, wanted)
     with _opened(path) as file:
@@ -335,12 +288,7 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
 
 
 def stored_tensors(path: Path) -> dict[str, Tensor]:
-    """Copy the tensors of an artifact's safetensors file, and those it names in other files.
-
-    Raises:
-        CheckpointError: a file cannot be read, or lacks a tensor.
-
-    """
+    """Copy the tensors of an artifact's safetensors file, and those it names in other files."""
     try:
         return {key: torch.tensor(values) for key, values in mapped_tensors(path).items()}
     except (OSError, ValueError, KeyError) as error:

@@ -77,10 +77,7 @@ def low_rank_table(config: EncoderConfig, size: int) -> LowRankTable | None:
 def low_rank_maps(config: EncoderConfig, **sizes: tuple[int, int]) -> nn.ModuleDict | None:
     """Return the additions to a module's maps by their names; None without adapters.
 
-    Args:
-        config: config of the encoder.
-        sizes: size of input and output of each map.
-
+    `sizes` are of the input and output of each map.
     """
     layout = config.adapters
     if layout is None:
@@ -91,12 +88,8 @@ def low_rank_maps(config: EncoderConfig, **sizes: tuple[int, int]) -> nn.ModuleD
 def mapped(module: nn.Module, name: str, x: Tensor, chosen: Tensor | None) -> Tensor:
     """Return the output of a module's linear map, with the addition of each token's adapter.
 
-    Args:
-        module: module with the map, and its additions in `low_rank`.
-        name: name of the map.
-        x: `[T, d]`.
-        chosen: `[T, F]`, features of each token's adapter; None without adapters.
-
+    The additions are the module's `low_rank`. `x` is `[T, d]`; `chosen` `[T, F]` has the features
+    of each token's adapter, None without adapters.
     """
     own = cast(Tensor, getattr(module, name)(x))
     if chosen is None:

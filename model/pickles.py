@@ -25,16 +25,7 @@ _CLASS = re.compile(r"(?:GLOBAL|class|function) ([A-Za-z_][\w.]*\w)(?= |,|$)", r
 def pickled_tensors(
     path: Path, wanted: Callable[[str], bool] = lambda _: True
 ) -> dict[str, Tensor]:
-    """Return the tensors of a pickled state dict by their keys, contiguous and on the CPU.
-
-    Args:
-        path: file of `torch.save`, such as `pytorch_model.bin` or `colbert_linear.pt`.
-        wanted: predicate of keys; all keys by default.
-
-    Raises:
-        CheckpointError: as for `pickled_state`; or a wanted tensor is not of floats.
-
-    """
+    """Return the tensors of a pickled state dict by their keys, contiguous and on the CPU."""
     tensors = {key: tensor for key, tensor in pickled_state(path).items() if wanted(key)}
     for key, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -46,10 +37,6 @@ def pickled_state(path: Path) -> dict[str, Tensor]:
     """Return all tensors of a pickled state dict as they are stored.
 
     A file of PyTorch 1.6 or later is mapped into memory, an older one is read as a whole.
-
-    Raises:
-        CheckpointError: the file is damaged, or holds anything but tensors by their names.
-
     """
     content = _load(path)
     if not isinstance(content, Mapping):

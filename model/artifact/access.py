@@ -27,12 +27,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn any exception of a library that writes an artifact's file into an `ArtifactError`.
-
-    Raises:
-        ArtifactError: the library failed; the message gives the reason in one line.
-
-    """
+    """Turn any exception of a library that writes an artifact's file into an `ArtifactError`."""
     try:
         yield
     except Exception as error:  # the libraries' own exceptions share no base class

@@ -26,12 +26,8 @@ LEAST_BYTES = 2**20
 def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:
     """Replace large files of an artifact by hard links to identical files of other artifacts.
 
-    A file that differs from its manifest's record or cannot be linked is left alone.
-
-    Args:
-        artifact: artifact that others may read at the same time; each file is replaced atomically.
-        folders: folders of the other artifacts.
-
+    A file that differs from its manifest's record or cannot be linked is left alone. Others may
+    read the artifact at the same time, as each file is replaced atomically.
     """
     wanted = {
         record.sha256: artifact.path(name)
@@ -90,12 +86,6 @@ def cache_key(
     checkpoint: Path, model: str, precision: str, weight_bits: WeightBits | None = None
 ) -> str:
     """Return a short SHA-256 of the checkpoint's files, its name, the precision and the exporter.
-
-    Args:
-        checkpoint: a Hugging Face folder.
-        model: name under which the service answers.
-        precision: precision of the encoder's arithmetic.
-        weight_bits: bits of int8's weights.
 
     Raises:
         SourceError: the folder holds no checkpoint.

@@ -99,10 +99,7 @@ def value_shapes(config: EncoderConfig) -> Shapes:
 def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
     """Return the signature of `decomposition.onnx`: rows of parts → the rows after a layer.
 
-    Args:
-        config: the encoder's.
-        heads: name → shape of one head's parameter; the graph takes `[N, …]`.
-
+    `heads` are name → shape of one head's parameter; the graph takes `[N, …]`.
     """
     h, n, m, p = _sizes(config)
     states: Shape = ("keys", h)

@@ -71,12 +71,7 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
 
 
 def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
-    """Write the texts, in order.
-
-    Raises:
-        ArtifactError: the file cannot be written.
-
-    """
+    """Write the texts, in order."""
     tensors = {
         f"{name}.{index}": np.ascontiguousarray(tensor)
         for index, text in enumerate(texts)

@@ -42,17 +42,7 @@ def _sha256_of_version(path: Path, *version: int) -> str:
 
 
 def check_file(path: Path, sha256: str, size: int) -> None:
-    """Raise an error if a file is missing or its content has changed.
-
-    Args:
-        path: the file.
-        sha256: expected SHA-256 of its content, in hex.
-        size: expected size in bytes.
-
-    Raises:
-        ArtifactError: the file is missing, a link, or differs from the exported file.
-
-    """
+    """Raise an error if a file is missing or its content has changed."""
     if path.is_symlink():
         raise ArtifactError(f"{path} is a symbolic link; an artifact holds plain files only")
     if not path.is_file():
@@ -71,11 +61,6 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
     with entries of a key (1) and a value (2). The word `location` in any other position, or in
     another encoding than the exporter's, is an error as well. Both runtimes themselves refuse files
     outside the folder, in any encoding.
-
-    Args:
-        graph: an ONNX file.
-        names: allowed files beside the graph; empty if all tensors must be in the graph itself.
-
     """
     content = graph.read_bytes()
     ours = (_field(13, _field(1, _LOCATION) + _field(2, name.encode())) for name in names)
@@ -87,13 +72,7 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
 
 
 def check_references(path: Path, names: Sequence[str]) -> None:
-    """Raise an error if a safetensors file shares tensors of files other than the named ones.
-
-    Args:
-        path: a file whose metadata may name tensors of files beside it.
-        names: allowed files.
-
-    """
+    """Raise an error if a safetensors file shares tensors of files other than the named ones."""
     try:
         files = {reference.file for reference in read_header(path).shared.values()}
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:

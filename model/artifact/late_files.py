@@ -109,12 +109,7 @@ def is_late_interaction(folder: Path) -> bool:
 
 
 def read_late_files(folder: Path) -> LateFiles:
-    """Read the files of a late-interaction model.
-
-    Raises:
-        ConfigError: a file cannot be read, or holds an unsupported setting.
-
-    """
+    """Read the files of a late-interaction model."""
     modules = listed_modules(folder)
     try:
         if modules is None:

@@ -44,12 +44,7 @@ def is_logit_score(modules: list[ModuleEntry]) -> bool:
 
 
 def read_logit_score(folder: Path) -> LogitScore | None:
-    """Read the files of a reranker by logits; None for any other checkpoint.
-
-    Raises:
-        ConfigError: a file cannot be read, or holds an unsupported setting.
-
-    """
+    """Read the files of a reranker by logits; None for any other checkpoint."""
     modules = listed_modules(folder)
     if modules is None or not is_logit_score(modules):
         return None

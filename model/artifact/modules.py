@@ -28,12 +28,7 @@ class ModuleEntry:
 
 
 def listed_modules(folder: Path) -> list[ModuleEntry] | None:
-    """Return the modules of a checkpoint in their order; None without `modules.json`.
-
-    Raises:
-        ConfigError: the file is not a list of modules, or names a folder outside the checkpoint.
-
-    """
+    """Return the modules of a checkpoint in their order; None without `modules.json`."""
     path = folder / MODULES
     if not path.is_file():
         return None
@@ -69,22 +64,13 @@ def transformer_folder(folder: Path) -> Path:
     """Return the folder of a checkpoint's config, weights and tokenizer.
 
     It is the checkpoint folder itself, or a Transformer module's own folder in `modules.json`.
-
-    Raises:
-        ConfigError: `modules.json` cannot be read.
-
     """
     modules = listed_modules(folder)
     return modules[0].folder if modules and modules[0].kind in _TRANSFORMERS else folder
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        ConfigError: it cannot be read.
-
-    """
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -92,12 +78,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if the file does not exist.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds no object.
-
-    """
+    """Return the JSON object in a file; an empty one if the file does not exist."""
     content = read_json(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ConfigError(f"{path} does not hold a JSON object")

@@ -170,17 +170,7 @@ class SentenceConfig(BaseModel):
     def from_checkpoint(
         cls, folder: Path, max_position_embeddings: int, hidden_size: int
     ) -> SentenceConfig:
-        """Read the files; an absent file means sentence-transformers' defaults.
-
-        Args:
-            folder: a checkpoint folder, with or without sentence-transformers files.
-            max_position_embeddings: maximum tokens of the encoder, an upper bound of the limit.
-            hidden_size: features of a token's vector.
-
-        Raises:
-            ConfigError: a file is invalid, or holds an unsupported setting.
-
-        """
+        """Read the files; an absent file means sentence-transformers' defaults."""
         fields, limits = _read(folder)
         try:
             sentence = cls(max_length=_least(folder, limits, max_position_embeddings), **fields)
@@ -198,13 +188,7 @@ class SentenceConfig(BaseModel):
         return sentence
 
     def vector_size(self, hidden_size: int, pooling: PoolingModes | None = None) -> int | None:
-        """Return the size of a text's vector before truncation; None if modules do not fit it.
-
-        Args:
-            hidden_size: features of a token's vector.
-            pooling: the checkpoint's own when None.
-
-        """
+        """Return the size of a text's vector before truncation; None if modules do not fit it."""
         own = self.pooling if pooling is None else pooling
         return size_after(self.modules, len(modes_of(own)) * hidden_size)
 

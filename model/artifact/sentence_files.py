@@ -128,12 +128,8 @@ def read_transformer(
 ) -> tuple[list[Any], Any]:
     """Read `sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
 
-    Args:
-        folder: folder of the Transformer module.
-        any_task: accept transformers that compute something other than token vectors.
-        tower: whether it is a tower of CLIP or SigLIP.
-        also: further allowed keys.
-
+    With `any_task` it may compute something other than token vectors; `tower` is for CLIP and
+    SigLIP; `also` are further allowed keys.
     """
     paths = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
     path = paths[0] if paths else folder / _TRANSFORMER_FILES[0]
@@ -156,12 +152,7 @@ def read_transformer(
 
 
 def _longest(path: Path, content: Fields) -> Any:
-    """Return the maximum tokens of a text in `processing_kwargs`; None without a maximum.
-
-    Raises:
-        ConfigError: it has settings other than the padding and truncation of texts.
-
-    """
+    """Return the maximum tokens of a text in `processing_kwargs`; None without a maximum."""
     calls = content.get(_CALLS) or {}
     own = calls.get("text", {}) if isinstance(calls, dict) else None
     if not isinstance(own, dict):
@@ -209,10 +200,7 @@ def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
 def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) -> Dense:
     """Read a Dense module.
 
-    Args:
-        entry: the module.
-        inputs: allowed names of its input and output; error messages suggest the last one.
-
+    `inputs` are the allowed names of its input and output; error messages suggest the last one.
     """
     path, content = _config(entry)
     _check_input(path, content, inputs)

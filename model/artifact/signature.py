@@ -205,13 +205,8 @@ def attention_signature(
 ) -> GraphSignature:
     """Return the signature of `attention.onnx`.
 
-    It maps query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters to
-    `attention` `[B, n, T, S]`.
-
-    Args:
-        config: the encoder's config.
-        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
-
+    It maps query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters to `attention`
+    `[B, n, T, S]`. `parameters` are name → shape of one head's; the graph takes `[n, …]`.
     """
     states = [
         TensorSpec(name=name, dtype="float32", axes=("batch", axis, config.hidden_size))
@@ -233,11 +228,6 @@ def value_norms_signature(
     """Return the signature of `value_norms.onnx`.
 
     It maps key states `[S, H]` and n heads' parameters to `value_products` `[S, n, n]`.
-
-    Args:
-        config: the encoder's config.
-        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
-
     """
     states = TensorSpec(name="key_states", dtype="float32", axes=("keys", config.hidden_size))
     heads = [
@@ -254,11 +244,6 @@ def head_scores_signature(
     """Return the signature of `head_scores.onnx`.
 
     It maps states `[S, H]` and n heads' parameters to queries, keys and scores `[n, S, S]`.
-
-    Args:
-        config: the encoder's config.
-        parameters: as for `attention_signature`.
-
     """
     states = TensorSpec(name="states", dtype="float32", axes=("keys", config.hidden_size))
     heads = [
@@ -280,12 +265,6 @@ def device_attention_signature(
 
     It maps a hidden state, which may have more tokens, its rows of the queries and of the keys, and
     n heads' parameters to `attention` `[1, n, T, S]`.
-
-    Args:
-        config: the encoder's config.
-        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
-        dtype: type of the state and the parameters, except for those in `IN_FLOAT32`.
-
     """
     rows = [
         TensorSpec(name=name, dtype="int64", axes=(axis,))

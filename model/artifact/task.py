@@ -37,10 +37,6 @@ def task_kind(folder: Path) -> TaskKind | None:
     bge-m3 is recognised by its linear maps, which `modules.json` does not list. Otherwise a
     `modules.json` takes precedence: a classifier or a masked language model that
     sentence-transformers pools to vectors only gives vectors.
-
-    Raises:
-        ConfigError: a file cannot be read.
-
     """
     if is_late_interaction(folder):
         return "late_interaction"
@@ -58,12 +54,7 @@ def task_kind(folder: Path) -> TaskKind | None:
 
 
 def sparse_pooling(folder: Path) -> dict[str, Any]:
-    """Return `pooling` and `activation` of a sparse encoder, from its SpladePooling's config.
-
-    Raises:
-        ConfigError: the file cannot be read, or has an unknown value.
-
-    """
+    """Return `pooling` and `activation` of a sparse encoder, from its SpladePooling's config."""
     entry = next(m for m in listed_modules(folder) or () if m.kind == "SpladePooling")
     path = entry.folder / "config.json"
     config = read_object(path)

@@ -37,16 +37,7 @@ class TowerVectors:
 
 
 def tower_vectors(folder: Path, config: Mapping[str, Any]) -> TowerVectors | None:
-    """Return the vector settings of a tower; None for any other encoder.
-
-    Args:
-        folder: folder of the `config.json`, named in errors.
-        config: content of the `config.json`, which the tower's family accepts.
-
-    Raises:
-        ConfigError: a value is not supported.
-
-    """
+    """Return the vector settings of a tower; None for any other encoder."""
     read = _TOWERS.get(str(config.get("model_type")))
     return None if read is None else read(folder, config)
 

@@ -38,12 +38,8 @@ class TextVectors:
     ) -> None:
         """Keep the tensors of the modules.
 
-        Args:
-            sentence: the modules, and the default truncation and normalisation.
-            hidden_size: H.
-            tensors: float32 tensors by `tensor_name`, and optionally `CALIBRATION`.
-            attention: pooling of the mode "attention"; None for other modes.
-
+        `tensors` are float32, by `tensor_name`, and optionally `CALIBRATION`. `attention` is the
+        pooling of the mode "attention".
         """
         self._attention = attention
         self._sentence = sentence
@@ -57,12 +53,7 @@ class TextVectors:
 
     @classmethod
     def of(cls, artifact: Artifact) -> TextVectors:
-        """Load the vector pipeline of an artifact.
-
-        Raises:
-            ArtifactError: the tensors' file cannot be read.
-
-        """
+        """Load the vector pipeline of an artifact."""
         with reading(path := artifact.path(VECTOR_MODULES)):
             tensors = load_file(path)
         manifest = artifact.manifest
@@ -85,10 +76,7 @@ class TextVectors:
     def size(self, pooling: PoolingModes | None = None) -> int:
         """Return the size of a vector before truncation.
 
-        Args:
-            pooling: a caller's pooling; the checkpoint's when None. The modules are skipped if they
-                do not fit its size.
-
+        Modules that do not fit the size of a caller's pooling are skipped.
         """
         fitting = self._sentence.vector_size(self.hidden_size, pooling)
         if fitting is not None:
@@ -107,15 +95,7 @@ class TextVectors:
         dimensions: int | None = None,
         normalize: bool | None = None,
     ) -> list[Floats]:
-        """Return the vectors of texts, projected, truncated and normalised.
-
-        Args:
-            pooled: pooled vectors, not normalised.
-            pooling: as for `size`.
-            dimensions: as for `kept`.
-            normalize: as for `finisher`.
-
-        """
+        """Return the vectors of texts, projected, truncated and normalised."""
         finish = self.finisher(pooling, dimensions, normalize)
         return [finish(vector) for vector in self.project(pooled, pooling)]
 
@@ -127,12 +107,6 @@ class TextVectors:
         Vectors are normalised after truncation to a caller's `dimensions`, but before truncation to
         the checkpoint's `truncate_dim` unless a caller asks for normalisation:
         sentence-transformers truncates after its last module.
-
-        Args:
-            pooling: as for `size`.
-            dimensions: as for `kept`.
-            normalize: whether to scale to unit length; the checkpoint's choice when None.
-
         """
         n = self.kept(pooling, dimensions)
         if not (self._sentence.normalize if normalize is None else normalize):
@@ -149,14 +123,8 @@ class TextVectors:
     def ranges(self, dimensions: int | None = None, normalize: bool | None = None) -> Floats | None:
         """Return the lowest and highest value of each feature over the calibration texts.
 
-        Args:
-            dimensions: as for `kept`.
-            normalize: as for `finish`.
-
-        Returns:
-            `[2, D]`, of vectors of the last hidden state by the checkpoint's pooling. None without
-            calibration texts: the export of a static embedding encodes none.
-
+        They are `[2, D]`, of vectors of the last hidden state by the checkpoint's pooling. None
+        without calibration texts: the export of a static embedding encodes none.
         """
         return self._measured(dimensions, normalize) if self.has_ranges else None
 
@@ -171,13 +139,8 @@ class TextVectors:
     def shares(self, shares: Floats, pooling: PoolingModes | None = None) -> Floats:
         """Return shares of a text's vector before normalisation, given shares of its pooled vector.
 
-        Args:
-            shares: `[n, H]`; they sum to the pooled vector.
-            pooling: as for `size`; one for which `additive` is true.
-
-        Returns:
-            `[n, D]`; they sum to the vector, with the biases divided equally among them.
-
+        The shares `[n, H]` sum to the pooled vector, the result `[n, D]` to the vector, with the
+        biases divided equally. `additive` must be true of the pooling.
         """
         for module, tensors in self._fitting(pooling):
             shares = module.shares(shares, tensors)

@@ -23,13 +23,7 @@ HYBRID_HEADS = ("colbert_linear.pt", "sparse_linear.pt")
 def weight_files(folder: Path, *, pickles: bool = True) -> list[Path]:
     """Return the files with the tensors of a folder: one, or the shards named by its index.
 
-    Args:
-        folder: folder of a checkpoint or of a module.
-        pickles: whether pickles count where there are no safetensors.
-
-    Raises:
-        CheckpointError: there are none, or a shard is missing or lies outside the folder.
-
+    With `pickles`, pickles count where there are no safetensors.
     """
     for single, index in FORMATS if pickles else FORMATS[:1]:
         if (folder / single).is_file():
@@ -61,13 +55,7 @@ def is_pickle(path: Path) -> bool:
 
 
 def pickled_files(checkpoint: Path) -> list[Path]:
-    """Return the pickles that an export of a checkpoint reads.
-
-    Raises:
-        ConfigError: `modules.json` cannot be read.
-        CheckpointError: an index of weights is damaged.
-
-    """
+    """Return the pickles that an export of a checkpoint reads."""
     modules = listed_modules(checkpoint) or ()
     folders = {transformer_folder(checkpoint), *(module.folder for module in modules)}
     files: set[Path] = set()

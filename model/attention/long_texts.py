@@ -30,17 +30,8 @@ def attend_in_chunks(
 ) -> Tensor:
     """Return the context of all queries, computed in consecutive parts.
 
-    Args:
-        heads: the heads that attend.
-        query: `[B, N, T, p]`; in self-attention T is S.
-        key: `[B, N, S, p]`, as `Heads.projected` gives both.
-        value: projected, like `key`.
-        mask: boolean `[B, 1, 1, S]`.
-        chunks: number of parts.
-
-    Returns:
-        `[B, N, T, p]`.
-
+    Query `[B, N, T, p]`, key and value `[B, N, S, p]` as `Heads.projected` gives them, mask `[B, 1,
+    1, S]` → `[B, N, T, p]`. In self-attention T is S.
     """
     if chunks == 1:
         return heads.weights(query, key, mask) @ value

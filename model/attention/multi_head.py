@@ -110,10 +110,8 @@ class AttentionProjections(nn.Module):
     def value_parameters(self) -> dict[str, Tensor]:
         """Return the parameters of the vectors that the heads add, beside the weights and states.
 
-        Returns:
-            `value_weight` `[m, p_v, d_v]`, `value_bias` `[m, p_v]` and `output_weight`
-            `[N, p_o, p_v]`; see `some_heads`.
-
+        They are `value_weight` `[m, p_v, d_v]`, `value_bias` `[m, p_v]` and `output_weight` `[N,
+        p_o, p_v]`; see `some_heads`.
         """
         m, output = self.num_key_value_heads, self.output.weight
         parameters = {

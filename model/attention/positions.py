@@ -17,9 +17,7 @@ from model.config.encoder import LogBuckets, RotaryScaling
 def rotary_frequencies(base: float, size: int, scaling: RotaryScaling | None = None) -> Tensor:
     """Return base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2), perhaps scaled.
 
-    Returns:
-        `[p/2]`, float32, on the CPU whatever the default device, because it is not a parameter.
-
+    They are `[p/2]`, float32, on the CPU whatever the default device: they are not a parameter.
     """
     exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
     frequencies = 1.0 / base**exponents
@@ -70,11 +68,8 @@ _KEPT = {"linear": _kept_linear, "yarn": _kept_yarn, "llama3": _kept_llama3}
 def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
     """Rotate features i and i + p/2 of the token at position m by the angle m · frequency i.
 
-    Args:
-        x: queries or keys, `[B, n, T, p]`.
-        frequencies: `[p/2]`, or `[n, p/2]`; float32, because half precision cannot represent the
-            angles.
-
+    `x` are queries or keys, `[B, n, T, p]`; the frequencies are `[p/2]` or `[n, p/2]`, and float32,
+    because half precision cannot represent the angles.
     """
     positions = torch.arange(x.shape[-2], dtype=torch.float32, device=x.device)
     angles = positions[:, None] * frequencies.unsqueeze(-2)  # [T, p/2] or [n, T, p/2]
@@ -87,12 +82,8 @@ def alibi_table(heads: int, longest: int) -> Tensor:
     """Return each head's bias of each distance −(longest − 1) … longest − 1.
 
     The slopes of n heads, a power of two, are 2^(−8i/n), i = 1 … n; further heads have every other
-    slope of twice as many heads (Press et al. 2022, section 3 and their code).
-
-    Returns:
-        `[N, 2 · longest − 1]`, float32, on the CPU whatever the default device, because it is not a
-        parameter.
-
+    slope of twice as many heads (Press et al. 2022, section 3 and their code). The table is `[N, 2
+    · longest − 1]`, float32, on the CPU whatever the default device: it is not a parameter.
     """
     distance = torch.arange(1 - longest, longest, dtype=torch.float32, device="cpu")
     slopes = torch.tensor(_alibi_slopes(heads), dtype=torch.float32, device="cpu")

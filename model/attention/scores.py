@@ -18,13 +18,7 @@ from model.config.encoder import ScoreName
 def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
     """Return q·k / √p (Vaswani et al. 2017, eq. 1, https://arxiv.org/abs/1706.03762).
 
-    Args:
-        query: `[B, N, T, p]`.
-        key: `[B, N, S, p]`.
-
-    Returns:
-        Scores `[B, N, T, S]`.
-
+    `[B, N, T, p]`, `[B, N, S, p]` → `[B, N, T, S]`.
     """
     return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
 
@@ -32,15 +26,8 @@ def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
 def cosine_score(query: Tensor, key: Tensor) -> Tensor:
     """Return q·k / (‖q‖‖k‖) (Graves et al. 2014, eq. 6, https://arxiv.org/abs/1410.5401).
 
-    Each norm is raised to at least 1e-8, so a zero vector scores 0 with every vector.
-
-    Args:
-        query: `[B, N, T, p]`.
-        key: `[B, N, S, p]`.
-
-    Returns:
-        Scores `[B, N, T, S]` in [-1, 1].
-
+    Each norm is raised to at least 1e-8, so a zero vector scores 0 with every vector. `[B, N, T,
+    p]`, `[B, N, S, p]` → `[B, N, T, S]` in [-1, 1].
     """
     return _unit(query) @ _unit(key).transpose(-2, -1)
 
@@ -53,15 +40,7 @@ def _unit(x: Tensor) -> Tensor:
 def bilinear_score(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return qᵀWk + b, "general" in Luong et al. 2015, eq. 8 (https://arxiv.org/abs/1508.04025).
 
-    Args:
-        query: `[B, N, T, p_q]`.
-        key: `[B, N, S, p_k]`.
-        weight: `[N, p_q, p_k]`.
-        bias: `[N]`.
-
-    Returns:
-        Scores `[B, N, T, S]`.
-
+    `[B, N, T, p_q]`, `[B, N, S, p_k]` → `[B, N, T, S]`; weight `[N, p_q, p_k]`, bias `[N]`.
     """
     return query @ weight @ key.transpose(-2, -1) + bias[:, None, None]
 
@@ -74,18 +53,9 @@ def additive_score(
     Bahdanau et al. 2015, A.1.2, https://arxiv.org/abs/1409.0473.
 
     The sum over the a hidden features is taken one feature at a time. The full `[B, N, T, S, a]`
-    never exists, so the peak memory is `[B, N, T, S]`, as with every other score.
-
-    Args:
-        query: `[B, N, T, p_q]`.
-        key: `[B, N, S, p_k]`.
-        query_weight: `[N, a, p_q]`.
-        key_weight: `[N, a, p_k]`.
-        vector: `[N, a]`.
-
-    Returns:
-        Scores `[B, N, T, S]`.
-
+    never exists, so the peak memory is `[B, N, T, S]`, as with every other score. `[B, N, T, p_q]`,
+    `[B, N, S, p_k]` → `[B, N, T, S]`; query weight `[N, a, p_q]`, key weight `[N, a, p_k]`, vector
+    `[N, a]`.
     """
     query_features = query @ query_weight.transpose(-2, -1)  # [B, N, T, a]
     key_features = key @ key_weight.transpose(-2, -1)  # [B, N, S, a]

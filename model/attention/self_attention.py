@@ -66,14 +66,7 @@ class SelfAttention(AttentionProjections):
     """Self-attention of packed texts, configured for one layer of an encoder."""
 
     def __init__(self, config: EncoderConfig, layer: int, rule: AttentionRule) -> None:
-        """Allocate the parameters of layer 0 … L−1.
-
-        Args:
-            config: the encoder's config.
-            layer: index of the layer.
-            rule: attention rule of all layers, from `attention_rule`.
-
-        """
+        """Allocate the parameters of layer 0 … L−1."""
         h, p, n = config.hidden_size, config.head_size, config.num_attention_heads
         m, layout = config.num_key_value_heads, config.attention
         sizes = AttentionSizes(n, h, h, h, p, p, p, h, num_key_value_heads=m)
@@ -109,15 +102,8 @@ class SelfAttention(AttentionProjections):
     ) -> Tensor:
         """Attend from each packed text over itself.
 
-        Args:
-            hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
-            batch: position of each token in the grid `[B, S]`.
-            head_mask: `[B, N]`; multiplies each head's output before the output projection.
-            relative: relative-position parameters of the layer's heads.
-
-        Returns:
-            The output, like `hidden`.
-
+        `hidden` and the output are `[T, H]` or `[1, T, H]`, T the tokens of all texts. `head_mask`
+        `[B, N]` multiplies each head's output before the output projection.
         """
         if isinstance(batch, GridBatch) and self._is_plain(relative):
             return self._attend_fused(hidden, batch, head_mask)
@@ -180,9 +166,7 @@ class SelfAttention(AttentionProjections):
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """Return the parameters that the N heads' maps depend on, beside the projections' input.
 
-        Returns:
-            `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
-
+        They are `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
         """
         projections = (
             ("query", self.query, self.num_heads),

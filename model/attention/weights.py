@@ -27,13 +27,8 @@ from model.norms import normalize, rms_norm
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return exp(s) / Σ exp(s) over the last axis, over the keys that `mask` allows.
 
-    Args:
-        scores: `[..., S]`.
-        mask: boolean, broadcasts to `scores`; True = allowed.
-
-    Returns:
-        Weights `[..., S]`; a row sums to 1.
-
+    `mask` is boolean, broadcasts to the scores `[..., S]`, and True where a key is allowed. A row
+    of weights sums to 1.
     """
     if mask is not None:
         scores = scores + _bias(mask, scores.dtype)
@@ -53,17 +48,9 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the Euclidean projection of `scores` onto the simplex, over the allowed keys.
 
-    Martins & Astudillo 2016, Algorithm 1 (https://arxiv.org/abs/1602.02068): sort
-    z₁ ≥ z₂ ≥ …; k is the largest index with 1 + k·z_k > Σ_{j≤k} z_j;
-    τ = (Σ_{j≤k} z_j − 1) / k; the weights are max(z − τ, 0), many of them exactly 0.
-
-    Args:
-        scores: `[..., S]`.
-        mask: boolean, broadcasts to `scores`; True = allowed.
-
-    Returns:
-        Weights `[..., S]`; a row sums to 1.
-
+    Martins & Astudillo 2016, Algorithm 1 (https://arxiv.org/abs/1602.02068): sort z₁ ≥ z₂ ≥ …; k is
+    the largest index with 1 + k·z_k > Σ_{j≤k} z_j; τ = (Σ_{j≤k} z_j − 1) / k; the weights are max(z
+    − τ, 0), many of them exactly 0. Scores, mask and weights are as for `softmax`.
     """
     dtype = scores.dtype
     scores = scores.to(torch.promote_types(dtype, torch.float32))  # sums drift in half precision
@@ -136,14 +123,10 @@ class Heads:
     def from_parameters(cls, parameters: Mapping[str, Tensor], rule: AttentionRule) -> Heads:
         """Return heads given by their own parameters alone, `[n, …]` each.
 
-        Args:
-            parameters: `query_weight` `[n, p_q, d_q]`, `key_weight` `[n, p_k, d_k]`, optionally
-                `query_bias` `[n, p_q]` and `key_bias` `[n, p_k]`, and the optional parameters of
-                the class. If the layer normalises its input first: `input_norm_weight` and
-                `input_norm_bias` `[n, d]` (equal in all heads), and `input_norm_applies` `[n]` if
-                only some layers do so.
-            rule: attention rule of all heads.
-
+        They are `query_weight` `[n, p_q, d_q]`, `key_weight` `[n, p_k, d_k]`, optionally
+        `query_bias` `[n, p_q]` and `key_bias` `[n, p_k]`, and the optional parameters of the class.
+        If the layer normalises its input first: `input_norm_weight` and `input_norm_bias` `[n, d]`
+        (equal in all heads), and `input_norm_applies` `[n]` if only some layers do so.
         """
         enter = partial(input_norm, parameters, rule)
         return cls(
@@ -180,13 +163,8 @@ class Heads:
     ) -> Tensor:
         """Return weights `[…, n, T, S]` of projected `[…, n, T, p_q]` and `[…, n, S, p_k]`.
 
-        Args:
-            query: queries, as `projected` returns them.
-            key: keys, as `projected` returns them.
-            mask: as for `attention_weights`.
-            distance: distance of each key from each query, int64 `[T, S]`; None if both begin at 0.
-            in_float32: as for `attention_weights`.
-
+        `distance` is of each key from each query, int64 `[T, S]`; None if both begin at 0. `mask`
+        and `in_float32` are as for `attention_weights`.
         """
         if distance is None:
             distance = distances(query.shape[-2], key.shape[-2], query.device)
@@ -200,14 +178,7 @@ class Heads:
     def scores(self, query: Tensor, key: Tensor, distance: Tensor) -> Tensor:
         """Return the scores before masking and normalisation, with relative positions' terms.
 
-        Args:
-            query: as for `weights`.
-            key: likewise.
-            distance: distance of each key from each query, int64 `[T, S]`.
-
-        Returns:
-            `[…, n, T, S]`.
-
+        The arguments are as for `weights`, the result `[…, n, T, S]`.
         """
         own = {
             name.removeprefix(SCORE_PREFIX): tensor
@@ -261,16 +232,9 @@ def attention_weights(
 ) -> Tensor:
     """Return normalize(score(W^q q, W^k k)) of each head.
 
-    Args:
-        heads: heads of the layer.
-        query_states: input of the query projection, `[B, T, d_q]`.
-        key_states: input of the key projection, `[B, S, d_k]`; the same in self-attention.
-        mask: boolean, broadcasts to `[B, n, T, S]`; True = may attend.
-        in_float32: normalise scores of a lower precision in float32.
-
-    Returns:
-        `[B, n, T, S]`, over keys; a row sums to 1. A row without any allowed key is finite.
-
+    Query states `[B, T, d_q]`, key states `[B, S, d_k]` → `[B, n, T, S]`, over keys; a row sums to
+    1. The boolean mask broadcasts to the result; True = may attend. A row without any allowed key
+    is finite. `in_float32` normalises scores of a lower precision in float32.
     """
     query, key = heads.projected(query_states, key_states)
     return heads.weights(query, key, mask, in_float32=in_float32)
@@ -281,15 +245,9 @@ def some_heads(
 ) -> dict[str, Tensor]:
     """Return the parameters of heads by their indices, as `Heads.from_parameters` takes them.
 
-    Args:
-        parameters: parameters of all N heads of a layer, by name: `[N, …]` each, or `[m, …]` if
-            N / m consecutive heads share one.
-        numbers: indices of the n heads, 0 … N−1.
-        count: N.
-
-    Returns:
-        `[n, …]` each; not a copy if all heads are requested and share no parameter.
-
+    `parameters` are of all N heads of a layer, by name: `[N, …]` each, or `[m, …]` if N / m
+    consecutive heads share one. The result is `[n, …]` each; not a copy if all heads are requested
+    and share no parameter.
     """
     all_heads = list(numbers) == list(range(count))
     chosen = torch.tensor(list(numbers))

@@ -20,19 +20,8 @@ def load_decoder(folder: Path, encoder: EncoderConfig) -> Decoder | None:
     """Build the decoder of a checkpoint, in float32 and in evaluation mode.
 
     As in transformers, the output map is tied to the word embedding if both are equal, whatever
-    `tie_word_embeddings` is. A missing bias of the output map is zero.
-
-    Args:
-        folder: folder with the config and the weights.
-        encoder: the config of the checkpoint's encoder.
-
-    Returns:
-        The decoder; None for a checkpoint with only an encoder.
-
-    Raises:
-        ConfigError: `config.json` is missing, invalid or not supported.
-        CheckpointError: weights are missing, damaged, or do not fit the config.
-
+    `tie_word_embeddings` is. A missing bias of the output map is zero. None for a checkpoint with
+    only an encoder.
     """
     family = FAMILIES.get(encoder.model_type)
     config = read_decoder_config(folder) if family and family.decoder else None
@@ -51,12 +40,7 @@ def load_decoder(folder: Path, encoder: EncoderConfig) -> Decoder | None:
 
 
 def load_decoder_weights(path: Path, config: DecoderConfig) -> Decoder:
-    """Load the decoder of an artifact's weights, which have the decoder's own keys.
-
-    Raises:
-        CheckpointError: the file is damaged or does not fit the config.
-
-    """
+    """Load the decoder of an artifact's weights, which have the decoder's own keys."""
     return build_decoder(config, stored_tensors(path), source=str(path))
 
 

@@ -113,13 +113,7 @@ class Decoder(nn.Module):
     def logprobs(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return the log-probability, in nats, of one word after each of n states.
 
-        Args:
-            rows: rows of the last hidden state, `[n, H]`.
-            labels: ids of the words, `[n]`.
-
-        Returns:
-            `[n]`, float32.
-
+        Rows `[n, H]` of the last hidden state, ids `[n]` of the words → `[n]`, float32.
         """
         weight = self.embeddings.word.weight if self.output is None else self.output.weight
         if self.config.output_scale != 1.0:

@@ -135,13 +135,8 @@ class DecoderLayer(nn.Module, ABC):
     ) -> LayerOutput:
         """Map `[T_all, H]` → `[T_all, H]`.
 
-        Args:
-            hidden: the layer's input.
-            target: as for `SelfAttention.attend`, like the next two.
-            head_mask: head mask of self-attention.
-            relative: relative-position parameters of self-attention.
-            read: the cross-attention, over the sources of the batch.
-
+        `target`, `head_mask` and `relative` are as for `SelfAttention.attend`; `read` is the
+        cross-attention, over the sources of the batch.
         """
 
 

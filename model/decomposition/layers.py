@@ -69,16 +69,9 @@ class EncoderDecomposition:
     ) -> Tensor:
         """Return the rows after a layer; after the last layer, with the encoder's final norm.
 
-        Args:
-            parts: `[C, P, H]`, parts of the tokens `rows` that enter the layer.
-            layer: index of the layer, 0 … L−1.
-            rows: indices of the tokens, int64 `[C]`.
-            states: `[S, H]`, states of all tokens that enter the layer.
-            of_all: values `[m, S, P, p]` of all tokens.
-
-        Returns:
-            `[C, P, H]`.
-
+        `parts` `[C, P, H]` of the tokens `rows`, int64 `[C]`, and `states` `[S, H]` of all tokens
+        enter the layer; `of_all` are the values `[m, S, P, p]` of all tokens. The result is `[C, P,
+        H]`.
         """
         leaving = self._layers[layer].through(states, rows, of_all, parts)
         after = layer + 1
@@ -176,15 +169,9 @@ class LayerDecomposition:
     def through(self, states: Tensor, rows: Tensor, values: Tensor, parts: Tensor) -> Tensor:
         """Return the parts of some tokens after the layer.
 
-        Args:
-            states: hidden state that enters the layer, `[S, H]`.
-            rows: indices of the tokens, int64 `[C]`.
-            values: `[m, S, P, p]`, result of `values` for the entering parts of all tokens.
-            parts: entering parts of the tokens `rows`, `[C, P, H]`.
-
-        Returns:
-            `[C, P, H]`.
-
+        The hidden state `[S, H]` and `parts` `[C, P, H]` of the tokens `rows`, int64 `[C]`, enter
+        the layer; `values` `[m, S, P, p]` is the result of `values` for the entering parts of all
+        tokens. The result is `[C, P, H]`.
         """
         context = self._context(self.maps(states, rows), values)
         attended = projected(context, self.parameters["attention.output.weight"])

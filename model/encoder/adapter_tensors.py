@@ -42,16 +42,8 @@ def stacked(
 ) -> Matrices:
     """Join PEFT's matrices of single tasks; a map that a task does not adapt gets zeros.
 
-    Args:
-        tasks: matrices of each adapter, and its scale. They are `[r, d]` and `[p, r]`, or `[r, V]`
-            and `[H, r]` for a table.
-        tensors: the encoder's other parameters.
-        layout: number of the adapters, and the largest rank, to which the others are padded.
-        source: name of the checkpoint in error messages.
-
-    Raises:
-        CheckpointError: matrices do not fit one another, or a map of the encoder.
-
+    `tasks` are the matrices of each adapter, and its scale: `[r, d]` and `[p, r]`, or `[r, V]` and
+    `[H, r]` for a table. Smaller ranks are padded to the layout's.
     """
     joined: Matrices = {}
     for key, weight in tensors.items():
@@ -81,16 +73,6 @@ def adapter_parameters(
     """Return the parameters of an encoder with adapters.
 
     The table of token types gets a row for each adapter after its only row.
-
-    Args:
-        config: config of the encoder.
-        matrices: low-rank matrices of all adapters, scaled.
-        tensors: all other parameters.
-        source: name of the checkpoint in error messages.
-
-    Raises:
-        CheckpointError: matrices do not have the number of adapters or the rank of the config.
-
     """
     layout = config.adapters
     if layout is None:

@@ -58,15 +58,8 @@ class Encoder(nn.Module):
     ) -> EncoderOutput:
         """Encode a packed batch.
 
-        Args:
-            batch: the tokens of B texts.
-            head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
-            output_attentions: also return the attention weights of every layer.
-            relative: result of `relative_parameters`, if computed beforehand.
-
-        Returns:
-            All hidden states and, if requested, all attentions.
-
+        `head_mask` `[B, L, N]` multiplies a head's output; 0 ablates it. `relative` is the result
+        of `relative_parameters`, if computed beforehand.
         """
         batch = with_chosen(batch, self.config, self.embeddings.word.weight.dtype)
         hidden_states = [self.embeddings(batch)]

@@ -59,13 +59,7 @@ class FeedForward(nn.Module):
         self.low_rank = low_rank_maps(config, expand=(h, i), contract=(i, h), **gate)
 
     def forward(self, hidden: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Map `[T, H]` → `[T, H]`, through `[T, I]`.
-
-        Args:
-            hidden: `[T, H]`.
-            chosen: `low_rank` of `PackedBatch`.
-
-        """
+        """Map `[T, H]` → `[T, H]`, through `[T, I]`."""
         expanded = self.activation(mapped(self, "expand", hidden, chosen))
         return mapped(self, "contract", expanded, chosen)
 
@@ -110,9 +104,7 @@ class Layer(nn.Module, ABC):
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """Return the parameters that the layer's maps depend on, beside its input.
 
-        Returns:
-            `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
-
+        They are `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
         """
         return self.attention.head_parameters(relative)
 

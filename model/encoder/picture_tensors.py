@@ -36,16 +36,7 @@ def picture_parameters(
 ) -> dict[str, Tensor]:
     """Return the parameters of a picture encoder, by its own keys.
 
-    Args:
-        config: config of the encoder.
-        patches: layout of its pictures.
-        tensors: tensors of the checkpoint.
-        source: origin of the tensors, for error messages.
-        antialias: whether the interpolation of the position table is antialiased.
-
-    Raises:
-        CheckpointError: the tensors of the embeddings do not fit the config.
-
+    `antialias` is for the interpolation of the position table.
     """
     _check_features(config.hidden_size, tensors, source)
     special = [key for key in sorted(tensors) if key.startswith(_SPECIAL)]
@@ -93,14 +84,8 @@ def _positions(patches: PatchLayout, table: Tensor, source: str, *, antialias: b
     """Return the position table `[S, H]` of special tokens and patches, zeros without a position.
 
     A table for another grid is interpolated as in transformers: bicubic, without aligned corners.
-    In float64, so that processors agree on the result.
-
-    Args:
-        patches: layout of the pictures.
-        table: `[k + trained patches, H]`, after k positions of the first special tokens.
-        source: as for `picture_parameters`.
-        antialias: likewise.
-
+    In float64, so that processors agree on the result. The table is `[k + trained patches, H]`,
+    after k positions of the first special tokens.
     """
     rows, columns = patches.trained_grid
     specials, own = len(patches.special_tokens), len(table) - rows * columns

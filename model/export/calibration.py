@@ -21,11 +21,7 @@ def calibration_batches(
 ) -> Iterator[Batch]:
     """Yield the tokenized lines of `calibration.txt`, and one long text of all lines, in batches.
 
-    Args:
-        tokenizer: tokenizer of the checkpoint.
-        max_length: maximum tokens of one text, which is truncated to them.
-        segments: number of segments that all tokens of a text may have.
-
+    Texts are truncated to `max_length` tokens; all tokens of a text may have one of `segments`.
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
     return batches_of([*lines, " ".join(lines)], tokenizer, max_length, segments)

@@ -115,11 +115,7 @@ def golden_texts(modules: Modules, samples: Iterable[Sample]) -> list[GoldenText
 def golden_text(modules: Modules, sample: Sample, target_tokens: int = 0) -> GoldenText:
     """Return one text with its hidden states, maps, and outputs of task head and decoder.
 
-    Args:
-        modules: the modules in float32.
-        sample: the text, or picture.
-        target_tokens: number of tokens of a random target; no target with 0.
-
+    `target_tokens` is the length of a random target; 0 for no target.
     """
     source = pack_samples([sample])
     with torch.inference_mode():
@@ -138,17 +134,7 @@ def golden_text(modules: Modules, sample: Sample, target_tokens: int = 0) -> Gol
 
 
 def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) -> Tokenizer | None:
-    """Return the tokenizer of the decoder's texts; None if it is the encoder's or there is none.
-
-    Args:
-        folder: folder of the checkpoint's tokenizer.
-        decoder: decoder of the checkpoint.
-        lowercase: whether texts are lower-cased first.
-
-    Raises:
-        CheckpointError: as for `load_target_tokenizer`.
-
-    """
+    """Return the tokenizer of the decoder's texts; None if it is the encoder's or there is none."""
     if decoder is None:
         return None
     return load_target_tokenizer(folder, decoder.config.layers.vocab_size, lowercase=lowercase)
@@ -231,14 +217,7 @@ def export(
 
 
 def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> None:
-    """Raise an error if a checkpoint cannot be exported in a precision.
-
-    Args:
-        precision: requested precision.
-        model_type: model type in its `config.json`.
-        decoder: whether it has a decoder.
-
-    """
+    """Raise an error if a checkpoint cannot be exported in a precision."""
     family = FAMILIES.get(model_type)
     if precision == "fp16" and family and not family.half:
         raise ConfigError(

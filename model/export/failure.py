@@ -44,13 +44,7 @@ _CHECKS: Mapping[Check, str] = {
 
 
 def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> str:
-    """Return one line about a failed comparison: the first failing tensor and its difference.
-
-    Args:
-        comparison: comparison with a mismatch, or with a difference beyond tolerance.
-        tolerances: tolerances of the comparison.
-
-    """
+    """Return one line about a failed comparison: the first failing tensor and its difference."""
     if comparison.mismatches:
         first, *others = comparison.mismatches
         return f"{first}, and {len(others)} more mismatches" if others else first

@@ -233,12 +233,8 @@ def export_encoder(
 ) -> onnx.ModelProto:
     """Return the encoder graph, with dynamic tokens, batch and sequence axes.
 
-    Args:
-        encoder: the encoder to export.
-        dtype: type of its weights; float16 gives `GridStates`, float32 `HiddenStates`.
-        three_axes: whether tokens of `HiddenStates` are `[1, T, H]`.
-        relative: the float32 encoder's `relative_parameters`, if those of `encoder` are 8-bit.
-
+    float16 gives `GridStates`; float32 `HiddenStates`, whose tokens are `[1, T, H]` with
+    `three_axes`. `relative` are the float32 encoder's, if those of `encoder` are 8-bit.
     """
     relative = encoder.relative_parameters() if relative is None else relative
     signature = encoder_signature(encoder.config, dtype)

@@ -30,18 +30,7 @@ _HIDES_PADDING = ("deberta-v2",)
 def load_token_vectors(
     checkpoint: Path, tokenizer: Tokenizer, encoder: EncoderConfig
 ) -> TaskModule:
-    """Load the token-vector modules of a late-interaction model, in float32, evaluation mode.
-
-    Args:
-        checkpoint: folder of the checkpoint.
-        tokenizer: tokenizer of the artifact, which maps words of the files to ids.
-        encoder: config of the encoder.
-
-    Raises:
-        ConfigError: the files hold an unsupported setting.
-        CheckpointError: the weights do not fit the config.
-
-    """
+    """Load the token-vector modules of a late-interaction model, in float32, evaluation mode."""
     files = read_late_files(checkpoint)
     late = _with_ids(files, tokenizer, transformer_folder(checkpoint), encoder)
     size = late.vector_size(encoder.hidden_size)

@@ -101,15 +101,6 @@ def pair_templates(
 
     As in sentence-transformers, a prompt is the message of the system, and both texts are the
     messages of the roles `query` and `document`.
-
-    Args:
-        folder: folder of the tokenizer, whose special tokens a template may name.
-        score: files of the reranker.
-        prompts: prompts of the checkpoint by name.
-
-    Raises:
-        ConfigError: the template cannot be rendered, or changes, repeats or leaves out a text.
-
     """
     if score.chat_template is None:
         return {}
@@ -224,12 +215,7 @@ def load_modules(
 ) -> Modules:
     """Return the encoder, the task head and the decoder of a checkpoint.
 
-    Args:
-        checkpoint: folder of the checkpoint.
-        tokenizer: its tokenizer, which gets the markers of queries and documents as single tokens;
-            None for an encoder of pictures.
-        config: config of the encoder; read from `config.json` when None.
-
+    The tokenizer gets the markers of queries and documents as single tokens.
     """
     inside = transformer_folder(checkpoint)
     kind = task_kind(checkpoint)

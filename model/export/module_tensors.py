@@ -27,13 +27,7 @@ _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 
 
 def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[str, Tensor]:
-    """Return the float32 tensors of the modules, by their names in an artifact.
-
-    Args:
-        checkpoint: the folder with `modules.json`.
-        modules: the modules, as read from the folder.
-
-    """
+    """Return the float32 tensors of the modules, by their names in an artifact."""
     inside = transformer_folder(checkpoint)
     tower = tower_vectors(inside, read_object(inside / "config.json"))
     places, folders = tower.places if tower else (), _folders(checkpoint)
@@ -73,11 +67,7 @@ def pooling_tensors(folder: Path, config: EncoderConfig) -> dict[str, Tensor]:
 def _within(folder: Path, place: str, names: Collection[str]) -> dict[str, Tensor]:
     """Return the tensors of a module inside a tower's checkpoint.
 
-    Args:
-        folder: folder of the tower.
-        place: key of the module, without the tower's prefix.
-        names: names of its tensors, which begin with a part of our own.
-
+    `place` is the module's key without the tower's prefix; `names` begin with a part of our own.
     """
     return _inside(folder, {f"{place}.{name.rpartition('.')[2]}": name for name in names})
 

@@ -33,17 +33,8 @@ def place(
 ) -> Exported:
     """Build an artifact in a folder beside `out`, verify it, and move it there in one step.
 
-    An artifact that fails its verification is moved too, with the result in its manifest.
-
-    Args:
-        out: a folder that does not exist yet, or is empty.
-        build: writes all files to a folder, and a manifest without a verification.
-        verify: returns the result of the verification.
-
-    Raises:
-        ArtifactError: `out` exists and is not empty, before or at the end.
-        ModelError: raised by `build` or `verify`.
-
+    An artifact that fails its verification is moved too, with the result in its manifest. `build`
+    writes all files to a folder, and a manifest without a verification.
     """
     check_free(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +55,7 @@ def check_free(out: Path) -> None:
 
 
 def move(artifact: Artifact, out: Path) -> Artifact:
-    """Move an artifact to a folder on the same file system in one step; return it there.
-
-    Raises:
-        ArtifactError: the folder was filled in the meantime.
-
-    """
+    """Move an artifact to a folder on the same file system in one step; return it there."""
     try:
         artifact.folder.rename(out)  # replaces an empty folder, but never another export
     except OSError:

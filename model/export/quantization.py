@@ -97,13 +97,9 @@ class Int8Linear(nn.Module):
     ) -> None:
         """Quantize a map.
 
-        Args:
-            linear: the float32 map, `[p, d]`.
-            smoothing: `[d]`, divisor of the input's features and factor of the weight's.
-            scale: scale of the input after smoothing.
-            zero: zero point of the input, 0 … 255.
-            weight_bits: 8 for weights of −127 … 127, 7 for −63 … 63.
-
+        `smoothing` `[d]` divides the input's features and multiplies the weight's; `scale` and the
+        zero point, 0 … 255, are of the input after it. Weights are −127 … 127 with 8 bits, −63 … 63
+        with 7.
         """
         super().__init__()
         weight = linear.weight.detach()
@@ -158,11 +154,7 @@ def quantize(
 ) -> Quantized:
     """Return a copy of the encoder for export, with 8-bit linear maps in its layers.
 
-    Args:
-        encoder: encoder in float32.
-        calibration: batches of typical texts; values beyond their ranges are clipped later.
-        weight_bits: see `Int8Linear`.
-
+    Values beyond the ranges of the calibration are clipped later.
     """
     batches = list(calibration)
     quantized = copy.deepcopy(encoder)

@@ -69,10 +69,6 @@ def _named(path: Path, at: dict[tuple[str, int], str]) -> Iterator[tuple[str, st
 def serving_copy(whole: Artifact, out: Path) -> Artifact:
     """Write an artifact without the tensors that only PyTorch and decompositions read.
 
-    Args:
-        whole: an artifact that PyTorch can read.
-        out: a folder that does not exist yet, or is empty.
-
     Raises:
         ArtifactError: the artifact is static or already serving-only, or `out` exists and is not
             empty, or the disk is full.

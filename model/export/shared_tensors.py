@@ -48,9 +48,7 @@ Places = Mapping[bytes, Place]
 def places_of(paths: Iterable[Path]) -> dict[bytes, Place]:
     """Return the positions of large tensors, by the SHA-256 of their bytes.
 
-    Args:
-        paths: graphs, whose external data counts, and safetensors files.
-
+    Of a graph its external data counts.
     """
     places: dict[bytes, Place] = {}
     for path in paths:
@@ -111,11 +109,7 @@ def save_tensors(
 ) -> None:
     """Write a safetensors file.
 
-    Args:
-        tensors: tensors by key.
-        path: path of the file.
-        beside: safetensors files in the same folder, whose large tensors are not repeated.
-
+    Large tensors of the safetensors files `beside` it, in the same folder, are not repeated.
     """
     places = places_of(beside)
     own, shared = {}, {}

@@ -53,12 +53,6 @@ def export_static(
 ) -> Exported:
     """Export a static embedding, compare its table with the checkpoint's, and move it to `out`.
 
-    Args:
-        checkpoint: folder whose first module is StaticEmbedding.
-        out: a folder that does not exist yet, or is empty.
-        model: name under which the service answers.
-        progress: called with a line at each step.
-
     Raises:
         ConfigError: a description cannot be read.
         CheckpointError: the table, the tokenizer or a module's tensors cannot be read.

@@ -115,13 +115,8 @@ def add_targets(
 ) -> None:
     """Add the tensors of one random target per text.
 
-    Args:
-        decoder: decoder in float32.
-        runtime: runtime of the graphs.
-        source: the texts.
-        tensors: PyTorch's tensors of each text, and those of the graphs; targets are decoded over
-            their last hidden states.
-
+    `tensors` are PyTorch's of each text, and those of the graphs; targets are decoded over their
+    last hidden states.
     """
     references, candidates = tensors
     labels = labels_for(source, decoder.config)
@@ -166,12 +161,7 @@ def torch_targets(
 ) -> list[TargetTensors]:
     """Return the reference tensors of each text's target.
 
-    Args:
-        decoder: decoder in float32.
-        source: the texts.
-        encoded: the last hidden state of each text, `[S, H]`.
-        labels: labels of each text's target.
-
+    `encoded` has the last hidden state `[S, H]` of each text.
     """
     target = shifted(labels, decoder.config)
     with torch.inference_mode():
@@ -248,15 +238,8 @@ def calibration_vectors(
 ) -> Tensor:
     """Return the pooled vectors of the samples for calibration, without a prompt.
 
-    Args:
-        encoder: the encoder.
-        samples: inputs of the encoder.
-        sentence: its pooling.
-        tensors: parameters of its modules, and of a pooling by attention.
-
-    Returns:
-        `[n, H]`, or `[n, m · H]` for m modes; n is 0 if the tokenizer has a token for no line.
-
+    `tensors` are the parameters of its modules, and of a pooling by attention. The result is `[n,
+    H]`, or `[n, m · H]` for m modes; n is 0 if the tokenizer has a token for no line.
     """
     own = {name: tensor.numpy() for name, tensor in tensors.items()}
     pipeline = TextVectors.with_tensors(sentence, encoder.config, own)

@@ -132,12 +132,7 @@ def save_graph(
 ) -> None:
     """Write a graph.
 
-    Args:
-        model: the graph.
-        path: path of its file.
-        external: name of the file beside it for weights that no other file has; none when None.
-        beside: graphs and safetensors files in the same folder, whose tensors are not repeated.
-
+    Weights that no file `beside` it has go to the file `external`, if it is named.
     """
     if all(opset.domain == "" for opset in model.opset_import):  # it knows no other operators
         onnx.checker.check_model(model)

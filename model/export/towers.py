@@ -51,15 +51,7 @@ def add_vision(
     build: Callable[[Path], None],
     verify: Callable[[Artifact], VerificationRecord],
 ) -> None:
-    """Build and verify the vision tower inside a text tower's folder, and record it there.
-
-    Args:
-        folder: folder of the text tower, with its manifest.
-        dual: comparison of texts with pictures.
-        build: writes all files of the vision tower to a folder, with a manifest.
-        verify: returns the result of its verification.
-
-    """
+    """Build and verify the vision tower inside a text tower's folder, and record it there."""
     record_vision(folder, dual, place(folder / VISION, build, verify).artifact)
 
 

@@ -62,13 +62,7 @@ Name = str
 
 
 def obstacle(config: EncoderConfig, pooling: object) -> str | None:
-    """Return why an encoder has no such graph, or None if it has one.
-
-    Args:
-        config: the encoder's config.
-        pooling: pooling of the usual request.
-
-    """
+    """Return why an encoder has no such graph, or None if it has one."""
     layout = config.attention
     reasons = {
         "its score is not q·k / √p": config.attention_score != "scaled_dot_product",
@@ -86,11 +80,7 @@ def export_vectors(
 ) -> onnx.ModelProto:
     """Return the graph of an encoder, for one pooling of its last hidden state.
 
-    Args:
-        encoder: an encoder in float32 without `obstacle`.
-        pooling: mean of all tokens, the first, or the last token.
-        dtype: type of its weights and states; float32 is for comparisons.
-
+    The encoder is in float32, without `obstacle`; a graph in float32 is for comparisons.
     """
     return _VectorsGraph(encoder, dtype).model(pooling)
 

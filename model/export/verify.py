@@ -62,12 +62,8 @@ def add_checks(
 ) -> None:
     """Add the tensors of both checks to the tensors of a batch of texts.
 
-    Args:
-        references: PyTorch's tensors of each text.
-        candidates: the artifact's tensors of each text in the batch.
-        alone: the artifact's tensors of each text in a batch of its own.
-        of_texts: whether the batch is of real texts, whose vectors have a bound of their own.
-
+    `alone` are the artifact's tensors of each text in a batch of its own. `of_texts` tells real
+    texts, whose vectors have a bound of their own.
     """
     for reference, candidate, own in zip(references, candidates, alone, strict=True):
         checks = {
@@ -95,13 +91,7 @@ def compare_filled_up(
 ) -> None:
     """Add the token vectors of a batch of random expanded queries to a comparison.
 
-    Args:
-        encoder: encoder of the artifact.
-        head: head of a late-interaction model; nothing is compared if it has no query expansion.
-        runtime: runtime of the artifact.
-        comparison: comparison to extend.
-        tolerances: tolerances of the artifact's precision.
-
+    Nothing is compared if the head has no query expansion.
     """
     late = head.config.late
     if late is None or late.expansion is None:
@@ -127,14 +117,7 @@ def compare_filled_up(
 
 
 def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -> Similarity:
-    """Compare the vectors of the samples for similarity, without a prompt, all tokens pooled.
-
-    Args:
-        artifact: artifact with pooling, modules, and tokenizer or processing of pictures.
-        encoder: its float32 encoder in PyTorch.
-        runtime: runtime of its graphs.
-
-    """
+    """Compare the vectors of the samples for similarity, without a prompt, all tokens pooled."""
     vectors = TextVectors.of(artifact)
     last = artifact.manifest.config.num_hidden_layers
     exact: list[Floats] = []
@@ -224,11 +207,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     The tensors are all hidden states, every head's map, the pooled unit vector of each text, and
     outputs of a task head and of a decoder. Batches have mixed lengths, so that a leak from one
     text into another shows as a difference. If float32 disagrees, PyTorch's own rounding error is
-    measured and the comparison repeated (see `model.export.tensors`).
-
-    Args:
-        artifact: artifact to verify.
-        device: device that runs the graphs; PyTorch runs on the CPU.
+    measured and the comparison repeated (see `model.export.tensors`). The device runs the graphs;
+    PyTorch runs on the CPU.
 
     Raises:
         ModelError: the artifact's files cannot be loaded, or the device is missing.

@@ -24,12 +24,7 @@ class AlbertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an ALBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of an ALBERT checkpoint."""
     config = AlbertConfig.model_validate(fields)
     layouts = {
         "embeddings": EmbeddingLayout(size=config.embedding_size, projection="after_norm"),

@@ -111,12 +111,7 @@ class BartConfig(BartKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a BART checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a BART checkpoint."""
     config = BartConfig.model_validate(fields)
     return config.encoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
 

@@ -27,12 +27,7 @@ class BertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a BERT or JinaBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a BERT or JinaBERT checkpoint."""
     config = BertConfig.model_validate(fields)
     layouts: dict[str, Any] = {}
     if config.position_embedding_type == "alibi":

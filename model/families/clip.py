@@ -33,13 +33,7 @@ class TextKeys(BaseModel):
     pad_token_id: PaddingId = 1
 
     def encoder(self, model_type: str, *, causal: bool) -> EncoderConfig:
-        """Return the tower's encoder.
-
-        Args:
-            model_type: name of the tower's family.
-            causal: whether tokens only attend to themselves and to earlier tokens.
-
-        """
+        """Return the tower's encoder."""
         return EncoderConfig.model_validate(
             self.model_dump()
             | {

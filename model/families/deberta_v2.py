@@ -61,12 +61,7 @@ class DebertaV2Config(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a DeBERTa checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a DeBERTa checkpoint."""
     config = DebertaV2Config.model_validate(fields)
     size = config.embedding_size or config.hidden_size
     relative = config.relative_attention

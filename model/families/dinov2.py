@@ -32,12 +32,7 @@ class Dinov2Config(PictureKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a DINOv2 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a DINOv2 checkpoint."""
     kind = str(fields.get("model_type"))
     config = Dinov2Config.model_validate({"patch_size": _PATCH.get(kind), **fields})
     registers = config.num_register_tokens if kind == "dinov2_with_registers" else 0

@@ -32,12 +32,7 @@ class DistilBertConfig(BaseModel):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a DistilBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a DistilBERT checkpoint."""
     config = DistilBertConfig.model_validate(fields)
     return EncoderConfig(
         model_type=config.model_type,

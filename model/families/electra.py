@@ -22,12 +22,7 @@ class ElectraConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an ELECTRA checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of an ELECTRA checkpoint."""
     config = ElectraConfig.model_validate(fields)
     smaller = config.embedding_size != config.hidden_size
     layout = EmbeddingLayout(

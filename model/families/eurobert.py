@@ -22,12 +22,7 @@ class EuroBertConfig(LlamaKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a EuroBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a EuroBERT checkpoint."""
     config = EuroBertConfig.model_validate({**fields, "type_vocab_size": 0})
     return encoder_of(config, fields, causal=False)
 

@@ -86,16 +86,7 @@ class Family:
     """Patterns of keys of builds that are not supported, and the descriptions of these builds."""
 
     def check_supported(self, keys: Collection[str], source: str) -> None:
-        """Raise an error for keys of a build that is not supported.
-
-        Args:
-            keys: all keys of the checkpoint.
-            source: name of the checkpoint in the error message.
-
-        Raises:
-            CheckpointError: a key belongs to such a build.
-
-        """
+        """Raise an error for keys of a build that is not supported."""
         for pattern, build in self.refused:
             if key := next((key for key in sorted(keys) if re.search(pattern, key)), None):
                 raise CheckpointError(f"{source} holds {key}: it is {build}")

@@ -56,12 +56,7 @@ class Gemma3Config(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Gemma 3 text checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Gemma 3 text checkpoint."""
     config = Gemma3Config.model_validate({**fields, "type_vocab_size": 0})
     positions = {
         "full_attention": rotary(fields, "rope_theta", 1e6, "full_attention"),

@@ -54,12 +54,7 @@ class _NtkScaling(BaseModel):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a GTE checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a GTE checkpoint."""
     config = GteConfig.model_validate(fields)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),

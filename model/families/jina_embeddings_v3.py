@@ -49,12 +49,7 @@ class JinaEmbeddingsV3Config(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a jina-embeddings-v3 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a jina-embeddings-v3 checkpoint."""
     config = JinaEmbeddingsV3Config.model_validate(fields)
     positions = rotary(fields, "rotary_emb_base", _BASES[config.model_type])
     layouts: dict[str, Any] = {

@@ -67,14 +67,6 @@ def task_names(folder: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tasks of a checkpoint, in the order of their adapters; none without adapters.
 
     They are `lora_adaptations` of its config, or else the names of its folders with an adapter.
-
-    Args:
-        folder: folder of `config.json`.
-        fields: content of `config.json`.
-
-    Raises:
-        ConfigError: `lora_adaptations` is not a list of different names.
-
     """
     if not is_jina_v3(fields):
         return ()
@@ -88,12 +80,7 @@ def task_names(folder: Path, fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
-    """Return the tasks' own folders, in order; none if no task has one.
-
-    Raises:
-        ConfigError: only some tasks have one, or a config is not supported.
-
-    """
+    """Return the tasks' own folders, in order; none if no task has one."""
     paths = {task: folder / folder_name(task) / PEFT_CONFIG for task in tasks}
     if not any(path.is_file() for path in paths.values()):
         return []
@@ -118,12 +105,7 @@ def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
 
 
 def with_task_fields(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a `config.json` with the adapters that its folder has.
-
-    Raises:
-        ConfigError: as for `task_names` and `task_folders`.
-
-    """
+    """Return the content of a `config.json` with the adapters that its folder has."""
     tasks = task_names(folder, fields)
     if not tasks:
         return dict(fields)

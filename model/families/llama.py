@@ -45,11 +45,7 @@ class LlamaConfig(LlamaKeys):
 def encoder_of(config: LlamaKeys, fields: Mapping[str, Any], **attention: Any) -> EncoderConfig:
     """Return the encoder of a checkpoint of Llama or of a descendant.
 
-    Args:
-        config: keys of its `config.json`.
-        fields: content of its `config.json`.
-        attention: fields of the attention's layout that differ from Llama's.
-
+    `attention` are fields of the attention's layout that differ from Llama's.
     """
     longest = min(config.max_position_embeddings, LONGEST)
     layout = {
@@ -77,12 +73,7 @@ def encoder_of(config: LlamaKeys, fields: Mapping[str, Any], **attention: Any) -
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Llama checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Llama checkpoint."""
     return encoder_of(LlamaConfig.model_validate({**fields, "type_vocab_size": 0}), fields)
 
 

@@ -41,12 +41,7 @@ class M2M100Config(BartKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an M2M-100 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of an M2M-100 checkpoint."""
     config = M2M100Config.model_validate(fields)
     return config.encoder(_LAYER, config.embeddings)
 

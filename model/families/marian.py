@@ -45,12 +45,7 @@ class MarianConfig(BartKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Marian checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Marian checkpoint."""
     config = MarianConfig.model_validate(fields)
     return config.encoder(LayerLayout(), config.embeddings)
 

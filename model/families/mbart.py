@@ -29,12 +29,7 @@ class MBartConfig(BartKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an mBART checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of an mBART checkpoint."""
     config = MBartConfig.model_validate(fields)
     return config.encoder(_LAYER, EmbeddingLayout(scale=config.embedding_scale))
 

@@ -30,12 +30,7 @@ class MistralConfig(LlamaKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Mistral checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Mistral checkpoint."""
     return encoder_of(MistralConfig.model_validate({**fields, "type_vocab_size": 0}), fields)
 
 

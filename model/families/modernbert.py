@@ -32,12 +32,7 @@ class ModernBertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a ModernBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a ModernBERT checkpoint."""
     config = ModernBertConfig.model_validate({**fields, "type_vocab_size": 0})
     period = config.global_attn_every_n_layers
     kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % period == 0)

@@ -26,12 +26,7 @@ class MPNetConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of an MPNet checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of an MPNet checkpoint."""
     own = {"pad_token_id": _PADDING_ID, "type_vocab_size": 0}
     config = MPNetConfig.model_validate({**fields, **own})
     layouts = after_padding(config) | {"attention": AttentionLayout(bias_buckets=_BUCKETS)}

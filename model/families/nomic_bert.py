@@ -50,12 +50,7 @@ class NomicBertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a NomicBERT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a NomicBERT checkpoint."""
     named = {_FIRST_NAMES.get(key, key): value for key, value in fields.items()}
     if named.get("hidden_act") == "swiglu":
         named["hidden_act"] = "silu"

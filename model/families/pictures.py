@@ -100,12 +100,7 @@ class PictureKeys(SharedKeys):
 
 
 def processed_size(folder: Path) -> tuple[int, int] | None:
-    """Return height and width of a checkpoint's pictures after processing; None without its file.
-
-    Raises:
-        ConfigError: the file of the image processor is invalid, or the processor is not supported.
-
-    """
+    """Return height and width of a checkpoint's processed pictures; None without its file."""
     has_file = any((folder / name).is_file() for name in (PROCESSOR, PREPROCESSOR))
     return read_processing(folder).size if has_file else None
 

@@ -38,12 +38,7 @@ class Qwen2Config(QwenKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Qwen2 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Qwen2 checkpoint."""
     config = Qwen2Config.model_validate({**fields, "type_vocab_size": 0})
     return encoder_of(config, fields, bias=True, output_bias=False)
 

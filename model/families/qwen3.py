@@ -20,12 +20,7 @@ class Qwen3Config(QwenKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a Qwen3 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a Qwen3 checkpoint."""
     config = Qwen3Config.model_validate({**fields, "type_vocab_size": 0})
     return encoder_of(config, fields, query_key_norm=True)
 

@@ -88,10 +88,6 @@ def read_config(folder: Path) -> EncoderConfig:
     """Return the encoder's configuration from `config.json` of a Hugging Face checkpoint folder.
 
     The image processor of a picture encoder decides the size of its pictures.
-
-    Raises:
-        ConfigError: the file is missing, not JSON, or describes something unsupported.
-
     """
     fields = with_task_fields(folder, read_fields(folder))
     config = parse_config(fields)
@@ -102,22 +98,12 @@ def read_config(folder: Path) -> EncoderConfig:
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig | None:
-    """Return the configuration of the decoder beside a checkpoint's encoder; None without one.
-
-    Raises:
-        ConfigError: as for `read_config`.
-
-    """
+    """Return the configuration of the decoder beside a checkpoint's encoder; None without one."""
     return parse_decoder_config(read_fields(folder))
 
 
 def read_fields(folder: Path) -> dict[str, Any]:
-    """Return the content of a folder's `config.json`.
-
-    Raises:
-        ConfigError: the file is missing, or not a JSON object.
-
-    """
+    """Return the content of a folder's `config.json`."""
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
@@ -131,23 +117,12 @@ def read_fields(folder: Path) -> dict[str, Any]:
 
 
 def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder's configuration from the content of a `config.json`.
-
-    Raises:
-        ConfigError: a field is missing, invalid or not supported; the message names all such
-            fields.
-
-    """
+    """Return the encoder's configuration from the content of a `config.json`."""
     return _parsed(_family(fields).config, fields, "encoder")
 
 
 def parse_decoder_config(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """Return the decoder's configuration from the content of a `config.json`; None without one.
-
-    Raises:
-        ConfigError: as for `parse_config`.
-
-    """
+    """Return the decoder's configuration from the content of a `config.json`; None without one."""
     read = _family(fields).decoder
     return None if read is None else _parsed(read, fields, "decoder")
 

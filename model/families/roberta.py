@@ -26,12 +26,7 @@ class RobertaConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a RoBERTa checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a RoBERTa checkpoint."""
     config = RobertaConfig.model_validate(fields)
     return EncoderConfig.model_validate(config.model_dump() | after_padding(config))
 

@@ -51,10 +51,6 @@ class _RotaryParameters(BaseModel):
         """Return the scaling; None without one.
 
         `dynamic` scales only texts beyond the model's positions, which are never computed.
-
-        Args:
-            longest: `max_position_embeddings` of the config.
-
         """
         common = {
             "kind": self.rope_type,
@@ -102,16 +98,8 @@ def rotary(
 ) -> Rotary:
     """Return the rotary positions that a config describes.
 
-    Args:
-        fields: content of the config: `rope_parameters`, by kind of layer if it distinguishes
-            kinds, or the keys of older configs.
-        old_key: key of the base in older configs.
-        default: default of the base in transformers.
-        layer_type: kind of the layer.
-
-    Raises:
-        ValidationError: the config scales positions in an unsupported way.
-
+    The config has `rope_parameters`, by kind of layer if it distinguishes kinds, or the keys of
+    older configs: `old_key` for the base, whose default in transformers is `default`.
     """
     parameters = fields.get("rope_parameters") or {}
     if layer_type is not None and isinstance(parameters, Mapping):
@@ -157,11 +145,7 @@ def windows(
 ) -> tuple[int | None, ...]:
     """Return the largest distance of an allowed key in each layer; empty if none is limited.
 
-    Args:
-        kinds: kind of each layer.
-        distance: largest distance in a layer with a window.
-        longest: maximum tokens of a text, which the window may exceed.
-
+    `distance` is the largest in a layer with a window, which may exceed the longest text.
     """
     if "sliding_attention" not in kinds or distance >= longest - 1:
         return ()

@@ -142,12 +142,7 @@ def _keys(fields: Mapping[str, Any]) -> T5Config:
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a T5 checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a T5 checkpoint."""
     config = _keys(fields)
     return config.stack(config.num_layers, "t5")
 

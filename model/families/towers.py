@@ -15,15 +15,7 @@ _LABELS = ("id2label", "num_labels", "problem_type")
 
 
 def towers(config: Mapping[str, Any]) -> dict[Tower, dict[str, Any]]:
-    """Return the `config.json` of each tower; empty unless it has towers.
-
-    Args:
-        config: content of a `config.json`.
-
-    Raises:
-        ConfigError: the config of a tower is missing, or the architecture is not supported.
-
-    """
+    """Return the `config.json` of each tower; empty unless it has towers."""
     kind = str(config.get("model_type"))
     if kind not in _KINDS:
         return {}

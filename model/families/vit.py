@@ -24,12 +24,7 @@ class ViTConfig(PictureKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """Return the encoder of a ViT or DeiT checkpoint.
-
-    Raises:
-        ValidationError: a key is missing, invalid or not supported.
-
-    """
+    """Return the encoder of a ViT or DeiT checkpoint."""
     config = ViTConfig.model_validate(fields)
     layouts = config.layouts(_SPECIAL[config.model_type])
     return EncoderConfig.model_validate(config.model_dump() | layouts)

@@ -56,11 +56,8 @@ def open_image(data: bytes, limits: ImageLimits) -> Image.Image:
     """Decode a picture to RGB, turned as its EXIF orientation says.
 
     Transparency is dropped and colour profiles are ignored, as transformers does, except for CMYK,
-    which is converted by its profile. 16-bit grey keeps the upper 8 bits.
-
-    Args:
-        data: a PNG, JPEG, WebP, GIF or BMP file.
-        limits: limits on the picture.
+    which is converted by its profile. 16-bit grey keeps the upper 8 bits. The file is PNG, JPEG,
+    WebP, GIF or BMP.
 
     Raises:
         ImageError: the file is not accepted, or is damaged.
@@ -77,10 +74,6 @@ def open_image(data: bytes, limits: ImageLimits) -> Image.Image:
 
 def read_size(data: bytes, limits: ImageLimits) -> tuple[int, int]:
     """Return width and height from the head of a file, without decoding its pixels.
-
-    Args:
-        data: as for `open_image`.
-        limits: limits on the picture.
 
     Raises:
         ImageError: the file is not accepted, or its head is damaged.

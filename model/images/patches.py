@@ -10,15 +10,8 @@ def patch_rows(values: NDArray[np.float32], size: int) -> NDArray[np.float32]:
     """Cut pixel values into square patches, row by row; C channels, P pixels of an edge.
 
     Pixels at the right and bottom that do not fill a patch are dropped, as by a convolution of
-    stride P.
-
-    Args:
-        values: `[C, height, width]`.
-        size: P.
-
-    Returns:
-        `[rows · columns, C · P · P]`: each row in the order of a Conv2d's flattened weight.
-
+    stride P. `[C, height, width]` → `[rows · columns, C · P · P]`, each row in the order of a
+    Conv2d's flattened weight.
     """
     channels, rows, columns = values.shape[0], values.shape[1] // size, values.shape[2] // size
     whole = values[:, : rows * size, : columns * size]

@@ -61,10 +61,6 @@ class _Side:
 def prepare(image: Image.Image, processing: ImageProcessing) -> PreparedImage:
     """Resize, crop, rescale and normalise a picture.
 
-    Args:
-        image: RGB picture, as displayed.
-        processing: the steps.
-
     Raises:
         ImageError: one side is so much longer than the other that it cannot be resized.
 
@@ -79,10 +75,6 @@ def prepare(image: Image.Image, processing: ImageProcessing) -> PreparedImage:
 
 def resizing_bytes(size: tuple[int, int], processing: ImageProcessing) -> int:
     """Return the maximum bytes of memory that `prepare` takes beside the picture.
-
-    Args:
-        size: width and height of the picture.
-        processing: the steps.
 
     Raises:
         ImageError: as `prepare`.
@@ -158,15 +150,8 @@ def _resize_rows(image: Image.Image, side: _Side, resample: Image.Resampling) ->
 def _normalize(pixels: NDArray[np.uint8], processing: ImageProcessing) -> NDArray[np.float32]:
     """Rescale and normalise by a table of the 256 values of a channel.
 
-    transformers rescales in float64 and normalises in float32.
-
-    Args:
-        pixels: `[height, width, 3]`.
-        processing: the steps.
-
-    Returns:
-        `[3, height, width]`.
-
+    transformers rescales in float64 and normalises in float32. `[height, width, 3]` → `[3, height,
+    width]`.
     """
     values = np.arange(256, dtype=np.float64)
     if processing.rescale_factor is not None:

@@ -62,15 +62,7 @@ class ImageProcessing(BaseModel):
 
 
 def read_processing(folder: Path) -> ImageProcessing:
-    """Read the steps of a checkpoint's image processor.
-
-    Args:
-        folder: a checkpoint folder of transformers.
-
-    Raises:
-        ConfigError: the files are missing or invalid, or the processor is not supported.
-
-    """
+    """Read the steps of a checkpoint's image processor."""
     path, written = _written(folder)
     defaults = _DEFAULTS[_kind(folder, path, written)]
     fields = _COMMON | defaults | written

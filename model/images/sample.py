@@ -9,12 +9,7 @@ from PIL import Image
 
 
 def sample_file(edge: int) -> bytes:
-    """Return a JPEG file of soft random colours, the same in each call.
-
-    Args:
-        edge: width and height in pixels.
-
-    """
+    """Return a JPEG file of soft random colours, the same in each call."""
     small = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     file = BytesIO()
     Image.fromarray(small).resize((edge, edge), Image.Resampling.BICUBIC).save(file, "JPEG")

@@ -56,10 +56,8 @@ class AttentionPooling:
     def __init__(self, config: EncoderConfig, tensors: Mapping[str, Floats]) -> None:
         """Keep the parameters, and the query of each head in the space of the tokens.
 
-        Args:
-            config: config of the tower, whose heads, activation and epsilon the pooling shares.
-            tensors: float32 tensors of an artifact, the parameters among them under `PREFIX`.
-
+        The pooling shares the tower's heads, activation and epsilon; its parameters are under
+        `PREFIX`.
         """
         own = {name: tensors[PREFIX + name] for name in pooling_shapes(config)}
         heads = config.num_attention_heads
@@ -98,14 +96,9 @@ class AttentionPooling:
         """Return the shares of input tokens in the vector, with what is not linear frozen.
 
         Attention weights, the deviation of the norm and the slopes f(x) / x of the activation are
-        those of the states, and biases are divided equally among the shares.
-
-        Args:
-            parts: `[S, P, H]`, the state of every token, then the share of each input token in it.
-
-        Returns:
-            `[P, H]`: the vector, then its shares.
-
+        those of the states, and biases are divided equally among the shares. `parts` `[S, P, H]`
+        are the state of every token, then the share of each input token in it. The result `[P, H]`
+        is the vector, then its shares.
         """
         own, biases = self._own, np.full((parts.shape[1], 1), 1 / (parts.shape[1] - 1), np.float32)
         biases[0] = 1

@@ -68,12 +68,10 @@ def pack(
 ) -> Batch:
     """Pack texts end to end.
 
-    Args:
-        texts: token ids and segment ids of each text; none may be empty.
-        unseen: indices of each text's tokens that are masked as keys, fewer than the text has. Such
-            tokens attend to all others, as where transformers' `attention_mask` is 0. Empty: none.
-        pixels: `[S, F]` of each text's tokens; empty for texts without pixels.
-
+    `texts` are token ids and segment ids of each text, none empty. `unseen` are indices of each
+    text's tokens that are masked as keys, fewer than the text has. Such tokens attend to all
+    others, as where transformers' `attention_mask` is 0. `pixels` are `[S, F]` of each text's
+    tokens; empty for texts without pixels.
     """
     ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
     segments = [np.asarray(text_segments, np.int64) for _, text_segments in texts]

@@ -275,11 +275,8 @@ def keyed(
 ) -> dict[Key, Floats]:
     """Return one text's tensors by key.
 
-    Args:
-        hidden: L + 1 hidden states `[S, H]`.
-        maps: `[N, S, S]` of each layer.
-        unit: function from the last hidden state to the text's unit vector, as `TextVectors.unit`.
-
+    `hidden` are L + 1 states `[S, H]`, `maps` `[N, S, S]` of each layer; `unit` maps the last
+    hidden state to the text's unit vector, as `TextVectors.unit`.
     """
     tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
     return tensors | keyed_maps("attention", maps) | {Key("pooled"): unit(hidden[-1])}

@@ -77,9 +77,7 @@ class LateInteraction(_Part):
     def unseen_of(self, tokens: int) -> range:
         """Return the indices of a query's expansion tokens that are masked as keys.
 
-        Args:
-            tokens: number of the query's own tokens.
-
+        `tokens` is the number of the query's own tokens.
         """
         return range(tokens, tokens + self.missing(tokens) if self.unseen else tokens)
 
@@ -101,10 +99,7 @@ class LateInteraction(_Part):
 def max_sim(query: Floats, document: Floats) -> float:
     """Return MaxSim (section 3.3, eq. 3): Σ over query vectors of the largest product.
 
-    Args:
-        query: `[Q, D]`.
-        document: `[S, D]`; computed in blocks of tokens if it is long.
-
+    `[Q, D]`, `[S, D]`; a long document is computed in blocks of tokens.
     """
     if not len(document):
         return NO_VECTORS

@@ -105,14 +105,9 @@ def pooled_parts(
 ) -> NDArray[np.float32]:
     """Return the shares of input tokens in a pooled vector.
 
-    Args:
-        parts: `[S, P, H]`, the state of every token, then the share of each input token in it.
-        pooling: as for `pool`; each feature of "max" comes from the token with its largest value.
-        first_token: index of the first pooled token.
-
-    Returns:
-        `[P, H]`, or `[P, n · H]` for n modes.
-
+    `parts` `[S, P, H]` are the state of every token, then the share of each input token in it. Each
+    feature of "max" comes from the token with its largest value. The result is `[P, H]`, or `[P, n
+    · H]` for n modes.
     """
     pooled = []
     for mode in modes_of(pooling):

@@ -38,8 +38,7 @@ class Quantization:
         Binary vectors have a bit for each feature above 0, the first of eight the most significant;
         int8 bytes of `binary` are those of `ubinary` minus 128, and zeros fill up the last byte.
 
-        Returns:
-            `[…, D]`, or `[…, ⌈D / 8⌉]` for binary vectors.
+        The result is `[…, D]`, or `[…, ⌈D / 8⌉]` for binary vectors.
 
         Raises:
             OverflowError: a feature is beyond the largest float16, 65504.

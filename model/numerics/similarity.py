@@ -47,15 +47,8 @@ def _agreement(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
     """Return Spearman's ρ: Pearson's correlation of the ranks, where ties share their mean rank.
 
-    Spearman 1904, "The proof and measurement of association between two things".
-
-    Args:
-        a: `[n]`.
-        b: `[n]`.
-
-    Returns:
-        −1 … 1; NaN if all numbers of `a` or of `b` are equal, which have no order.
-
+    Spearman 1904, "The proof and measurement of association between two things". `[n]`, `[n]` → −1
+    … 1; NaN if all numbers of one side are equal, which have no order.
     """
     ranks, others = _centred_ranks(a), _centred_ranks(b)
     scale = float(np.sqrt((ranks @ ranks) * (others @ others)))
@@ -65,10 +58,7 @@ def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating]) -> Similarity:
     """Compare the vectors `[n, D]` of n texts with the reference's, in any scale.
 
-    Args:
-        reference: vectors of the exact computation.
-        candidate: vectors of the same texts; one that is not finite makes every figure 0.
-
+    A candidate that is not finite makes every figure 0.
     """
     n = len(reference)
     if not np.isfinite(candidate).all():

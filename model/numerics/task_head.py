@@ -98,12 +98,7 @@ def rows_of(
 ) -> tuple[list[tuple[int, int]], list[TextPooling]]:
     """Return the hidden states or the poolings, one per text, that a task head reads.
 
-    Args:
-        task: the task head's config.
-        texts: indices of the texts in a batch.
-        last: index of the last hidden state.
-        unseen: indices of each text's tokens that are masked as keys, which a mean leaves out.
-
+    `unseen` are indices of each text's tokens that are masked as keys, which a mean leaves out.
     """
     match task.pooling:
         case "cls" | "last" as mode:
@@ -126,13 +121,8 @@ def text_scores(
 ) -> list[Floats]:
     """Return the outputs for texts, each of shape `TaskConfig.shape`.
 
-    Args:
-        task: the task head's config.
-        rows: rows of each text, `[H]` or `[S, H]`; see `rows_of`.
-        score: the task head as a function, `[n, H]` → `[n, C]` or `[1, V]`.
-        unseen: indices of each text's tokens that are masked as keys, which a sparse vector leaves
-            out.
-
+    `rows` are `[H]` or `[S, H]` of each text, see `rows_of`; `score` is the head, `[n, H]` → `[n,
+    C]` or `[1, V]`. A sparse vector leaves out the tokens in `unseen`.
     """
     if task.kind == "sequence_classification":
         hidden = unseen or [()] * len(rows)
@@ -153,11 +143,7 @@ def text_scores(
 def _row(task: TaskConfig, states: Floats, unseen: tuple[int, ...]) -> Floats:
     """Return the row that a sequence classification reads.
 
-    Args:
-        task: the task head's config.
-        states: `[H]`, a pooled vector; or `[S, H]`, where no pooling of a runtime gives the row.
-        unseen: indices of tokens that a mean leaves out.
-
+    `states` are a pooled vector `[H]`; or `[S, H]`, where no pooling of a runtime gives the row.
     """
     if task.pooling == "first_two":
         return states[:2].reshape(-1)

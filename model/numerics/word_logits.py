@@ -23,12 +23,7 @@ def word_logits(
 ) -> Floats:
     """Return logits `[S, n]`, in float32 for every precision of the artifact.
 
-    Args:
-        tensors: the task head's weights, of which only the words' rows are read.
-        task: a sparse encoder's head.
-        rows: last hidden state of one text, `[S, H]`.
-        words: token ids.
-
+    Only the words' rows of the head's weights are read.
     """
     if task.transform is not None:
         rows = _transformed(rows, task.transform, tensors)

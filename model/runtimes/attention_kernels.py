@@ -27,10 +27,7 @@ UNFUSED = "MATH"
 def selected_kernels(compute: Callable[[], object]) -> tuple[str, ...]:
     """Return the names of the kernels that a function's new sessions use, in alphabetical order.
 
-    Args:
-        compute: function that creates a session and runs it. Other lines on standard output are
-            written once it has ended.
-
+    Other lines on standard output are written once the function has ended.
     """
     with _one_at_a_time, tempfile.TemporaryFile() as file:
         try:

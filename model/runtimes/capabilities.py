@@ -38,16 +38,9 @@ class HeadMaps(ABC):
     ) -> Floats:
         """Return attention weights of some heads of one layer of the encoder.
 
-        Args:
-            queries: query states of one text, `[T, H]`.
-            keys: key states, `[S, H]`; hidden state `layer`, like the queries.
-            layer: 0 … L−1.
-            heads: requested heads of 0 … N−1; at least one.
-            segment: token type of the text's first token.
-
-        Returns:
-            `[heads, T, S]`, over keys; each row sums to 1.
-
+        Query states `[T, H]` and key states `[S, H]` of one text, both hidden state `layer`, 0 …
+        L−1 → `[heads, T, S]`, over keys; each row sums to 1. `segment` is the token type of the
+        text's first token.
         """
 
 
@@ -61,17 +54,8 @@ class HeadOutputs(ABC):
         """Return inner products of the vectors that any two heads of a layer add for each token.
 
         The host computes them by the float32 weights, for every precision and device: see
-        `model.attention.values`.
-
-        Args:
-            states: key states of one text, `[S, H]`, as `attention` takes them.
-            layer: 0 … L−1.
-            heads: requested heads of 0 … N−1; at least one.
-            segment: as for `attention`.
-
-        Returns:
-            `[S, heads, heads]`.
-
+        `model.attention.values`. Key states `[S, H]`, as `attention` takes them → `[S, heads,
+        heads]`.
         """
 
 
@@ -85,14 +69,7 @@ class HeadScoring(ABC):
         """Return queries, keys and scores of heads of the encoder.
 
         The host computes them by the float32 weights, for every precision and device: see
-        `model.attention.weights`.
-
-        Args:
-            states: hidden state `layer` of one text, `[S, H]`.
-            layer: 0 … L−1.
-            heads: requested heads of 0 … N−1; at least one.
-            segment: as for `HeadMaps.attention`.
-
+        `model.attention.weights`. `states` is hidden state `layer` of one text, `[S, H]`.
         """
 
 
@@ -116,22 +93,14 @@ class Decoder(ABC):
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
         """Return decoder states and cross-attention's query states of one pass over all targets.
 
-        Returns:
-            `[T, H]` per state, and `[T, H]` per layer's query states, in the order requested.
-
+        They are `[T, H]` per state, and `[T, H]` per layer's query states, in the order requested.
         """
 
     @abstractmethod
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """Return the log-probability of each label, given all labels before it.
 
-        Args:
-            rows: rows of the decoder's last hidden state, `[n, H]`.
-            labels: `[n]`, one per row.
-
-        Returns:
-            `[n]`.
-
+        Rows `[n, H]` of the decoder's last hidden state, labels `[n]`, one per row → `[n]`.
         """
 
     @abstractmethod
@@ -227,10 +196,7 @@ def lacking(manifest: Manifest, kind: type) -> str | None:
 def lacking_weights(manifest: Manifest, needing: str = "PyTorch") -> str | None:
     """Return the error message, with the remedy, if an artifact lacks the float32 weights.
 
-    Args:
-        manifest: manifest of the artifact.
-        needing: the feature that needs them, as a singular noun.
-
+    `needing` is the feature that needs them, as a singular noun.
     """
     if manifest.serving_only:
         return _left_out(needing)

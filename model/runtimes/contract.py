@@ -121,15 +121,9 @@ class Runtime(Protocol):
     ) -> tuple[Sequence[HiddenState], list[Floats]]:
         """Return hidden states and pooled vectors of one forward pass.
 
-        Args:
-            batch: the packed batch.
-            hidden: (text, layer) of each requested hidden state, layers 0 … L.
-            poolings: the requested vectors; `hidden` or `poolings` is not empty.
-            head_mask: as for `hidden_states`.
-
-        Returns:
-            `[S, H]` per hidden state, `[H]` per pooling, `[n · H]` with n modes; as requested.
-
+        `hidden` are (text, layer) of each requested hidden state, layers 0 … L; it or `poolings` is
+        not empty. The results are `[S, H]` per hidden state, `[H]` per pooling, `[n · H]` with n
+        modes; as requested. `head_mask` is as for `hidden_states`.
         """
 
     def release_memory(self) -> None:
@@ -140,23 +134,14 @@ class Runtime(Protocol):
     ) -> list[Floats]:
         """Return hidden states of a packed batch.
 
-        Args:
-            batch: the packed batch.
-            layers: requested layers, 0 … L; at least one.
-            head_mask: `[B, L, N]`, multiplies each head's output; 0 ablates it. All 1 when None.
-
-        Returns:
-            `[T, H]` per requested layer, in that order.
-
+        They are `[T, H]` per requested layer 0 … L, in that order; at least one. `head_mask` `[B,
+        L, N]` multiplies each head's output; 0 ablates it. All 1 when None.
         """
 
     def warm_up(self, batch_tokens: int, longest: int, /) -> None:
         """Run batches that are slow, or allocate memory, the first time.
 
-        Args:
-            batch_tokens: maximum tokens of a batch.
-            longest: maximum tokens of a text.
-
+        `batch_tokens` and `longest` are the maximum tokens of a batch and of a text.
         """
 
 

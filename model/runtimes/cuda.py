@@ -36,12 +36,7 @@ def device_count() -> int:
 
 
 def check(device_id: int, cuda_version: str) -> None:
-    """Raise an error if the driver lacks the device, or cannot run libraries of the CUDA version.
-
-    Raises:
-        ProviderError: the driver or the device is missing, or the driver is too old.
-
-    """
+    """Raise an error if the driver lacks the device, or cannot run libraries of a CUDA version."""
     driver = _driver()
     count = _count(driver)
     if count == 0:

@@ -81,13 +81,8 @@ class CudaGraphs:
     ) -> None:
         """Capture a graph for each of the sizes, the smallest first.
 
-        Args:
-            session: session that captures, and that nothing else runs.
-            feeds: any inputs of each of the sizes.
-            hidden_size: H.
-            upload: function that creates the tensors.
-            run_options: function from a number to the options of a run of that graph.
-
+        Nothing else runs the session. `feeds` are any inputs of each of the sizes; `run_options`
+        gives the options of a run of the graph of a number.
         """
         self._session, self._thread = session, ThreadPoolExecutor(1, "cuda-graphs")
         self._graphs = {}

@@ -38,13 +38,7 @@ class GraphValues(HeadOutputs):
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Floats:
-        """Return products `[S, n, n]` for key states `[S, H]`.
-
-        Raises:
-            ArtifactError: the parameters cannot be read.
-            ModelError: the graph cannot be loaded.
-
-        """
+        """Return products `[S, n, n]` for key states `[S, H]`."""
         outputs = self._graph.of_heads(layer, heads, segment)
         return in_parts(states, len(heads), lambda rows: outputs(rows)[0])
 
@@ -52,11 +46,7 @@ class GraphValues(HeadOutputs):
 def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) -> Floats:
     """Compute results in blocks of tokens, so that the heads' added vectors stay within `FLOATS`.
 
-    Args:
-        states: `[S, H]`.
-        heads: n.
-        of_some: function from some rows of states to as many rows of the result.
-
+    `states` are `[S, H]`; `of_some` maps some of their rows to as many rows of the result.
     """
     step = max(1, FLOATS // (heads * states.shape[1]))
     firsts = range(0, max(1, len(states)), step)
@@ -65,12 +55,7 @@ def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) ->
 
 
 def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
-    """Map the parameters of all heads of each layer by name, in the attention graph's order.
-
-    Raises:
-        ArtifactError: the file cannot be read.
-
-    """
+    """Map the parameters of all heads of each layer by name, in the attention graph's order."""
     manifest = artifact.manifest
     inputs = manifest.signature[ATTENTION_OF[kind]].inputs[len(STATES) :]
     config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
@@ -124,12 +109,7 @@ class HostGraph:
     ) -> None:
         """Keep the arguments; nothing is loaded yet.
 
-        Args:
-            artifact: a natively exported artifact.
-            graph: name of a graph; its first input is states, the others are heads' parameters.
-            load: loads its session.
-            kind: kind of the heads.
-
+        The graph's first input is states, the others are heads' parameters.
         """
         self._artifact, self._graph, self._load, self._kind = artifact, graph, load, kind
         self._lock = threading.Lock()
@@ -139,18 +119,7 @@ class HostGraph:
     def of_heads(
         self, layer: int, heads: Sequence[int], segment: int = 0
     ) -> Callable[[Floats], list[Floats]]:
-        """Return the function from states `[S, H]` to all outputs for these heads.
-
-        Args:
-            layer: index of the layer.
-            heads: requested heads.
-            segment: token type of the text's first token.
-
-        Raises:
-            ArtifactError: the parameters cannot be read.
-            ModelError: the graph cannot be loaded.
-
-        """
+        """Return the function from states `[S, H]` to all outputs for these heads."""
         session, kind = self._loaded(), self._kind
         signature = self._artifact.manifest.signature[self._graph]
         states, *specs = signature.inputs

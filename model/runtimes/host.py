@@ -68,11 +68,8 @@ class HostRuntime(ABC):
 def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int]]) -> list[Floats]:
     """Return the rows of single texts, as views.
 
-    Args:
-        rows: hidden states `[T, H]` of the batch by layer.
-        batch: the batch.
-        asked: (text, layer) of each requested hidden state.
-
+    `rows` are hidden states `[T, H]` of the batch by layer, `asked` (text, layer) of each requested
+    one.
     """
     ends = batch.cu_seqlens.tolist()
     return [rows[layer][ends[text] : ends[text + 1]] for text, layer in asked]

@@ -56,13 +56,7 @@ class GraphDecomposition(Decomposition):
     """Steps of a decomposition; calls are thread-safe."""
 
     def __init__(self, artifact: Artifact, session: LoadGraph) -> None:
-        """Keep the arguments; nothing is loaded yet.
-
-        Args:
-            artifact: a natively exported artifact.
-            session: loads a graph that runs on its caller's thread.
-
-        """
+        """Keep the arguments; nothing is loaded yet."""
         self._artifact = artifact
         self._session = session
         self._config = artifact.manifest.config
@@ -70,13 +64,7 @@ class GraphDecomposition(Decomposition):
         self._kept: _Loaded | None = None
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Return the rows after their layer, and their values for the next layer's heads.
-
-        Raises:
-            ArtifactError: the weights cannot be read.
-            ModelError: a graph cannot be loaded.
-
-        """
+        """Return the rows after their layer, and their values for the next layer's heads."""
         loaded, config = self._loaded(), self._config
         heads, weights = (
             of_segment(tensors, step.segment, config) for tensors in (loaded.heads, loaded.weights)
@@ -150,13 +138,7 @@ class GraphHeadScores(HeadScoring):
     def head_scores(
         self, states: Floats, layer: int, heads: Sequence[int], segment: int = 0
     ) -> HeadScores:
-        """Return queries, keys and scores.
-
-        Raises:
-            ArtifactError: the parameters cannot be read.
-            ModelError: the graph cannot be loaded.
-
-        """
+        """Return queries, keys and scores."""
         return HeadScores(*self._graph.of_heads(layer, heads, segment)(states))
 
 

@@ -72,12 +72,6 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     """Load the graphs: float32 on the CPU in host memory, all others bound to a device.
 
     Half precision uses the device code on a CPU too, where it is slow, so that both share code.
-
-    Raises:
-        ProviderError: CUDA was requested and does not work, or CUDA graphs, which the model cannot
-            use; the message names what is missing.
-        ModelError: ONNX Runtime rejects a graph.
-
     """
     chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
@@ -137,10 +131,6 @@ class OnnxRuntime(HostRuntime, HeadMaps):
 
         Two threads in one call are slower than two calls of one thread each. So the session shared
         by all batches has one thread; the other has all, for single short batches.
-
-        Raises:
-            ModelError: ONNX Runtime rejects a graph.
-
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
@@ -203,12 +193,7 @@ class OnnxRuntime(HostRuntime, HeadMaps):
 
 
 def host_session(graph: Path) -> InferenceSession:
-    """Load a graph for large, rare calls on the CPU: one thread each, memory freed at once.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the graph.
-
-    """
+    """Load a graph for large, rare calls on the CPU: one thread each, memory freed at once."""
     return _session(graph, arena=False)
 
 
@@ -222,12 +207,7 @@ def session_of(graph: bytes, folder: Path) -> InferenceSession:
 
 
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
-    """Return where to run: "auto" selects CUDA if this package and the driver find a device.
-
-    Raises:
-        ProviderError: CUDA was requested or a device was found, but it cannot be used.
-
-    """
+    """Return where to run: "auto" selects CUDA if this package and the driver find a device."""
     if device == "cpu":
         return "cpu"
     packaged = _PROVIDERS["cuda"] in onnxruntime.get_available_providers()

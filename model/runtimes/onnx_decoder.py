@@ -53,12 +53,7 @@ class OnnxDecoder(Decoder):
     ) -> None:
         """Read the heads' parameters.
 
-        Args:
-            artifact: artifact of the sessions.
-            config: config of its decoder.
-            sessions: sessions of its graphs.
-            calls: counter of the runtime, whose encoder shares the cores with the decoder.
-
+        `calls` counts the runtime's calls, whose encoder shares the cores with the decoder.
         """
         self.config = config
         self._sessions, self._calls = sessions, calls
@@ -126,11 +121,7 @@ class OnnxDecoder(Decoder):
 def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> dict[str, Array]:
     """Return the inputs of the decoder graph, by name.
 
-    Args:
-        asked: the targets.
-        config: config of the decoder's layers.
-        aligned: alignment of a grid's row length, which is also rounded up by `coarser`.
-
+    A grid's row length is a multiple of `aligned`, and also rounded up by `coarser`.
     """
     target, source = asked.target, asked.source
     if aligned > 1:

@@ -133,13 +133,9 @@ class BoundRuntime(HeadMaps):
     ) -> None:
         """Copy all heads' parameters to the device.
 
-        Args:
-            artifact: artifact of the sessions.
-            sessions: sessions of `GRAPHS`, and of the task head and the decoder, if there are any.
-            upload: function from an array, and the kind and index of a device, to the array on it.
-            place: device of the sessions.
-            memory: page-locked host memory for outputs; ordinary memory when None.
-
+        `sessions` are of `GRAPHS`, and of the task head and the decoder, if there are any. `upload`
+        maps an array, and the kind and index of a device, to the array on it. `memory` is
+        page-locked, for outputs; ordinary memory when None.
         """
         manifest = artifact.manifest
         self.config = manifest.config

@@ -91,12 +91,7 @@ the columns left over apart, so a row whose length is no multiple of it is round
 
 
 def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
-    """Load the graphs on the CPU.
-
-    Raises:
-        ModelError: OpenVINO rejects a graph.
-
-    """
+    """Load the graphs on the CPU."""
     return OpenVinoRuntime(artifact, resources.threads)
 
 
@@ -111,11 +106,6 @@ class OpenVinoRuntime(HostRuntime, HeadMaps):
 
         All batches share the graph with one single-threaded stream per caller; the other has one
         stream with all threads, for single short batches.
-
-        Raises:
-            ProviderError: products with the artifact's weights saturate on this processor.
-            ModelError: OpenVINO rejects a graph.
-
         """
         manifest = artifact.manifest
         if manifest.precision == "int8" and manifest.weight_bits != 7 and saturates():

@@ -67,16 +67,8 @@ def packed_inputs(
 ) -> dict[str, Array]:
     """Return the graph's inputs with these names; see `vectors_signature`.
 
-    Args:
-        batch: texts without masked tokens.
-        config: the encoder's config.
-        names: names of the inputs.
-        last: whether a text's last token is pooled, in place of its first.
-        sizes: sizes that hold the batch; the next larger T when None.
-
-    Raises:
-        ModelError: there are more tokens than the kernel of rotary positions can take.
-
+    The batch has no masked tokens. `last` pools a text's last token, in place of its first. `sizes`
+    hold the batch; the next larger T when None.
     """
     added, texts = dummy_lengths(batch, sizes), len(batch.padded_index)
     lengths = np.concatenate([np.diff(batch.cu_seqlens), np.array(added, np.int64)])

@@ -39,34 +39,17 @@ from model.tasks.head import TaskModule
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
-    """Load the modules; torch's own threads compute each call.
-
-    Raises:
-        ModelError: as for `load_encoder`.
-
-    """
+    """Load the modules; torch's own threads compute each call."""
     return PyTorchRuntime(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
 
 
 def load_encoder(artifact: Artifact) -> Encoder:
-    """Load the float32 encoder of an artifact.
-
-    Raises:
-        ArtifactError: the artifact is serving-only, or a static embedding.
-        CheckpointError: the weights do not fit the config.
-
-    """
+    """Load the float32 encoder of an artifact."""
     return load_weights(_whole(artifact, WEIGHTS), artifact.manifest.config)
 
 
 def load_head(artifact: Artifact) -> TaskModule | None:
-    """Load the float32 task head of an artifact; None without one.
-
-    Raises:
-        ArtifactError: the artifact is serving-only.
-        CheckpointError: the weights do not fit the config.
-
-    """
+    """Load the float32 task head of an artifact; None without one."""
     manifest = artifact.manifest
     if manifest.task is None:
         return None
@@ -75,13 +58,7 @@ def load_head(artifact: Artifact) -> TaskModule | None:
 
 
 def load_decoder(artifact: Artifact) -> Decoder | None:
-    """Load the float32 decoder of an artifact; None without one.
-
-    Raises:
-        ArtifactError: the artifact is serving-only.
-        CheckpointError: the weights do not fit the config.
-
-    """
+    """Load the float32 decoder of an artifact; None without one."""
     config = artifact.manifest.decoder
     if config is None:
         return None

@@ -27,12 +27,7 @@ class StaticRuntime(HostRuntime):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """Return the tokens' rows `[T, H]` as hidden state 0, the only one.
-
-        Raises:
-            ModelError: another layer or an ablated head is requested.
-
-        """
+        """Return the tokens' rows `[T, H]` as hidden state 0, the only one."""
         if any(layers) or head_mask is not None:
             raise ModelError("a static embedding has no layers and heads")
         return [self._table[batch.input_ids]] * len(layers)

@@ -155,11 +155,6 @@ def deciding(folder: Path, *, pickles: bool = True) -> list[str]:
 
     They are the list of modules; the encoder's safetensors, which go before pickles; and the linear
     maps of a checkpoint that may be bge-m3.
-
-    Args:
-        folder: folder of the checkpoint's descriptions.
-        pickles: whether pickles may be read, as the linear maps are.
-
     """
     encoder = encoder_place(folder)
     sharded = (folder / encoder / INDEX).is_file()
@@ -173,14 +168,7 @@ def descriptions(names: Collection[str], within: str = "") -> list[str]:
 
 
 def weights(names: Collection[str], folder: Path, *, pickles: bool = True) -> list[str]:
-    """Select the files of a repository that hold the tensors of its encoder and modules.
-
-    Args:
-        names: all files of the repository.
-        folder: folder of its descriptions.
-        pickles: whether pickles count where there are no safetensors.
-
-    """
+    """Select the files of a repository that hold the tensors of its encoder and modules."""
     places = {encoder_place(folder), *filter(None, map(place, modules(folder)))}
     heads = HYBRID_HEADS if pickles else ()
     found = {name for at in places for name in _weights(names, folder, at, pickles)}
@@ -206,13 +194,7 @@ def shards(index: Path) -> list[str]:
 
 
 def lacking(folder: Path, *, pickles: bool = True) -> list[str]:
-    """Return the files that a folder lacks for a complete checkpoint.
-
-    Args:
-        folder: folder of the checkpoint.
-        pickles: whether pickles count where there are no safetensors.
-
-    """
+    """Return the files that a folder lacks for a complete checkpoint."""
     encoder = encoder_place(folder)
     wanted, with_tensors = [] if is_static(folder) else [encoder + CONFIG], [encoder]
     wanted += [

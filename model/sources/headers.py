@@ -52,10 +52,7 @@ def _of_encoder(config: EncoderConfig) -> int:
 def _of_layers(config: EncoderConfig, attentions: int = 1) -> int:
     """Return the number of weights in the matrices of layers.
 
-    Args:
-        config: config of the layers.
-        attentions: number of attentions of a layer, which are 2 in a decoder.
-
+    A layer has one attention, or two in a decoder.
     """
     hidden = config.hidden_size
     queries = config.num_attention_heads * config.head_size

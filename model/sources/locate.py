@@ -41,11 +41,8 @@ def locate(
 ) -> Path:
     """Return the local folder of a checkpoint; download it if necessary.
 
-    Args:
-        name: a folder, or a name like `organisation/model` or `organisation/model@revision`.
-        hub: the hub for downloads, with their cache.
-        progress: called with a line before a download, and for each other decision.
-        revision: a branch, tag or commit of the hub's repository.
+    The name is a folder, or `organisation/model` or `organisation/model@revision`. `progress` gets
+    a line before a download, and for each other decision.
 
     Raises:
         SourceError: there is no such model, the hub cannot be reached, or the weights differ from

@@ -34,12 +34,8 @@ from model.sources.home import EXPORTS, make_cache
 def with_image_size(checkpoint: Path, size: tuple[int, int], folders: Path) -> Path:
     """Return a folder that combines a checkpoint with another size of its pictures.
 
-    Pictures are resized to the size, whatever their proportions, and not cropped.
-
-    Args:
-        checkpoint: a Hugging Face folder.
-        size: height and width in pixels.
-        folders: parent of the new folder, which is reused if it exists.
+    Pictures are resized to the size, whatever their proportions, and not cropped. The size is
+    height and width in pixels.
 
     Raises:
         ConfigError: the checkpoint has no image processor, or one that is not supported.
@@ -108,10 +104,7 @@ def may_be_dense_or_sparse(checkpoint: Path) -> bool:
 def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Path:
     """Return a folder that combines the checkpoint with this pooling.
 
-    Args:
-        checkpoint: a Hugging Face folder.
-        pooling: name of the pooling, as in text-embeddings-inference.
-        folders: parent of the new folder, which is reused if it exists.
+    The names of poolings are those of text-embeddings-inference.
 
     Raises:
         ConfigError: the checkpoint has no word logits for `splade` or `yes-no`, no pooling to
@@ -181,11 +174,8 @@ def _numbered(kinds: list[tuple[str, str]]) -> list[dict[str, object]]:
 def overlaid(checkpoint: Path, written: Mapping[str, str], folders: Path) -> Path:
     """Return a folder of links to a checkpoint's files, in which some files are replaced or added.
 
-    Args:
-        checkpoint: a Hugging Face folder.
-        written: content of each replaced or added file by its path in the folder.
-        folders: parent of the new folder, which is reused if it exists.
-
+    `written` has the content of each replaced or added file by its path in the folder. The folder,
+    in `folders`, is reused if it exists.
     """
     names = sorted(path.name for path in checkpoint.iterdir())
     decides = json.dumps([str(checkpoint.resolve()), names, dict(written)])

@@ -101,12 +101,7 @@ _SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}
 
 
 def kind_of(config: Mapping[str, object]) -> str | None:
-    """Return the kind of a model; None if it is unknown.
-
-    Args:
-        config: the content of a `config.json` whose `model_type` is not supported.
-
-    """
+    """Return the kind of a model; None if it is unknown."""
     keys = config.keys()
     names = config.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
@@ -162,10 +157,6 @@ _NO_CHECKPOINT = "holds no checkpoint: there is no "
 def check_recognised(folder: Path, *, pickles: bool = True) -> None:
     """Raise an error that describes a folder unless it is a supported checkpoint.
 
-    Args:
-        folder: folder of the model.
-        pickles: whether pickled weights may be read.
-
     Raises:
         ConfigError: it is another kind of model, or not a model.
         CheckpointError: its files are of an unsupported kind.
@@ -207,12 +198,8 @@ def check_described(
 ) -> None:
     """Raise an error for an unsupported checkpoint, by its descriptions and file names.
 
-    Args:
-        folder: folder of `config.json` and `modules.json`.
-        names: all files of the checkpoint; the folder may lack the large ones.
-        source: name of the checkpoint in error messages.
-        pickles: whether pickled weights may be read.
-
+    `names` are all files of the checkpoint, of which the folder may lack the large ones; `source`
+    names it in error messages.
     """
     with as_folders(folder) as parts:
         for own in parts.values() or [folder]:

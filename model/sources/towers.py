@@ -23,16 +23,7 @@ CONFIG = "config.json"
 
 
 def split(checkpoint: Path, folders: Path) -> dict[Tower, Path]:
-    """Write a folder for each tower of a checkpoint, and return them; empty without towers.
-
-    Args:
-        checkpoint: a Hugging Face folder, with or without sentence-transformers' files.
-        folders: parent of the new folders.
-
-    Raises:
-        ConfigError: as for `towers`; or a file cannot be read.
-
-    """
+    """Write a folder for each tower of a checkpoint, and return them; empty without towers."""
     inside = transformer_folder(checkpoint)
     path = (inside.relative_to(checkpoint) / CONFIG).as_posix()
     return {
@@ -46,10 +37,6 @@ def as_folders(checkpoint: Path) -> Iterator[dict[Tower, Path]]:
     """Provide a folder for each tower of a checkpoint while the context lasts; see `split`.
 
     Errors inside name the checkpoint in place of these folders.
-
-    Raises:
-        ConfigError: as for `split`.
-
     """
     config = read_json(transformer_folder(checkpoint) / CONFIG)
     if not (isinstance(config, dict) and towers(config)):

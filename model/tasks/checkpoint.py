@@ -32,14 +32,8 @@ _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
     """Load the task head of a checkpoint, in float32 and in evaluation mode; None without one.
 
-    Args:
-        folder: folder of a checkpoint without late interaction, which `load_token_vectors` loads.
-        encoder: its encoder, whose word embeddings a masked language model shares.
-
-    Raises:
-        ConfigError: the folder describes an unsupported task head.
-        CheckpointError: the task head's weights do not fit its config.
-
+    A masked language model shares the encoder's word embeddings. `load_token_vectors` loads a
+    late-interaction model's.
     """
     kind = task_kind(folder)
     if kind is None:
@@ -90,12 +84,7 @@ def _word_logits(folder: Path, encoder: Encoder) -> Tensor:
 
 
 def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskModule:
-    """Load the task head of an artifact's weights.
-
-    Raises:
-        CheckpointError: the file is damaged or does not fit the config.
-
-    """
+    """Load the task head of an artifact's weights."""
     return build_task_head(config, hidden_size, stored_tensors(path), str(path))
 
 
@@ -126,12 +115,7 @@ def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConf
 
 
 def read_labels(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of the labels in the order of their logits, as transformers does.
-
-    Raises:
-        ConfigError: `id2label` is not an object with the keys 0, 1, 2, ….
-
-    """
+    """Return the names of the labels in the order of their logits, as transformers does."""
     named = fields.get("id2label")
     if named is None:
         count = fields.get("num_labels", 2)
@@ -146,13 +130,7 @@ def read_labels(fields: Mapping[str, Any]) -> list[str]:
 def build_task_head(
     config: TaskConfig, hidden_size: int, tensors: Mapping[str, Tensor], source: str
 ) -> TaskModule:
-    """Return a task head that holds exactly these tensors.
-
-    Raises:
-        CheckpointError: a key is missing, unexpected, mis-shaped or not finite; the message names
-            it.
-
-    """
+    """Return a task head that holds exactly these tensors."""
     with torch.device("meta"):
         head = task_head(config, hidden_size)
     problems = []

@@ -25,14 +25,7 @@ MOST_BYTES = 2**31
 def rendered(template: str, chats: Sequence[Chat], tokens: Mapping[str, str]) -> list[str]:
     """Return the text of each conversation.
 
-    Args:
-        template: source of the chat template (jinja).
-        chats: conversations.
-        tokens: special tokens by name, which the template may use.
-
-    Raises:
-        ConfigError: the template cannot be rendered, or takes too much time or memory.
-
+    The template (jinja) may use the special tokens by name.
     """
     asked = json.dumps({"template": template, "chats": [*map(list, chats)], "tokens": {**tokens}})
     command = [sys.executable, "-P", "-m", __name__]

@@ -65,10 +65,7 @@ def class_name(files: TokenizerFiles) -> str:
 def backend_class(files: TokenizerFiles, name: str) -> type[TokenizersBackend]:
     """Return transformers' class that builds a fast tokenizer.
 
-    Args:
-        files: files of the tokenizer, named in errors.
-        name: name of the class; an unknown one stands for a tokenizer.json, as in transformers.
-
+    An unknown name stands for a tokenizer.json, as in transformers.
     """
     found = _find(name)
     if found is None:
@@ -83,12 +80,7 @@ def backend_class(files: TokenizerFiles, name: str) -> type[TokenizersBackend]:
 
 
 def input_names(files: TokenizerFiles) -> list[str]:
-    """Return the model inputs that the class returns by default.
-
-    Raises:
-        CheckpointError: the checkpoint names no supported class.
-
-    """
+    """Return the model inputs that the class returns by default."""
     name = class_name(files)
     kind = PreTrainedTokenizerBase if name in OF_PIECES else backend_class(files, name)
     return list(kind.model_input_names)

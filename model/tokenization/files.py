@@ -89,12 +89,7 @@ class TokenizerFiles:
 
 
 def read_json(path: Path) -> Settings:
-    """Return the object in a JSON file; empty without that file.
-
-    Raises:
-        CheckpointError: the file is not JSON, or not an object.
-
-    """
+    """Return the object in a JSON file; empty without that file."""
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else {}
     except (ValueError, RecursionError) as error:

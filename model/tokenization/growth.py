@@ -38,17 +38,7 @@ class Growth:
 
 
 def check_growth(source: str, content: Mapping[str, object]) -> None:
-    """Raise an error for a tokenizer that can expand texts too much.
-
-    Args:
-        source: name of the tokenizer in error messages.
-        content: content of `tokenizer.json`.
-
-    Raises:
-        CheckpointError: its rules may make more than `MOST_FACTOR` characters of one, or add more
-            than `MOST_ADDED`.
-
-    """
+    """Raise an error for a tokenizer that can expand texts too much."""
     for part in ("normalizer", "decoder"):
         bound = growth(content.get(part))
         if bound.factor > MOST_FACTOR or bound.added > MOST_ADDED:
@@ -63,9 +53,7 @@ def check_growth(source: str, content: Mapping[str, object]) -> None:
 def growth(step: Any) -> Growth:
     """Return the bound of a normalizer or decoder in `tokenizer.json`.
 
-    Args:
-        step: the step; an unreadable one, which the library rejects, counts as no growth.
-
+    An unreadable step, which the library rejects, counts as no growth.
     """
     step = step if isinstance(step, dict) else {}
     bound = Growth()

@@ -35,12 +35,7 @@ DEFAULTS = {
 
 
 def m2m_100(files: TokenizerFiles, side: Side) -> tuple[Tokenizer, DeclaredTokens]:
-    """Build the tokenizer of a side.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or not supported, or no language is named.
-
-    """
+    """Build the tokenizer of a side."""
     files.require_all(("vocab.json", "sentencepiece.bpe.model"))
     declared = DeclaredTokens.read(files, DEFAULTS)
     vocabulary = vocabulary_of(files.folder, declared)

@@ -26,12 +26,7 @@ DEFAULTS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
 def marian(files: TokenizerFiles, side: Side) -> tuple[Tokenizer, DeclaredTokens]:
-    """Build the tokenizer of a side.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or not supported.
-
-    """
+    """Build the tokenizer of a side."""
     files.require_all(("source.spm", "target.spm", "vocab.json"))
     declared = DeclaredTokens.read(files, DEFAULTS)
     path = files.folder / f"{side}.spm"

@@ -30,12 +30,7 @@ _PUNCTUATION = "[" + "".join(rf"\x{ord(sign):02x}" for sign in string.punctuatio
 
 
 def siglip(files: TokenizerFiles) -> tuple[Tokenizer, PreTrainedTokenizerBase]:
-    """Build the tokenizer, and transformers' own, which names its special tokens.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or not supported.
-
-    """
+    """Build the tokenizer, and transformers' own, which names its special tokens."""
     from transformers import SiglipTokenizer  # noqa: PLC0415 - needs SentencePiece itself
 
     files.require_all((MODEL,))

@@ -18,10 +18,6 @@ def reading_segments(config: EncoderConfig, folder: Path) -> EncoderConfig:
     """Return the config, which reads segments if the folder's tokenizer returns them.
 
     An encoder whose texts have one of several segments reads them, whatever the tokenizer returns.
-
-    Raises:
-        CheckpointError: the folder has no supported tokenizer.
-
     """
     reads = config.text_segments > 1 or not config.type_vocab_size or hands_segments(folder)
     return config.model_copy(update={"reads_segments": bool(reads)})
@@ -49,12 +45,7 @@ Numbered = tuple[str, int]
 
 
 def numbered(tokenizer: Tokenizer, folder: Path, name: str, token: str | None) -> Numbered:
-    """Return a named special token and its id.
-
-    Raises:
-        CheckpointError: the token is null, or missing from the vocabulary.
-
-    """
+    """Return a named special token and its id."""
     if token is None:
         raise CheckpointError(
             f"{folder}: the tokenizer's {name} is null; name one in tokenizer_config.json"
@@ -76,18 +67,7 @@ def around(before: list[Numbered], after: list[Numbered]) -> TemplateProcessing:
 
 
 def check_template(folder: Path, tokenizer: Tokenizer, config: EncoderConfig, longest: int) -> None:
-    """Raise an error for special tokens that the model cannot take around a text.
-
-    Args:
-        folder: folder of the tokenizer.
-        tokenizer: the tokenizer without truncation.
-        config: config of the encoder that reads the tokens.
-        longest: maximum number of tokens of a text.
-
-    Raises:
-        CheckpointError: there are too many, or the encoder lacks such a token or segment.
-
-    """
+    """Raise an error for special tokens that the model cannot take around a text."""
     for kind, pair in (("a text", False), ("a pair of texts", True)):
         special = tokenizer.num_special_tokens_to_add(pair)
         if special >= longest:

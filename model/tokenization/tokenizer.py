@@ -30,33 +30,14 @@ _TO_TARGETS = "_switch_to_target_mode"
 def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> Tokenizer:
     """Return the tokenizer that transformers builds from the same folder.
 
-    Padding and truncation are off, because the service controls them.
-
-    Args:
-        folder: the checkpoint.
-        config: config of the encoder, whose vocabulary bounds the token ids.
-        lowercase: whether texts are lower-cased first, as set by `sentence_bert_config.json`.
-
-    Raises:
-        CheckpointError: there is no tokenizer, it is damaged or not supported, or its ids exceed
-            the vocabulary.
-
+    Padding and truncation are off, because the service controls them. With `lowercase`, texts are
+    lower-cased first, as set by `sentence_bert_config.json`.
     """
     return _checked(folder, config.vocab_size, lowercase=lowercase)
 
 
 def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> Tokenizer | None:
-    """Return the tokenizer of an encoder–decoder's targets; None if it equals the sources'.
-
-    Args:
-        folder: the checkpoint.
-        vocab_size: bound on the token ids.
-        lowercase: as for the sources.
-
-    Raises:
-        CheckpointError: as for `load_tokenizer`; or no language is named.
-
-    """
+    """Return the tokenizer of an encoder–decoder's targets; None if it equals the sources'."""
     files = TokenizerFiles.read(folder)
     name = class_name(files)
     if name not in OF_PIECES and not hasattr(backend_class(files, name), _TO_TARGETS):
@@ -89,33 +70,17 @@ def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "so
 
 
 def special_token(folder: Path, name: str) -> str | None:
-    """Return the token with a name such as `mask_token`; None if the tokenizer has none.
-
-    Raises:
-        CheckpointError: there is no tokenizer, or it is damaged or not supported.
-
-    """
+    """Return the token with a name such as `mask_token`; None if the tokenizer has none."""
     return special_tokens(folder).get(name)
 
 
 def special_tokens(folder: Path) -> Mapping[str, str]:
-    """Return the special tokens of a tokenizer by name, such as `mask_token`.
-
-    Raises:
-        CheckpointError: there is no tokenizer, or it is damaged or not supported.
-
-    """
+    """Return the special tokens of a tokenizer by name, such as `mask_token`."""
     return _named(_build(TokenizerFiles.read(folder))[1])
 
 
 def right_padding(folder: Path) -> str:
-    """Return the token with which a tokenizer pads texts at their end.
-
-    Raises:
-        CheckpointError: as for `special_token`; or there is no such token, or texts are padded at
-            their start.
-
-    """
+    """Return the token with which a tokenizer pads texts at their end."""
     pretrained = _build(TokenizerFiles.read(folder))[1]
     token = _named(pretrained).get("pad_token")
     if token is None or pretrained.padding_side != "right":

@@ -72,12 +72,7 @@ def size_told(
 ) -> Iterator[None]:
     """Report a file's download at its start and, without a terminal, every ten seconds.
 
-    Args:
-        blobs: folder of the repository's files in the cache, where unfinished ones grow.
-        name: name of the file.
-        size: its size in bytes, if the hub reports it.
-        progress: called with each line.
-
+    Unfinished files grow in the folder `blobs` of the repository in the cache.
     """
     total = "" if size is None else f" of {_megabytes(size)}"
     progress(f"fetching {name}" if size is None else f"fetching {name}, {_megabytes(size)}")
@@ -121,11 +116,6 @@ class UnreachableError(SourceError):
 
 def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     """Download the missing files of a repository's checkpoint; return its folder in the cache.
-
-    Args:
-        hub: the hub, with the cache.
-        repository: repository to download.
-        progress: called with a line before each large file.
 
     Raises:
         UnreachableError: the hub cannot be reached, or fails.

@@ -44,10 +44,6 @@ def full_name(name: str) -> str:
     """Return a name completed with its organisation, as in sentence-transformers.
 
     A local folder or file stays as it is.
-
-    Args:
-        name: a model as an operator gives it, such as `all-MiniLM-L6-v2` or `all-MiniLM-L6-v2@v1`.
-
     """
     own = name.partition("@")[0]
     if "/" in own or own in ORIGINAL or not is_name(own) or expanded(name).exists():
@@ -73,14 +69,7 @@ class Snapshot:
 
 
 def find_cached(cache: Path, repository: Repository, *, pickles: bool = True) -> Snapshot | None:
-    """Return the cached snapshot of a repository; None if there is none.
-
-    Args:
-        cache: the cache's folder.
-        repository: the repository, at a revision.
-        pickles: whether pickles count where there are no safetensors.
-
-    """
+    """Return the cached snapshot of a repository; None if there is none."""
     home = cache / repository.folder
     commit = _commit(home, repository.revision or DEFAULT_REVISION)
     if commit is None or not (home / "snapshots" / commit).is_dir():
@@ -140,12 +129,7 @@ class Repository:
 
     @classmethod
     def parse(cls, text: str, revision: str | None = None) -> Repository:
-        """Parse `name` or `name@revision`.
-
-        Raises:
-            SourceError: the name or the revision is invalid, or two revisions are given.
-
-        """
+        """Parse `name` or `name@revision`."""
         name, _, own = text.partition("@")
         if not is_name(name):
             raise SourceError(f"{text} is neither a folder nor a model's name")
