@@ -103,6 +103,7 @@ def application(state: ServiceState) -> FastAPI:
     app.exchanging = functools.partial(
         ExchangeMiddleware,
         routes=direct_routes(app.router.routes),
+        service=state,
         metrics=state.metrics.http,
         bodies=Bodies(settings.max_body_bytes, settings.client_timeout_seconds, state.bodies),
         requests=state.replies,

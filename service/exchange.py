@@ -17,12 +17,15 @@ from service.inference.text_warnings import NO_WARNINGS
 from service.inference.timings import Timings
 from service.system.budget import Reservation
 
+Service = TypeVar("Service")
 Model = TypeVar("Model")
-"""Type of a served model, which telemetry and the HTTP layer do not know."""
+"""Types of the service's state and of a served model, which telemetry and the HTTP layer do not
+know."""
 ErrorForm = Callable[[ServiceError, str], Response]
 """Function from an error and a request id to the reply."""
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case, and values."""
+NO_FINGERPRINT = (b"", b"")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
@@ -32,11 +35,17 @@ def new_request_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
-class Exchange(Generic[Model]):
+class Exchange(Generic[Service, Model]):
     """State of one request and its reply, stored in the ASGI scope as `exchange`."""
 
-    def __init__(self, scope: Scope, send: Send, reservation: Reservation) -> None:
+    model: Model
+    """Model that answers the request, once the route has chosen it."""
+
+    def __init__(
+        self, scope: Scope, send: Send, reservation: Reservation, service: Service
+    ) -> None:
         self.scope = scope
+        self.service = service
         given: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(given)
         if len(headers) < len(given):
@@ -63,10 +72,8 @@ class Exchange(Generic[Model]):
         Requests of one client share one rate of service."""
         self.status = 0
         """Status of the reply; 0 until the reply has begun."""
-        self.model: Model | None = None
-        """Model that answers the request; None until the route has chosen it."""
-        self.fingerprint: tuple[bytes, bytes] | None = None
-        """Header with the fingerprint of the model and the engine."""
+        self.fingerprint = NO_FINGERPRINT
+        """Header with the fingerprint of the model and the engine, once the model is chosen."""
         self.error_form: ErrorForm | None = None
         """Format of errors for the request's body; None for the format of the path's dialect."""
         self.predicted_bytes = self.received_bytes = self.sent_bytes = 0
@@ -202,8 +209,8 @@ class Exchange(Generic[Model]):
             self.request_id.encode(),
             milliseconds,
         )
-        if fingerprint := self.fingerprint:
-            lines += b"%b: %b\r\n" % fingerprint
+        if self.fingerprint is not NO_FINGERPRINT:
+            lines += b"%b: %b\r\n" % self.fingerprint
         if not self.body_complete and self._has_body:
             lines += b"connection: close\r\n"
         return lines

@@ -20,7 +20,7 @@ from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
 from service.api.wire.media import is_known, prefers
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.dashboard.bundle import Bundle, bundle, bundle_part, order_of
 
 MEDIA_TYPES = {
@@ -116,15 +116,17 @@ def files() -> Mapping[str, StaticFile]:
 
 @router.get("/", response_class=Response)
 @router.head("/", include_in_schema=False)
-async def index(request: Request) -> Response:
+async def index(request: Request, exchange: ApiExchange) -> Response:
     """Return the dashboard's page, for texts or for pictures."""
-    name = PAGE_FOR_PICTURES if _reads_pictures(request) else PAGE
+    name = (
+        PAGE_FOR_PICTURES if _reads_pictures(exchange, request.query_params.get("model")) else PAGE
+    )
     return _respond(files()[name], request, REVALIDATE)
 
 
-def _reads_pictures(request: Request) -> bool:
+def _reads_pictures(exchange: ApiExchange, name: str | None) -> bool:
     """Return whether the page's model is loaded and reads pictures."""
-    models, name = service_of(request).models, request.query_params.get("model")
+    models = exchange.service.models
     served = models.loaded_default if name is None else models.by_name.get(name)
     return served is not None and any(tower.inference.manifest.images for tower in served.towers)
 

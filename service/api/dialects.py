@@ -35,10 +35,9 @@ from service.api.openai.models import error_response as openai_error
 from service.api.tei.texts import error_response as tei_error
 from service.api.vllm.fields import error_response as vllm_error
 from service.api.wire.problems import describe_errors, problem_response
-from service.api.wire.route import JsonRoute, bind_model, exchange_of
+from service.api.wire.route import JsonRoute, bind_model
 from service.errors import ServiceError, Unprocessable
-from service.exchange import ErrorForm, Exchange
-from service.models.state import state_of
+from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
 from service.settings import Settings
 
 
@@ -105,12 +104,12 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 async def _handle(request: Request, error: Exception) -> Response:
     """Answer an error of a route that Starlette has called."""
-    reply = error_reply(exchange_of(request), error)
+    reply = error_reply(request.scope["exchange"], error)
     assert reply is not None  # noqa: S101 - registered for these errors
     return reply
 
 
-def error_reply(exchange: Exchange[Any], error: Exception) -> Response | None:
+def error_reply(exchange: Exchange[Any, Any], error: Exception) -> Response | None:
     """Return the reply of an error in its route's dialect, and count it; None if unexpected."""
     if isinstance(error, HTTPException):
         return _http_error(exchange, error)
@@ -119,10 +118,14 @@ def error_reply(exchange: Exchange[Any], error: Exception) -> Response | None:
     if not isinstance(error, ServiceError):
         return None
     scope, request_id = exchange.scope, exchange.request_id
-    service, route = state_of(scope["app"]), scope.get("route")
+    service, route = exchange.service, scope.get("route")
     service.metrics.http.refused(scope, error)
     models = service.models
-    unchosen = isinstance(route, JsonRoute) and exchange.fingerprint is None and not models.several
+    unchosen = (
+        isinstance(route, JsonRoute)
+        and exchange.fingerprint is NO_FINGERPRINT
+        and not models.several
+    )
     if unchosen and (only := models.loaded_default):  # refused before the only model was chosen
         bind_model(exchange, only)
     if exchange.error_form is not None:
@@ -133,7 +136,7 @@ def error_reply(exchange: Exchange[Any], error: Exception) -> Response | None:
     return error_response(scope["path"], error, request_id)
 
 
-def _http_error(exchange: Exchange[Any], error: HTTPException) -> Response:
+def _http_error(exchange: Exchange[Any, Any], error: HTTPException) -> Response:
     code = error.status_code
     phrase = HTTPStatus(code).phrase
 
@@ -145,7 +148,7 @@ def _http_error(exchange: Exchange[Any], error: HTTPException) -> Response:
 
     scope, failure = exchange.scope, _Http(phrase)
     path = scope["path"]
-    state_of(scope["app"]).metrics.http.refused(scope, failure)
+    exchange.service.metrics.http.refused(scope, failure)
     response = error_response(path, failure, exchange.request_id)
     response.headers.update(error.headers or {})
     if code == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette lists the methods of one route only

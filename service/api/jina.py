@@ -7,7 +7,7 @@ fields of both.
 from __future__ import annotations
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -17,8 +17,7 @@ from service.api.vllm import score as vllm
 from service.api.vllm.fields import with_vllm_errors
 from service.api.wire.problems import error_reply, problems_in_form
 from service.api.wire.reply_headers import WarnedReply, warning_field
-from service.api.wire.reserved import reserve
-from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.route import ApiExchange, JsonRoute, json_reply, reserve
 from service.errors import NoTaskHead, ServiceError
 
 _BAD_REQUEST = 400
@@ -92,31 +91,33 @@ class RerankReply(WarnedReply):
         **with_vllm_errors(ERRORS),
     },
 )
-async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
+async def rerank(
+    body: JinaRerankRequest | vllm.VllmRerankRequest, exchange: ApiExchange
+) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut.
 
     A body with a field that only vLLM has is answered in its format.
     """
     if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, request)
-    model = model_of(request)
+        return await vllm.rerank(body, exchange)
+    model = exchange.model
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)
-    with reserve(request, size) as reply:
-        ranking = await body.ranking(request)
-        tokens = ranking.timings.tokens
+    reserve(exchange, size)
+    ranking = await body.ranking(exchange)
+    tokens = ranking.timings.tokens
 
-        def content() -> object:
-            return {
-                "id": new_id(),
-                "model": model.name,
-                "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
-                "results": body.ranks(ranking, documents=body.return_documents),
-                "meta": searched("1", len(body.documents), ranking.timings),
-                **warning_field(ranking.timings.warnings),
-            }
+    def content() -> object:
+        return {
+            "id": new_id(),
+            "model": model.name,
+            "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
+            "results": body.ranks(ranking, documents=body.return_documents),
+            "meta": searched("1", len(body.documents), ranking.timings),
+            **warning_field(ranking.timings.warnings),
+        }
 
-        return await reply.json(content, ranking.timings)
+    return await json_reply(exchange, content, ranking.timings)
 
 
 ROUTERS = (router,)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Manifest
@@ -16,7 +16,7 @@ from model.config.precision import Precision
 from model.numerics.pooling import modes_of
 from service.api.wire.media import prefers
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.route import bind_model, exchange_of, name_model, service_of
+from service.api.wire.route import ApiExchange, bind_model, name_model
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT
 from service.inference.head_vectors import names_of
@@ -48,13 +48,13 @@ async def live() -> dict[str, str]:
 @router.get("/health", responses={503: PROBLEMS[503]})
 @router.head("/health/ready", include_in_schema=False)
 @router.head("/health", include_in_schema=False)
-async def ready(request: Request) -> dict[str, str]:
+async def ready(exchange: ApiExchange) -> dict[str, str]:
     """Return 200 if the engine computed a batch recently, or computes one now, in every worker.
 
     `status` is "degraded" while PyTorch serves in place of a failed engine. `detail` names lost
     devices while the model's other devices serve.
     """
-    state = service_of(request)
+    state = exchange.service
     degraded = await state.readiness.check()
     if degraded:
         return {"status": "degraded", "backend": "torch", "detail": degraded}
@@ -63,11 +63,11 @@ async def ready(request: Request) -> dict[str, str]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(request: Request) -> Response:
+async def metrics(exchange: ApiExchange) -> Response:
     """Return Prometheus metrics, aggregated over all workers."""
-    state = service_of(request)
+    state = exchange.service
     await state.refresh_metrics()
-    accepted = ",".join(request.headers.getlist("accept"))
+    accepted = exchange.headers.get(b"accept", b"").decode("latin-1")
     if prefers(accepted, "application/openmetrics-text", "text/plain"):
         render, media_type = state.metrics.render_openmetrics, OPENMETRICS
     else:
@@ -81,18 +81,18 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/info", responses={404: PROBLEMS[404]})
-async def info(request: Request, model: str | None = None) -> JSONResponse:
+async def info(exchange: ApiExchange, model: str | None = None) -> JSONResponse:
     """Describe a model, its engine and its verification; by default the first model and all."""
-    state = service_of(request)
+    state = exchange.service
     chosen = state.models.named(model)
     content = describe(state.settings, chosen)
     if state.models.several and model is None:
         content["models"] = [describe(state.settings, served) for served in state.models]
     response = JSONResponse(content)
     if model is not None or not state.models.several:
-        bind_model(exchange_of(request), chosen)
+        bind_model(exchange, chosen)
     if model is not None:
-        name_model(response, state.models, model, chosen)
+        name_model(exchange, response, model)
     return response
 
 

@@ -5,7 +5,7 @@ Errors use the format of the body's dialect once it is known, before that of the
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from service.api.infinity import embeddings as infinity
@@ -14,7 +14,7 @@ from service.api.tei import rerank as tei
 from service.api.tei import texts as tei_errors
 from service.api.vllm import score as vllm
 from service.api.wire.reply_headers import Responses
-from service.api.wire.route import JsonRoute
+from service.api.wire.route import ApiExchange, JsonRoute
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 _ERRORS: Responses = {
@@ -40,14 +40,14 @@ _ERRORS: Responses = {
 )
 async def rerank(
     body: tei.RerankRequest | vllm.VllmRerankRequest | infinity.InfinityRerankRequest,
-    request: Request,
+    exchange: ApiExchange,
 ) -> Response:
     """Rank texts by relevance to a query: `texts` in TEI's format, `documents` in Infinity's.
 
     vLLM's format has `documents` and a field that only vLLM has, such as `truncate_prompt_tokens`.
     """
     if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, request)
+        return await vllm.rerank(body, exchange)
     if isinstance(body, infinity.InfinityRerankRequest):
-        return await infinity.rerank(body, request)
-    return await tei.rerank(body, request)
+        return await infinity.rerank(body, exchange)
+    return await tei.rerank(body, exchange)

@@ -290,7 +290,7 @@ class Admission:
     metrics_port: int | None = None
     """Port that answers only metrics and health routes, without a key."""
 
-    def admit(self, exchange: Exchange[Any]) -> None:
+    def admit(self, exchange: Exchange[Any, Any]) -> None:
         """Admit a request, and store the names of its client and its key.
 
         Raises:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,6 +27,8 @@ from service.system.budget import ByteBudget, Reservation
 from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.requests import RequestObserver, summary_of
 
+AnyExchange = Exchange[Any, Any]
+
 
 class ClientLeft(Exception):
     """The client closed the connection before its body was complete."""
@@ -42,7 +43,7 @@ class Bodies:
     """Maximum time in which a client sends a body."""
     budget: ByteBudget
 
-    def take(self, exchange: Exchange[Any], size: int) -> None:
+    def take(self, exchange: AnyExchange, size: int) -> None:
         """Take bytes of a body from the budget, which gets them back once it is answered."""
         taken = exchange.received_bytes
         if taken + size > self.max_bytes:
@@ -50,7 +51,7 @@ class Bodies:
         self.budget.take(size, taken)
         exchange.received_bytes = taken + size
 
-    async def read(self, exchange: Exchange[Any], receive: Receive) -> bytes:
+    async def read(self, exchange: AnyExchange, receive: Receive) -> bytes:
         """Read a whole body that did not come with its head.
 
         Raises:
@@ -71,13 +72,11 @@ class Bodies:
                 f"the body was not complete within {self.seconds:g} seconds"
             ) from None
 
-    async def _read(
-        self, exchange: Exchange[Any], receive: Receive, clock: asyncio.Timeout
-    ) -> bytes:
+    async def _read(self, exchange: AnyExchange, receive: Receive, clock: asyncio.Timeout) -> bytes:
         chunks = []
         while True:
             if exchange.received_bytes >= TURN_BYTES:
-                await _wait_for_turn(exchange.scope["app"].service.turns, clock)
+                await _wait_for_turn(exchange.service.turns, clock)
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft
@@ -100,7 +99,7 @@ async def _wait_for_turn(turns: Turns, clock: asyncio.Timeout) -> None:
     clock.reschedule(now() + left)
 
 
-ErrorReply = Callable[[Exchange[Any], Exception], Response | None]
+ErrorReply = Callable[[AnyExchange, Exception], Response | None]
 """Function that returns the reply of an error; None if the error is unexpected."""
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Exceptions that end a request without being an error."""
@@ -113,8 +112,8 @@ class DirectRoute(Protocol):
     which takes longer than all the rest of a small request.
     """
 
-    answer: Callable[[Request], Coroutine[Any, Any, Response]]
-    """Function from a request to the endpoint's reply."""
+    answer: Callable[[AnyExchange], Coroutine[Any, Any, Response]]
+    """Function from an exchange to the endpoint's reply."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,8 @@ class ExchangeMiddleware:
     """Application of all requests without a direct route."""
     routes: Mapping[tuple[str, str], DirectRoute]
     """Direct routes by method and path."""
+    service: Any
+    """State of the service, for the routes."""
     metrics: HttpMetrics
     bodies: Bodies
     requests: ByteBudget
@@ -150,7 +151,7 @@ class ExchangeMiddleware:
                 await self._answer_preflight(self.cors.preflight_response(fields), scope, send)
                 return
             send = functools.partial(self.cors.send, send=send, request_headers=fields)
-        exchange: Exchange[Any] = Exchange(scope, send, Reservation(self.requests))
+        exchange: AnyExchange = Exchange(scope, send, Reservation(self.requests), self.service)
         scope["exchange"] = exchange
         logs.request_id.set(exchange.request_id)
         self.metrics.in_flight += 1
@@ -168,7 +169,7 @@ class ExchangeMiddleware:
                 await self.app(scope, exchange.receive, exchange.send)
             else:
                 scope["route"] = route
-                response = await route.answer(Request(scope, exchange.receive, exchange.send))
+                response = await route.answer(exchange)
                 await response(scope, exchange.receive, exchange.send)
             self._count(exchange)
         except BaseException as error:
@@ -183,7 +184,7 @@ class ExchangeMiddleware:
                 self._observe(exchange)
             scope["exchange"] = None  # which refers to the scope
 
-    async def _settle(self, exchange: Exchange[Any], error: BaseException) -> bool:
+    async def _settle(self, exchange: AnyExchange, error: BaseException) -> bool:
         """Answer a request that failed; return whether its error needs nothing else."""
         if isinstance(error, ClientLeft) or (exchange.end() and isinstance(error, ENDINGS[0])):
             exchange.client_left = True
@@ -202,7 +203,7 @@ class ExchangeMiddleware:
         self._count(exchange)
         return reply is not None
 
-    def _count(self, exchange: Exchange[Any]) -> None:
+    def _count(self, exchange: AnyExchange) -> None:
         if exchange.client_left:
             self.metrics.disconnects.inc()
         else:
@@ -213,7 +214,7 @@ class ExchangeMiddleware:
 
         It needs no key, has no id, and is not counted.
         """
-        exchange: Exchange[Any] = Exchange(scope, send, Reservation(self.requests))
+        exchange: AnyExchange = Exchange(scope, send, Reservation(self.requests), self.service)
         exchange.request_id, exchange.status = "", response.status_code
         exchange.sent_bytes = len(response.body)
         try:
@@ -221,7 +222,7 @@ class ExchangeMiddleware:
         finally:
             self._observe(exchange)
 
-    def _observe(self, exchange: Exchange[Any]) -> None:
+    def _observe(self, exchange: AnyExchange) -> None:
         summary = summary_of(exchange, self.metrics.route_of(exchange.scope))
         for observer in self.observers:
             observer.observe(summary)

@@ -89,8 +89,8 @@ class Reservation:
         self._began = 0.0
         self._callbacks: list[Callable[[], None]] = []
 
-    def grow(self, size: int) -> None:
-        """Take more bytes.
+    def grow(self, size: int, *, bounded: bool = False) -> None:
+        """Take more bytes; `bounded` ones keep a limit of their own, and exceed this one alone.
 
         Raises:
             RequestTooLarge: the request alone exceeds the limit.
@@ -98,7 +98,7 @@ class Reservation:
 
         """
         budget = self._budget
-        if self.size + size > budget.limit:
+        if not bounded and self.size + size > budget.limit:
             raise RequestTooLarge(
                 f"to answer the request may take {self.size + size} bytes of memory, more than "
                 f"{budget.limit} (--max-bytes-in-flight): send it in parts"

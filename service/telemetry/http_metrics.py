@@ -41,7 +41,7 @@ class HttpMetrics:
         """Return the template of a request's route, also if the request never reached the route."""
         return self.routes.of_scope(scope)
 
-    def answered(self, exchange: Exchange[Any]) -> None:
+    def answered(self, exchange: Exchange[Any, Any]) -> None:
         """Note a reply; an interrupted reply counts with the bytes that were sent."""
         route, status, ratio = self.routes.of_scope(exchange.scope), exchange.status, None
         seconds, sent, request_id = exchange.seconds, exchange.sent_bytes, exchange.request_id

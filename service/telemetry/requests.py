@@ -109,7 +109,7 @@ class RequestObserver(Protocol):
         """Finish; no requests will follow."""
 
 
-def summary_of(exchange: Exchange[Any], route: str) -> RequestSummary:
+def summary_of(exchange: Exchange[Any, Any], route: str) -> RequestSummary:
     """Return the summary of a request that has ended; `route` is its template."""
     ended, method = time.monotonic(), exchange.scope["method"]
     values = [value for name, value in exchange.scope["headers"] if name == b"traceparent"]

@@ -228,10 +228,13 @@ def batching(
         batcher.close()
 
 
-def exchange(request_id: str = "id", send: Send | None = None, **scope: Any) -> Exchange[Any]:
-    """Return the exchange of a request without a client, with a budget of its own."""
+def exchange(
+    request_id: str = "id", send: Send | None = None, service: Any = None, **scope: Any
+) -> Exchange[Any, Any]:
+    """Return the exchange of a request without a client, within the service's budget if any."""
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], **scope}
-    found = Exchange[Any](scope, send or unsent, Reservation(ByteBudget(2**20)))
+    budget = getattr(service, "replies", ByteBudget(2**20))
+    found = Exchange[Any, Any](scope, send or unsent, Reservation(budget), service)
     found.request_id, scope["exchange"] = request_id, found
     return found
 
@@ -240,17 +243,16 @@ async def unsent(message: Message) -> None:
     raise AssertionError(f"sent: {message}")
 
 
-def reserved_replies(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def reserved_replies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the bytes of each reply are added when they are reserved."""
-    budget, sizes = state_of(app).replies, list[int]()
-    take = budget.take
+    sizes, grow = list[int](), Reservation.grow
 
-    def recorded(size: int, own: int | None = None) -> None:
-        if own is None:  # of a reply; of a request, its own bytes are given
+    def recorded(self: Reservation, size: int, *, bounded: bool = False) -> None:
+        if bounded:
             sizes.append(size)
-        take(size, own or 0)
+        grow(self, size, bounded=bounded)
 
-    monkeypatch.setattr(budget, "take", recorded)
+    monkeypatch.setattr(Reservation, "grow", recorded)
     return sizes
 
 

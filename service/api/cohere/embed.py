@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -23,8 +23,13 @@ from service.api.drop_in.prompts import prompt_for
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import JSON, Unwritten
 from service.api.wire.pictures import PART_SCHEMA, content_part, picture_at, wrong
-from service.api.wire.reserved import CHARACTER_BYTES, reserve
-from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
@@ -205,9 +210,9 @@ class EmbedFloatsReply(BaseModel):
 
 
 @router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
-async def embed(body: CohereEmbedRequest, request: Request) -> Response:
+async def embed(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture in every requested type."""
-    return await _answer(body, request, Form("2", by_type=True))
+    return await _answer(body, exchange, Form("2", by_type=True))
 
 
 @router.post(
@@ -215,9 +220,9 @@ async def embed(body: CohereEmbedRequest, request: Request) -> Response:
     response_model=None,
     responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
 )
-async def embed_v1(body: CohereEmbedRequest, request: Request) -> Response:
+async def embed_v1(body: CohereEmbedRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture: by type if the request names types."""
-    return await _answer(body, request, Form("1", by_type=body.embedding_types is not None))
+    return await _answer(body, exchange, Form("1", by_type=body.embedding_types is not None))
 
 
 @dataclass(frozen=True)
@@ -230,20 +235,20 @@ class Form:
     """Whether vectors are keyed by the names of their types."""
 
 
-async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Response:
-    inference = model_of(request).inference
+async def _answer(body: CohereEmbedRequest, exchange: ApiExchange, form: Form) -> Response:
+    inference = exchange.model.inference
     body.check_model(inference)
     kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
-    prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
+    prepared = await prepare_embedding(exchange, Embedding(body.given, options, kept))
     await body.cut(prepared.texts.texts, options)
     prepared.texts.recount()
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
     characters = sum(map(len, body.given_texts))
     size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * characters
-    with reserve(request, size) as reply:
-        vectors = await prepared.vectors()
-        timings = prepared.timings
-        return reply.response([reply_pieces(form, body, vectors, timings)], JSON, timings)
+    reserve(exchange, size)
+    vectors = await prepared.vectors()
+    timings = prepared.timings
+    return PartsResponse([reply_pieces(form, body, vectors, timings)], JSON, timings)
 
 
 def reply_pieces(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -12,8 +12,14 @@ from service.api.drop_in.ranking import NAMING, Documents, Ranking, ranked, rank
 from service.api.native.texts import LenientRequest
 from service.api.vllm import score as vllm
 from service.api.vllm.fields import with_vllm_errors
-from service.api.wire.reserved import CHARACTER_BYTES, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    json_reply,
+    reserve,
+)
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
 
@@ -44,12 +50,12 @@ class RankRequest(LenientRequest):
         """Return the model's task head: one label, or a vector for each token."""
         return ranker(inference)
 
-    async def ranking(self, request: Request) -> Ranking:
+    async def ranking(self, exchange: ApiExchange) -> Ranking:
         """Score the documents, each cut to `max_tokens_per_doc`."""
-        inference, caller = model_of(request).inference, caller_of(request)
+        inference, caller = exchange.model.inference, caller_of(exchange)
         texts = await shortened(inference, self.documents, self.max_tokens_per_doc, caller)
         cut = [len(text) < len(given) for text, given in zip(texts, self.documents, strict=True)]
-        return await ranked(request, self.query, texts, _CUT, cut)
+        return await ranked(exchange, self.query, texts, _CUT, cut)
 
     def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, object]]:
         """Return the first `top_n` results, the largest score first."""
@@ -88,21 +94,21 @@ class RerankReply(BaseModel):
     response_model=None,
     responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **with_vllm_errors(ERRORS)},
 )
-async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
+async def rerank(body: RankRequest | vllm.VllmRerankRequest, exchange: ApiExchange) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut.
 
     A body with a field that only vLLM has is answered in vLLM's format.
     """
     if isinstance(body, vllm.VllmRerankRequest):
-        return await vllm.rerank(body, request)
-    body.check_model(model_of(request).inference)
+        return await vllm.rerank(body, exchange)
+    body.check_model(exchange.model.inference)
     size = body.reply_bytes(documents=False)
-    with reserve(request, size) as reply:
-        ranking = await body.ranking(request)
+    reserve(exchange, size)
+    ranking = await body.ranking(exchange)
 
-        def content() -> object:
-            results = body.ranks(ranking, documents=False)
-            meta = searched("2", len(body.documents), ranking.timings)
-            return {"id": new_id(), "results": results, "meta": meta}
+    def content() -> object:
+        results = body.ranks(ranking, documents=False)
+        meta = searched("2", len(body.documents), ranking.timings)
+        return {"id": new_id(), "results": results, "meta": meta}
 
-        return await reply.json(content, ranking.timings)
+    return await json_reply(exchange, content, ranking.timings)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from fastapi import Request
 from pydantic import PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -20,8 +19,7 @@ from starlette.responses import Response
 from model.numerics.pooling import modes_of
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, loaded, together
-from service.api.wire.reserved import reserve
-from service.api.wire.route import caller_of, model_of
+from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserve
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
@@ -37,22 +35,16 @@ JOINED = "the joined input"
 """Name of the text of all inputs in error messages."""
 
 
-async def prepare_late_chunks(request: Request, wanted: Embedding) -> PreparedEmbedding:
-    """Tokenise all inputs of a request as one text, of which each input is a span.
-
-    Args:
-        request: HTTP request, which names the model and the client.
-        wanted: texts, at least one, and options of their vectors.
-
-    """
-    if "cls" in modes_of(model_of(request).inference.sentence.pooling):
+async def prepare_late_chunks(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
+    """Tokenise all texts of a request, at least one, as one text, of which each is a span."""
+    if "cls" in modes_of(exchange.model.inference.sentence.pooling):
         raise Unprocessable(
             "late_chunking: the model pools the first token, which is in no input: leave it out, "
             "or ask POST /encode for `spans` with `pooling` mean"
         )
     text, spans = joined(wanted.inputs)
     options = replace(wanted.options, naming=JOINED)
-    prepared = await prepare_embedding(request, replace(wanted, inputs=[text], options=options))
+    prepared = await prepare_embedding(exchange, replace(wanted, inputs=[text], options=options))
     try:
         found = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
     except Unprocessable as error:
@@ -252,21 +244,15 @@ def check_given(inputs: Sequence[Input], field: str) -> None:
             raise EmptyInputs(f"{field}[{index}] is empty")
 
 
-async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbedding:
-    """Tokenise the inputs of a request, or prepare its pictures.
-
-    Args:
-        request: HTTP request, which names the model and the client.
-        wanted: inputs, at least one, and options of their vectors.
-
-    """
-    wanted = replace(wanted, inputs=await loaded([*wanted.inputs], request))
-    towers = model_of(request).shares(wanted.inputs)
+async def prepare_embedding(exchange: ApiExchange, wanted: Embedding) -> PreparedEmbedding:
+    """Tokenise the inputs of a request, at least one, or prepare its pictures."""
+    wanted = replace(wanted, inputs=await loaded([*wanted.inputs], exchange))
+    towers = exchange.model.shares(wanted.inputs)
     if len(towers) == 1:
-        return await _prepare(request, wanted, towers[0][0].inference)
+        return await _prepare(exchange, wanted, towers[0][0].inference)
     towers.sort(key=lambda share: share[0].inference.tower == "vision")
     texts, pictures = [
-        await _prepare(request, _part(wanted, indices), tower.inference)
+        await _prepare(exchange, _part(wanted, indices), tower.inference)
         for tower, indices in towers
     ]
     return replace(texts, towers=towers, pictures=pictures)
@@ -278,12 +264,14 @@ def _part(wanted: Embedding, indices: Sequence[int]) -> Embedding:
     return replace(wanted, inputs=inputs, options=replace(wanted.options, places=indices))
 
 
-async def _prepare(request: Request, wanted: Embedding, inference: Inference) -> PreparedEmbedding:
+async def _prepare(
+    exchange: ApiExchange, wanted: Embedding, inference: Inference
+) -> PreparedEmbedding:
     """Read inputs for one encoder; errors as for `prepare_embedding`."""
     plan, reading = _plan(inference, wanted), wanted.options
     if isinstance(wanted.inputs[0], Picture):
         reading = without_prompts(reading)
-    texts = await inference.prepare(wanted.inputs, reading, caller_of(request), "encode")
+    texts = await inference.prepare(wanted.inputs, reading, caller_of(exchange), "encode")
     return PreparedEmbedding(inference, texts, plan)
 
 
@@ -318,7 +306,7 @@ def without_prompts(options: Options) -> Options:
     return replace(options, prompt_name=None, task=None)
 
 
-async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response:
+async def embed(exchange: ApiExchange, wanted: Embedding, form: ListForm) -> Response:
     """Tokenise a request's inputs, and reply with their vectors in a dialect's format.
 
     Raises:
@@ -328,10 +316,10 @@ async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response
         ServiceError: the engine failed.
 
     """
-    return await answer(request, await prepare_embedding(request, wanted), form)
+    return await answer(exchange, await prepare_embedding(exchange, wanted), form)
 
 
-async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) -> Response:
+async def answer(exchange: ApiExchange, prepared: PreparedEmbedding, form: ListForm) -> Response:
     """Compute the vectors of tokenised inputs, and reply in a dialect's format.
 
     Raises:
@@ -342,7 +330,7 @@ async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) 
     """
     size = round(form.float_bytes * prepared.floats)
     size += form.item_bytes * prepared.count
-    with reserve(request, size) as reply:
-        vectors = await prepared.vectors()
-        timings = prepared.timings
-        return reply.response([form.pieces(vectors, timings)], JSON, timings)
+    reserve(exchange, size)
+    vectors = await prepared.vectors()
+    timings = prepared.timings
+    return PartsResponse([form.pieces(vectors, timings)], JSON, timings)

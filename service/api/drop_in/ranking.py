@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from model.numerics.task_head import TaskConfig, TaskKind
-from service.api.wire.reserved import hold
-from service.api.wire.route import caller_of, model_of
+from service.api.wire.route import ApiExchange, caller_of, hold
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
@@ -177,7 +175,7 @@ def ranker(inference: Inference) -> TaskConfig:
 
 
 async def ranked(
-    request: Request,
+    exchange: ApiExchange,
     query: str,
     texts: Sequence[str],
     options: Options,
@@ -190,7 +188,7 @@ async def ranked(
     are charged to the budget of replies in flight.
 
     Args:
-        request: HTTP request, which names the model and the client.
+        exchange: exchange of the request.
         query: query that the texts are scored against.
         texts: documents, at least one.
         options: tokenisation options.
@@ -206,13 +204,13 @@ async def ranked(
         ServiceError: the engine failed.
 
     """
-    inference, caller = model_of(request).inference, caller_of(request)
+    inference, caller = exchange.model.inference, caller_of(exchange)
     task = ranker(inference) if weights is None else weighted_task(inference)
     if task.kind == "hybrid":
-        prepared = await _query_and_texts(request, query, texts, options, cut)
-        with hold(request, vector_bytes(inference, prepared, task)):
-            chosen = weights.hybrid if weights else HybridWeights()
-            scores = await hybrid_scores(inference, prepared, task, chosen)
+        prepared = await _query_and_texts(exchange, query, texts, options, cut)
+        hold(exchange, vector_bytes(inference, prepared, task))
+        chosen = weights.hybrid if weights else HybridWeights()
+        scores = await hybrid_scores(inference, prepared, task, chosen)
         return Ranking(scores, logits=False, timings=prepared.timings)
     if task.late is None:
         pairs = [(query, text) for text in texts]
@@ -224,15 +222,15 @@ async def ranked(
     if any(cut):
         ranking.documents.mark_truncated(cut)
     timings = ranking.timings
-    with hold(request, ranking.vector_bytes):
-        return Ranking(await rank(ranking, timings), logits=False, timings=timings)
+    hold(exchange, ranking.vector_bytes)
+    return Ranking(await rank(ranking, timings), logits=False, timings=timings)
 
 
 async def _query_and_texts(
-    request: Request, query: str, texts: Sequence[str], options: Options, cut: Sequence[bool]
+    exchange: ApiExchange, query: str, texts: Sequence[str], options: Options, cut: Sequence[bool]
 ) -> PreparedTexts:
     """Tokenise a query and texts, which are encoded together."""
-    inference, caller = model_of(request).inference, caller_of(request)
+    inference, caller = exchange.model.inference, caller_of(exchange)
     of_query, of_texts = (replace(options, naming=naming) for naming in ("the query", "texts[{}]"))
     first = await inference.prepare([query], of_query, caller, "encode")
     others = await inference.prepare(texts, of_texts, caller, "encode")

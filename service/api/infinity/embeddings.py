@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
@@ -34,8 +34,14 @@ from service.api.tei.predict import PREDICTION_BYTES, predictions
 from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.pictures import picture_at, wrong
-from service.api.wire.reserved import CHARACTER_BYTES, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    json_reply,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, NoTaskHead
 from service.inference.core import Inference
@@ -82,21 +88,21 @@ class RerankReply(InfinityReply):
     results: list[Rank]
 
 
-async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
+async def rerank(body: InfinityRerankRequest, exchange: ApiExchange) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut."""
-    model = model_of(request)
+    model = exchange.model
     body.check_model(model.inference)
     size = RANK_BYTES * len(body.documents)
     if body.return_documents:
         size += CHARACTER_BYTES * sum(map(len, body.documents))
-    with reserve(request, size) as reply:
-        ranking = await ranked(request, body.query, body.documents, _CUT_DOCUMENTS)
+    reserve(exchange, size)
+    ranking = await ranked(exchange, body.query, body.documents, _CUT_DOCUMENTS)
 
-        def content() -> object:
-            outer = envelope("rerank", model.name, ranking.timings)
-            return outer | {"results": ranks(body, ranking)}
+    def content() -> object:
+        outer = envelope("rerank", model.name, ranking.timings)
+        return outer | {"results": ranks(body, ranking)}
 
-        return await reply.json(content, ranking.timings)
+    return await json_reply(exchange, content, ranking.timings)
 
 
 def ranks(body: InfinityRerankRequest, ranking: Ranking) -> list[dict[str, object]]:
@@ -146,20 +152,20 @@ class ClassifyReply(InfinityReply):
 
 
 @router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
-async def classify(body: ClassifyRequest, request: Request) -> Response:
+async def classify(body: ClassifyRequest, exchange: ApiExchange) -> Response:
     """Classify each text, the largest score first: softmax of several labels, sigmoid of one."""
-    model, caller = model_of(request), caller_of(request)
+    model, caller = exchange.model, caller_of(exchange)
     task = body.check_model(model.inference)
     prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
     size = len(body.input) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
-    with reserve(request, size) as reply:
-        logits = await task_scores(prepared, task)
+    reserve(exchange, size)
+    logits = await task_scores(prepared, task)
 
-        def content() -> object:
-            data = [predictions(row, task.labels, probabilities(row)) for row in logits]
-            return envelope("classify", model.name, prepared.timings) | {"data": data}
+    def content() -> object:
+        data = [predictions(row, task.labels, probabilities(row)) for row in logits]
+        return envelope("classify", model.name, prepared.timings) | {"data": data}
 
-        return await reply.json(content, prepared.timings)
+    return await json_reply(exchange, content, prepared.timings)
 
 
 ITEM_BYTES = 64
@@ -235,16 +241,16 @@ class EmbeddingsReply(InfinityReply):
 @router.post(
     "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
 )
-async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Response:
+async def embeddings(body: InfinityEmbeddingsRequest, exchange: ApiExchange) -> Response:
     """Return a unit vector of each text or picture, or its first `dimensions` features."""
-    model = model_of(request)
+    model = exchange.model
     body.check_model(model.inference)
     size = model.inference.vectors.size()
     if not 0 <= body.dimensions <= size:
         raise InvalidRequest(f"dimensions {body.dimensions} is not in 1 … {size}; 0 is all")
     options = Options(True, prompt_name=without_prompt(model.inference), naming="input[{}]")
     return await embed(
-        request, Embedding([*body.input], options, dimensions=size), form(body, model.name)
+        exchange, Embedding([*body.input], options, dimensions=size), form(body, model.name)
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
 from model.numerics.task_head import TaskConfig
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.models.served import ServedModel
 from service.settings.served import of_model
 
@@ -43,9 +43,9 @@ class InfinityModels(BaseModel):
 
 
 @router.get("/models")
-async def models(request: Request) -> InfinityModels:
+async def models(exchange: ApiExchange) -> InfinityModels:
     """List the loaded models, the default first, their aliases, and models loaded on demand."""
-    state = service_of(request)
+    state = exchange.service
     unloaded = await state.control.on_demand()
     listed = [_described(name, model) for name, model in state.models.by_name.items()]
     listed += [

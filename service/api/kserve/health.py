@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.errors import EngineUnavailable, ServiceError
 from service.system.distribution import version
 
@@ -49,10 +49,10 @@ async def live() -> Response:
 
 @router.get("/health/ready", response_class=Response, responses={400: ERRORS[400]})
 @router.head("/health/ready", include_in_schema=False)
-async def ready(request: Request) -> Response:
+async def ready(exchange: ApiExchange) -> Response:
     """Return 200 if every model computes a real request in every worker."""
     with not_ready_errors():
-        await service_of(request).readiness.check()
+        await exchange.service.readiness.check()
     return Response()
 
 

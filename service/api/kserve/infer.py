@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from numpy.typing import NDArray
 from starlette.responses import Response
 
@@ -42,15 +42,15 @@ from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import check_expected, with_reply_headers
-from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
 from service.api.wire.route import (
+    INLINE_BYTES,
+    ApiExchange,
+    PartsResponse,
     bind_model,
     caller_of,
-    exchange_of,
-    fingerprint_of,
-    model_of,
+    check_size,
     name_model,
-    service_of,
+    reserve,
 )
 from service.engines.contract import Floats
 from service.errors import Unprocessable
@@ -240,24 +240,24 @@ class Answering:
     openapi_extra=_BODY,
 )
 @router.post(VERSIONED + "/infer", include_in_schema=False)
-async def infer(request: Request, model: str) -> Response:
+async def infer(exchange: ApiExchange, model: str) -> Response:
     """Compute vectors and attention of texts, and return the requested tensors by name."""
-    chosen = await model_of_path(request, model)
-    asked = await read_request(request, service_of(request).settings.max_client_batch_size)
+    chosen = await model_of_path(exchange, model)
+    asked = await read_request(exchange, exchange.service.settings.max_client_batch_size)
     engine = asked.request.parameters.backend
-    bind_model(exchange_of(request), chosen, engine)
-    check_expected(exchange_of(request).headers, fingerprint_of(request))
-    response = await _infer(request, asked)
-    name_model(response, service_of(request).models, model, chosen)
+    bind_model(exchange, chosen, engine)
+    check_expected(exchange.headers, exchange.fingerprint)
+    response = await _infer(exchange, asked)
+    name_model(exchange, response, model)
     return response
 
 
-async def _infer(request: Request, asked: InferInputs) -> Response:
-    chosen, caller = model_of(request), caller_of(request)
+async def _infer(exchange: ApiExchange, asked: InferInputs) -> Response:
+    chosen, caller = exchange.model, caller_of(exchange)
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
     if given.timeout is not None:
-        finish_by = min(caller.finish_by, exchange_of(request).received + given.timeout / 1e6)
+        finish_by = min(caller.finish_by, exchange.received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     tokenizing = within_limits(given.options, options.head if options else None)
@@ -276,28 +276,28 @@ async def _infer(request: Request, asked: InferInputs) -> Response:
         else:
             outputs.append(output)
     if maps and selection:
-        return await _with_maps(request, answering, outputs, maps, selection)
-    return await _without_maps(request, answering, outputs)
+        return await _with_maps(exchange, answering, outputs, maps, selection)
+    return await _without_maps(exchange, answering, outputs)
 
 
 async def _without_maps(
-    request: Request, answering: Answering, outputs: Sequence[Output]
+    exchange: ApiExchange, answering: Answering, outputs: Sequence[Output]
 ) -> Response:
     size = total(outputs)
-    with reserve(request, size) as reserved:
-        filled = await answering.filled(outputs)
-        pieces, length = head(answering.names, filled), None
-        body: list[Part | Unwritten] = [pieces]
-        if binary := any(output.binary for output in filled):
-            json = [part async for part in service_of(request).turns.written(pieces)]
-            body, length = [*json, *tails(filled)], sum(map(len, json))
-        timings = answering.prepared.timings
-        response = reserved.response(body, OCTETS if binary else JSON, timings)
+    reserve(exchange, size)
+    filled = await answering.filled(outputs)
+    pieces, length = head(answering.names, filled), None
+    body: list[Part | Unwritten] = [pieces]
+    if binary := any(output.binary for output in filled):
+        json = [part async for part in exchange.service.turns.written(pieces)]
+        body, length = [*json, *tails(filled)], sum(map(len, json))
+    timings = answering.prepared.timings
+    response = PartsResponse(body, OCTETS if binary else JSON, timings)
     return _with_json_length(response, length)
 
 
 async def _with_maps(
-    request: Request,
+    exchange: ApiExchange,
     answering: Answering,
     outputs: Sequence[Output],
     maps: Output,
@@ -306,14 +306,14 @@ async def _with_maps(
     if not maps.binary and any(output.binary for output in outputs):
         raise Unprocessable("attention is requested in JSON: other outputs cannot be binary then")
     size = total([*outputs, maps])
-    check_size(size, service_of(request).settings.max_response_bytes, FEWER_MAPS, binary=True)
+    check_size(exchange, size, FEWER_MAPS)
     writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.options is not None)
     stream = answering.inference.attention(answering.prepared, selection, writer.dump)
 
     async def compute_vectors() -> None:
         writer.outputs = await answering.filled(outputs)
 
-    reply = await stream_reply(request, stream, writer, size, compute_vectors)
+    reply = await stream_reply(exchange, stream, writer, size, compute_vectors)
     return _with_json_length(reply, writer.json_length)
 
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.json_schema import WithJsonSchema
-from starlette.requests import Request
 
 from model.numerics.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
@@ -29,7 +28,7 @@ from service.api.wire.bodies import (
     check_media_type,
     read_json,
 )
-from service.api.wire.route import exchange_of
+from service.api.wire.route import ApiExchange
 from service.errors import InvalidRequest, Unprocessable
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options
@@ -145,7 +144,7 @@ LENGTH_BYTES = 4
 """Bytes of the length prefix of each element in a binary BYTES tensor."""
 MEDIA_TYPES = ("", "application/json", "application/octet-stream")
 """Accepted content types; a page of another origin cannot send the last two without preflight."""
-_DIGITS = re.compile(r"[0-9]{1,10}")
+_DIGITS = re.compile(rb"[0-9]{1,10}")
 
 
 @dataclass(frozen=True)
@@ -156,12 +155,12 @@ class InferInputs:
     texts: list[Input]
 
 
-async def read_request(request: Request, max_rows: int) -> InferInputs:
+async def read_request(exchange: ApiExchange, max_rows: int) -> InferInputs:
     """Read and parse the body of an inference request."""
-    check_media_type(exchange_of(request).headers, MEDIA_TYPES)
-    body = exchange_of(request).take_body()
-    length = json_length(request.headers.get(LENGTH_HEADER), len(body))
-    content = await read_json(body[:length], exchange_of(request).reservation)
+    check_media_type(exchange.headers, MEDIA_TYPES)
+    body = exchange.take_body()
+    length = json_length(exchange.headers.get(LENGTH_HEADER.encode()), len(body))
+    content = await read_json(body[:length], exchange.reservation)
     try:
         asked = InferRequest.model_validate(content)
     except ValidationError as error:
@@ -174,13 +173,13 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
         raise Unprocessable(f"{tensor.shape[0]} texts in one request; at most {max_rows} are taken")
     elements = min(math.prod(tensor.shape), len(tail) // LENGTH_BYTES)
     elements_bytes = WIDEST_BYTES * len(tail) + VALUE_BYTES * elements
-    exchange_of(request).reservation.grow(elements_bytes)
+    exchange.reservation.grow(elements_bytes)
     if len(body) <= INLINE_BODY_BYTES:
         return InferInputs(asked, texts_of(tensor, tail))
     return InferInputs(asked, await asyncio.to_thread(texts_of, tensor, tail))
 
 
-def json_length(said: str | None, size: int) -> int:
+def json_length(said: bytes | None, size: int) -> int:
     """Return the bytes of a body's JSON by its header; without a header, the whole body.
 
     Args:

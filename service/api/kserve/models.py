@@ -6,7 +6,7 @@ A model's name may contain slashes, percent-encoded or not, as in
 
 from __future__ import annotations
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
@@ -16,12 +16,10 @@ from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
+    ApiExchange,
     bind_model,
     chosen_model,
-    exchange_of,
-    fingerprint_of,
     name_model,
-    service_of,
 )
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
@@ -65,28 +63,28 @@ class ModelMetadata(BaseModel):
     MODEL + "/ready", response_class=Response, responses={400: ERRORS[400], 404: ERRORS[404]}
 )
 @router.get(VERSIONED + "/ready", include_in_schema=False)
-async def ready(request: Request, model: str) -> Response:
+async def ready(exchange: ApiExchange, model: str) -> Response:
     """Return 200 if the model computes a real request in this process."""
     with not_ready_errors():
-        chosen = loaded_model(request, model)
-        if service_of(request).readiness.draining:
+        chosen = loaded_model(exchange, model)
+        if exchange.service.readiness.draining:
             raise EngineUnavailable("the service is stopping")
         await chosen.readiness.check()
-    return _named(Response(), request, chosen)
+    return _named(Response(), exchange)
 
 
 @router.get(MODEL, response_model=ModelMetadata, responses={404: ERRORS[404]})
 @router.get(VERSIONED, include_in_schema=False)
-async def metadata(request: Request, model: str) -> Response:
+async def metadata(exchange: ApiExchange, model: str) -> Response:
     """Return the input and output tensors of a model."""
     for ending, status in NOT_METADATA.items():
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
-    chosen = loaded_model(request, model)
-    return _named(JSONResponse(describe(chosen).model_dump()), request, chosen)
+    chosen = loaded_model(exchange, model)
+    return _named(JSONResponse(describe(chosen).model_dump()), exchange)
 
 
-async def model_of_path(request: Request, name: str) -> ServedModel:
+async def model_of_path(exchange: ApiExchange, name: str) -> ServedModel:
     """Return the model that a path names, loading it first if it is loaded on demand.
 
     Raises:
@@ -95,10 +93,10 @@ async def model_of_path(request: Request, name: str) -> ServedModel:
         ModelNotLoaded: the model cannot be loaded by the request's deadline.
 
     """
-    return _noted(request, await chosen_model(request, _asked(request, name)))
+    return _noted(exchange, await chosen_model(exchange, _asked(exchange, name)))
 
 
-def loaded_model(request: Request, name: str) -> ServedModel:
+def loaded_model(exchange: ApiExchange, name: str) -> ServedModel:
     """Return the model that a path names; a single served model answers to every name.
 
     Raises:
@@ -107,21 +105,21 @@ def loaded_model(request: Request, name: str) -> ServedModel:
         ModelNotLoaded: the model is not loaded now.
 
     """
-    return _noted(request, service_of(request).models.named(_asked(request, name)))
+    return _noted(exchange, exchange.service.models.named(_asked(exchange, name)))
 
 
-def _asked(request: Request, name: str) -> str:
+def _asked(exchange: ApiExchange, name: str) -> str:
     if not name:
         raise InvalidRequest("the path names no model: /v2/models/NAME")
-    version = request.path_params.get("version")
+    version = exchange.scope["path_params"].get("version")
     return str(Target(name, version)) if version else name
 
 
-def _noted(request: Request, model: ServedModel) -> ServedModel:
-    version = request.path_params.get("version")
+def _noted(exchange: ApiExchange, model: ServedModel) -> ServedModel:
+    version = exchange.scope["path_params"].get("version")
     if version not in (None, model.version):
         raise UnknownModel(f"{model.name} is served in version {model.version} only")
-    bind_model(exchange_of(request), model)
+    bind_model(exchange, model)
     return model
 
 
@@ -152,7 +150,7 @@ def describe(model: ServedModel) -> ModelMetadata:
     )
 
 
-def _named(response: Response, request: Request, model: ServedModel) -> Response:
-    check_expected(exchange_of(request).headers, fingerprint_of(request))
-    name_model(response, service_of(request).models, request.path_params["model"], model)
+def _named(response: Response, exchange: ApiExchange) -> Response:
+    check_expected(exchange.headers, exchange.fingerprint)
+    name_model(exchange, response, exchange.scope["path_params"]["model"])
     return response

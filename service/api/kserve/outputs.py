@@ -20,7 +20,7 @@ from model.numerics.task_head import VectorsName
 from service.api.native.texts import text_tensors
 from service.api.wire.json_pieces import as_bytes, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
-from service.api.wire.reserved import CHARACTER_BYTES
+from service.api.wire.route import CHARACTER_BYTES
 from service.inference.tokenization.text import Text
 
 INPUT = "text"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS, KServeError
 from service.api.wire.admin import admin_errors, documented_body, read_admin
 from service.api.wire.media import MODEL_PARAMETER
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.artifacts.repository import Target
 from service.models.listing import State, VersionState, versions
 
@@ -88,28 +88,28 @@ _post = partial(router.post, response_class=Response, responses=_RESPONSES)
 
 
 @router.post("/index", responses=_RESPONSES, openapi_extra=documented_body(IndexRequest))
-async def index(request: Request) -> list[IndexEntry]:
+async def index(exchange: ApiExchange) -> list[IndexEntry]:
     """List all versions that the service has or can load; an admin key is needed."""
-    asked = await read_admin(request, IndexRequest)
-    control = service_of(request).control
+    asked = await read_admin(exchange, IndexRequest)
+    control = exchange.service.control
     states = versions(control, await control.refresh())
     entries = [_entry(state) for state in states]
     return [entry for entry in entries if entry.state == "READY" or not asked.ready]
 
 
 @_post(f"/models/{MODEL_PARAMETER}/load", openapi_extra=documented_body(LoadRequest))
-async def load(request: Request, model: str) -> Response:
+async def load(exchange: ApiExchange, model: str) -> Response:
     """Load a model, or swap its version; an admin key is needed."""
-    wanted = (await read_admin(request, LoadRequest)).parameters
-    await service_of(request).control.load(Target(model, wanted.version))
+    wanted = (await read_admin(exchange, LoadRequest)).parameters
+    await exchange.service.control.load(Target(model, wanted.version))
     return Response()
 
 
 @_post(f"/models/{MODEL_PARAMETER}/unload", openapi_extra=documented_body(UnloadRequest))
-async def unload(request: Request, model: str) -> Response:
+async def unload(exchange: ApiExchange, model: str) -> Response:
     """Unload a model, or one version of it; an admin key is needed."""
-    wanted = (await read_admin(request, UnloadRequest)).parameters
-    service_of(request).control.unload(Target(model, wanted.version))
+    wanted = (await read_admin(exchange, UnloadRequest)).parameters
+    exchange.service.control.unload(Target(model, wanted.version))
     return Response()
 
 

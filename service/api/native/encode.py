@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from numpy.typing import NDArray
 from starlette.responses import Response
 
@@ -38,8 +38,16 @@ from service.api.wire.json_pieces import (
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.pictures import Shares, in_order, together
-from service.api.wire.reserved import INLINE_BYTES, check_size, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
+from service.api.wire.route import (
+    INLINE_BYTES,
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    check_size,
+    reserve,
+    wants_safetensors,
+)
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -194,18 +202,18 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 @router.post(
     "/encode", response_model=None, responses=documented(EncodeReply), openapi_extra=OPENAPI
 )
-async def encode(body: EncodeRequest, request: Request) -> Response:
+async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     """Return contextual embeddings: token vectors, one pooled vector for each text, or both.
 
     Token vectors of 302 tokens with 768 features take 2.77 MB of JSON, a pooled vector 17 kB:
     `outputs: ["pooled"]` omits the token vectors.
     """
-    binary, caller, model = wants_safetensors(request), caller_of(request), model_of(request)
+    binary, caller, model = wants_safetensors(exchange), caller_of(exchange), exchange.model
     towers = model.shares(body.inputs)
     runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
     first, options = runs[0], runs[0].plan.options
     layers = common_layers(towers, [run.plan.options for run in runs]) if options.layers else {}
-    body = await with_pictures(body, request)
+    body = await with_pictures(body, exchange)
     for run in runs:
         await run.prepare(body, caller)
     texts, size, several = first.texts, first.vector_bytes(binary=binary), len(runs) > 1
@@ -216,27 +224,26 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         size += sum(run.vector_bytes(binary=binary) for run in runs[1:])
         if binary:
             check_token_vectors(options, [run.inference for run in runs])
-    limit = service_of(request).settings.max_response_bytes
-    check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
-    with reserve(request, size + text_bytes(texts), advice=None) as reply:
-        engine, timings = first.prepared.engine, first.prepared.timings
-        if several:
-            encodings = in_order(towers, await together(runs))
-            engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
-            timings = Timings.beside([run.prepared.timings for run in runs])
-        else:
-            encodings = await first.encode()
-        header = Header(model.name, engine, layers, timings.warnings)
-        parts: Sequence[Part | Unwritten]
-        if binary:
-            write = functools.partial(encode_safetensors, header, texts, encodings, ranges)
-            parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
-        else:
-            as_base64 = body.encoding_format == "base64"
-            plain = first.plan.plain and not (as_base64 or several or body.overflow)
-            plain = plain and size <= SMALL_BYTES
-            parts = [encode_json(header, texts, encodings, size, as_base64=as_base64, plain=plain)]
-        return reply.response(parts, SAFETENSORS if binary else JSON, timings)
+    check_size(exchange, size, "ask for fewer texts or less of them", binary=binary)
+    reserve(exchange, size + text_bytes(texts), advice=None)
+    engine, timings = first.prepared.engine, first.prepared.timings
+    if several:
+        encodings = in_order(towers, await together(runs))
+        engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
+        timings = Timings.beside([run.prepared.timings for run in runs])
+    else:
+        encodings = await first.encode()
+    header = Header(model.name, engine, layers, timings.warnings)
+    parts: Sequence[Part | Unwritten]
+    if binary:
+        write = functools.partial(encode_safetensors, header, texts, encodings, ranges)
+        parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
+    else:
+        as_base64 = body.encoding_format == "base64"
+        plain = first.plan.plain and not (as_base64 or several or body.overflow)
+        plain = plain and size <= SMALL_BYTES
+        parts = [encode_json(header, texts, encodings, size, as_base64=as_base64, plain=plain)]
+    return PartsResponse(parts, SAFETENSORS if binary else JSON, timings)
 
 
 class _Run:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import AfterValidator, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -41,8 +41,15 @@ from service.api.native.texts import (
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.pictures import element
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.reserved import check_size, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of, service_of, wants_safetensors
+from service.api.wire.route import (
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    check_size,
+    reserve,
+    wants_safetensors,
+)
 from service.errors import NoEmbeddings, NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
@@ -55,7 +62,6 @@ from service.inference.explanation.towers import Tower
 from service.inference.tokenization.inputs import Input, Picture
 from service.scheduler.call import Call
 from service.scheduler.lanes import LaneName
-from service.settings import Settings
 
 
 def _sides(value: object) -> list[Input]:
@@ -163,13 +169,13 @@ class ExplainRequest(TextRequest):
     response_model=None,
     responses={**documented(ExplainReply), NoEmbeddings.status: _NO_EMBEDDINGS},
 )
-async def explain(body: ExplainRequest, request: Request) -> Response:
+async def explain(body: ExplainRequest, exchange: ApiExchange) -> Response:
     """Explain the similarity of two texts or pictures by shares, and by the loss without a part."""
-    model = model_of(request)
+    model = exchange.model
     task = model.inference.manifest.task
     if task is not None and task.kind in MATCHED:
-        return await explained_by_matches(body, request, task)
-    binary = wants_safetensors(request)
+        return await explained_by_matches(body, exchange, task)
+    binary = wants_safetensors(exchange)
     towers = [model.tower(side).inference for side in body.sides]
     options = [explain_options(body, inference) for inference in towers]
     for side in zip(towers, options, strict=True):
@@ -179,22 +185,23 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
             "heads are switched off in both sides of a pair, and here each side has a tower of its "
             'own: leave "heads" out of `include`, or send pairs of two texts or two pictures'
         )
-    body = await with_pictures(body, request)
-    explainer = await prepared_explainer(body, towers, options, caller_of(request))
-    size = checked_size(explainer, service_of(request).settings, binary=binary)
+    body = await with_pictures(body, exchange)
+    explainer = await prepared_explainer(body, towers, options, caller_of(exchange))
+    size = checked_size(exchange, explainer, binary=binary)
     held = size + explainer.bytes_at_a_time
-    with reserve(request, size, held=held, advice=None) as reply:
-        explanations = await explainer.explain(size)
-        timings, engine = explainer.timings, explainer.towers[0].prepared.engine
-        header = Header(model.name, engine, {}, timings.warnings)
-        write = explain_safetensors if binary else explain_json
-        parts = await asyncio.to_thread(write, header, explainer.texts, explanations)
-        return reply.response(parts, SAFETENSORS if binary else JSON, timings)
+    reserve(exchange, size, held=held, advice=None)
+    explanations = await explainer.explain(size)
+    timings, engine = explainer.timings, explainer.towers[0].prepared.engine
+    header = Header(model.name, engine, {}, timings.warnings)
+    write = explain_safetensors if binary else explain_json
+    parts = await asyncio.to_thread(write, header, explainer.texts, explanations)
+    return PartsResponse(parts, SAFETENSORS if binary else JSON, timings)
 
 
-def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
+def checked_size(exchange: ApiExchange, explainer: Explainer, *, binary: bool) -> int:
     """Return the predicted bytes of a reply."""
     options, config = explainer.options, explainer.configs[0]
+    settings = exchange.service.settings
     if options.decomposition:
         check_memory(explainer.texts, explainer.configs, settings.max_bytes_in_flight)
 
@@ -204,12 +211,12 @@ def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> i
     size, limit = size_of(explainer.sides), settings.max_response_bytes
     if size > limit:
         fits = fitting_pair(explainer.sides, options, lambda pair: size_of(pair) <= limit)
-        check_size(size, limit, f"{fits}; {FEWER}", binary=binary)
+        check_size(exchange, size, f"{fits}; {FEWER}", binary=binary)
     return size
 
 
 async def explained_by_matches(
-    body: ExplainRequest, request: Request, task: TaskConfig
+    body: ExplainRequest, exchange: ApiExchange, task: TaskConfig
 ) -> Response:
     """Return the matches between two texts, for sparse encoders and late-interaction models."""
     given = (body.layer, body.pooling, body.spans, body.block, body.top)
@@ -218,26 +225,26 @@ async def explained_by_matches(
             "this model has only matches, of its last layer: leave out include, layer, pooling, "
             "spans, block and top"
         )
-    if wants_safetensors(request):
+    if wants_safetensors(exchange):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
-    matcher = await matcher_of(body, request, task)
-    size, limit = matches_bytes(matcher.texts), service_of(request).settings.max_response_bytes
+    matcher = await matcher_of(body, exchange, task)
+    size = matches_bytes(matcher.texts)
     held = size + matcher.vector_bytes
-    check_size(held, limit, FEWER, binary=True)
-    with reserve(request, size, held=held, advice=None) as reply:
-        pairs = await matcher.matches()
-        matched = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
-        check_size(matched, limit, FEWER, binary=True)
-        header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.warnings)
-        parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
-        return reply.response(parts, JSON, matcher.timings)
+    check_size(exchange, held, FEWER)
+    reserve(exchange, size, held=held, advice=None)
+    pairs = await matcher.matches()
+    matched = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
+    check_size(exchange, matched, FEWER)
+    header = Header(exchange.model.name, matcher.engine, {}, matcher.timings.warnings)
+    parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
+    return PartsResponse(parts, JSON, matcher.timings)
 
 
 async def matcher_of(
-    body: ExplainRequest, request: Request, task: TaskConfig
+    body: ExplainRequest, exchange: ApiExchange, task: TaskConfig
 ) -> LateMatcher | SparseMatcher:
     """Tokenise the pairs of a request to a sparse encoder or a late-interaction model."""
-    model, caller = model_of(request), caller_of(request)
+    model, caller = exchange.model, caller_of(exchange)
     if task.late is not None:
         if body.prompt_name is not None:
             raise Unprocessable(

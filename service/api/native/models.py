@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, Self
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse
 
@@ -19,7 +19,7 @@ from service.api.wire.admin import (
 )
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl
@@ -84,19 +84,19 @@ _RESPONSES = admin_errors(PROBLEMS)
 
 
 @router.get(f"/models/{MODEL_PARAMETER}", responses={404: PROBLEMS[404]})
-async def state(request: Request, model: str) -> ModelReply:
+async def state(exchange: ApiExchange, model: str) -> ModelReply:
     """Return the state of each version of a model, or the target of an alias.
 
     Only an admin key gets the reason of a failed load, which may show the service's folders.
     """
-    control = service_of(request).control
+    control = exchange.service.control
     states = of_name(versions(control, await control.refresh()), model)
     target = control.models.aliases.get(model)
     if not states and target is None:
         raise UnknownModel("there is no such model: POST /v2/repository/index lists all")
     return ModelReply(
         name=model,
-        versions=[_version(one, full=is_admin(request)) for one in states],
+        versions=[_version(one, full=is_admin(exchange)) for one in states],
         target=str(target) if target else None,
     )
 
@@ -104,19 +104,19 @@ async def state(request: Request, model: str) -> ModelReply:
 @router.put(
     f"/models/{MODEL_PARAMETER}", responses=_RESPONSES, openapi_extra=documented_body(ModelUpdate)
 )
-async def load(request: Request, model: str) -> JSONResponse:
+async def load(exchange: ApiExchange, model: str) -> JSONResponse:
     """Load a version and give it to new requests, or set an alias; an admin key is needed.
 
     The version that served before finishes its requests, and is then released.
     """
-    update = await read_admin(request, ModelUpdate)
-    control = service_of(request).control
+    update = await read_admin(exchange, ModelUpdate)
+    control = exchange.service.control
     if update.target is not None:
         target = Target.parse(update.target)
         set_alias(control, model, target, {one.name for one in await control.refresh()})
-        return JSONResponse((await state(request, model)).model_dump(exclude_none=True))
+        return JSONResponse((await state(exchange, model)).model_dump(exclude_none=True))
     loaded = await control.load(Target(model, update.version), current=update.current)
-    reply = await state(request, model)
+    reply = await state(exchange, model)
     reply.loaded = {
         "version": loaded.model.version,
         "seconds": round(loaded.seconds, 3),
@@ -126,10 +126,10 @@ async def load(request: Request, model: str) -> JSONResponse:
 
 
 @router.delete(f"/models/{MODEL_PARAMETER}", responses=_RESPONSES)
-async def unload(request: Request, model: str, version: str | None = None) -> JSONResponse:
+async def unload(exchange: ApiExchange, model: str, version: str | None = None) -> JSONResponse:
     """Unload a model or one version of it, or remove an alias; an admin key is needed."""
-    require_admin(request)
-    control = service_of(request).control
+    require_admin(exchange)
+    control = exchange.service.control
     if model in control.models.aliases and version is None:
         control.alias(model, None)
         return JSONResponse({"name": model, "removed": "alias"})

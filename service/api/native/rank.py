@@ -10,7 +10,7 @@ import heapq
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
@@ -26,8 +26,14 @@ from service.api.native.texts import (
     no_duplicates,
 )
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.reserved import check_size, reserve
-from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of, service_of
+from service.api.wire.route import (
+    ApiExchange,
+    JsonRoute,
+    ModelRequest,
+    caller_of,
+    json_reply,
+    reserve,
+)
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.ranking.choice import RankTexts, ScorerFactory, check_rankable, prompt_names
@@ -162,9 +168,9 @@ class RankRequest(ModelRequest, StrictRequest):
     response_model=None,
     responses={200: {"model": RankReply}, **PROBLEMS, NoTaskHead.status: _NO_RANKER},
 )
-async def rank(body: RankRequest, request: Request) -> Response:
+async def rank(body: RankRequest, exchange: ApiExchange) -> Response:
     """Rank documents by their scores with a query, and explain why one is above another."""
-    model, caller, options = model_of(request), caller_of(request), body.options
+    model, caller, options = exchange.model, caller_of(exchange), body.options
     spans, texts = body.left_out, body.texts(model.inference)
     if body.weights is not None:
         weighted_task(model.inference)
@@ -179,12 +185,13 @@ async def rank(body: RankRequest, request: Request) -> Response:
     ranker = Ranker(scorer, body.documents, options, unseen)
     prompts = used_prompts(model.inference.sentence, prompt_names(model.inference, texts))
     size = reply_bytes(ranker, len(orjson.dumps(prompts)))
-    check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=True)
-    with reserve(request, size, advice=None) as reply:
-        ranking = await ranker.rank(size)
-        timings = scorer.timings
-        header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
-        return await reply.json(lambda: rank_content(header, ranker, ranking, prompts), timings)
+    reserve(exchange, size, advice=FEWER)
+    ranking = await ranker.rank(size)
+    timings = scorer.timings
+    header = Header(model.name, scorer.documents.engine, {}, timings.warnings)
+    return await json_reply(
+        exchange, lambda: rank_content(header, ranker, ranking, prompts), timings
+    )
 
 
 def reply_bytes(ranker: Ranker, prompt_bytes: int) -> int:

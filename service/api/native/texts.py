@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import orjson
-from fastapi import Request
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
@@ -20,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
 from service.api.wire.reply_headers import warning_field
-from service.api.wire.route import ModelRequest
+from service.api.wire.route import ApiExchange, ModelRequest
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Text
@@ -237,9 +236,9 @@ class TextRequest(ModelRequest, StrictRequest):
 Texts = TypeVar("Texts", bound=TextRequest)
 
 
-async def with_pictures(body: Texts, request: Request) -> Texts:
+async def with_pictures(body: Texts, exchange: ApiExchange) -> Texts:
     """Return a request whose pictures have their files; errors as for `loaded`."""
-    inputs = await loaded(body.inputs, request)
+    inputs = await loaded(body.inputs, exchange)
     return body if inputs is body.inputs else body.model_copy(update={"inputs": inputs})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.pictures import loaded
 from service.api.wire.problems import PROBLEMS
-from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of
+from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of
 from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
@@ -32,16 +32,16 @@ class VerifyRequest(ModelRequest, StrictRequest):
 
 
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
-async def verify(body: VerifyRequest, request: Request) -> Response:
+async def verify(body: VerifyRequest, exchange: ApiExchange) -> Response:
     """Compare every hidden state, every map and the pooled vector of PyTorch and ONNX.
 
     A decoder gets each input as its own target. `passed` ignores the tensors of uses that failed
     the artifact's verification.
     """
-    inference = model_of(request).tower(body.inputs).inference
-    inputs = await loaded(body.inputs, request)
+    inference = exchange.model.tower(body.inputs).inference
+    inputs = await loaded(body.inputs, exchange)
     options = Options(truncate=body.truncate)
-    comparison = await inference.verify(inputs, options, caller_of(request))
+    comparison = await inference.verify(inputs, options, caller_of(exchange))
     manifest = inference.manifest
     content = report(comparison, recorded_tolerances(manifest))
     content["passed"] = comparison.of(passed_uses(manifest) or USES).passed

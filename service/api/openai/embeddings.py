@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
@@ -38,7 +38,7 @@ from service.api.vllm.fields import MessagesRequest
 from service.api.wire.media import Unwritten
 from service.api.wire.pictures import picture_or_address, wrong
 from service.api.wire.reply_headers import WarnedReply, warning_field
-from service.api.wire.route import JsonRoute, fingerprint_of, model_of, service_of
+from service.api.wire.route import ApiExchange, JsonRoute
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -214,9 +214,9 @@ class EmbeddingsReply(WarnedReply):
     response_model=None,
     responses={200: {"model": EmbeddingsReply}, **ERRORS},
 )
-async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
+async def embeddings(body: EmbeddingsRequest, exchange: ApiExchange) -> Response:
     """Return a vector of each text or picture, of unit length unless the request disables it."""
-    model, state = model_of(request), service_of(request)
+    model, state = exchange.model, exchange.service
     inference = model.inference
     body.check_model(inference)
     body.check_messages(model)
@@ -230,9 +230,9 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
     body.check_late_chunking()
     prepare = prepare_late_chunks if body.late_chunking else prepare_embedding
-    prepared = await prepare(request, wanted)
+    prepared = await prepare(exchange, wanted)
     await body.cut(prepared.texts)
-    return await answer(request, prepared, list_form(request, model.name, body.vector_form))
+    return await answer(exchange, prepared, list_form(exchange, model.name, body.vector_form))
 
 
 async def read_token_ids(
@@ -271,7 +271,7 @@ async def read_token_ids(
     return await asyncio.to_thread(decoded)
 
 
-def list_form(request: Request, model: str, vector_form: VectorForm) -> ListForm:
+def list_form(exchange: ApiExchange, model: str, vector_form: VectorForm) -> ListForm:
     """Return OpenAI's format of a list of vectors."""
 
     def item(number: int, vector: Floats) -> Unwritten:
@@ -281,7 +281,7 @@ def list_form(request: Request, model: str, vector_form: VectorForm) -> ListForm
 
     def closing(timings: Timings) -> bytes:
         usage = {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}
-        fingerprint = fingerprint_of(request)[1].decode()
+        fingerprint = exchange.fingerprint[1].decode()
         fields = {
             "model": model,
             "usage": usage,

@@ -6,14 +6,14 @@ import re
 from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from model.artifact.manifest import MANIFEST
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import error_reply, problems_in_form
-from service.api.wire.route import service_of
+from service.api.wire.route import ApiExchange
 from service.errors import (
     NoEmbeddings,
     Overloaded,
@@ -103,9 +103,9 @@ class OpenAIModels(BaseModel):
 
 
 @router.get("/v1/models")
-async def models(request: Request) -> OpenAIModels:
+async def models(exchange: ApiExchange) -> OpenAIModels:
     """List the loaded models, the default first, their aliases, and models loaded on demand."""
-    service = service_of(request)
+    service = exchange.service
     unloaded = await service.control.on_demand()
     listed = [_described(name, model) for name, model in service.models.by_name.items()]
     listed += [OpenAIModel(id=name, created=created) for name, created in unloaded.items()]
@@ -113,9 +113,9 @@ async def models(request: Request) -> OpenAIModels:
 
 
 @router.get(f"/v1/models/{MODEL_PARAMETER}", responses={404: ERRORS[404]})
-async def model(model: str, request: Request) -> OpenAIModel:
+async def model(model: str, exchange: ApiExchange) -> OpenAIModel:
     """Return a model by its name or alias, which may contain slashes."""
-    service = service_of(request)
+    service = exchange.service
     if served := service.models.by_name.get(model):
         return _described(model, served)
     created = (await service.control.on_demand()).get(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
@@ -16,7 +16,7 @@ from service.api.drop_in.embedding import (
 )
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.json_pieces import array_pieces
-from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.route import ApiExchange, JsonRoute
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
@@ -47,13 +47,13 @@ class EmbedRequest(EmbedAllRequest):
 
 
 @router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
-async def embed_texts(body: EmbedRequest, request: Request) -> Response:
+async def embed_texts(body: EmbedRequest, exchange: ApiExchange) -> Response:
     """Return a list with a vector of each text, also for a single text."""
-    body.check_model(model_of(request).inference)
+    body.check_model(exchange.model.inference)
     check_given(body.inputs, "inputs")
-    options = body.options(request, body.prompt_name)
+    options = body.options(exchange, body.prompt_name)
     wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
-    return add_compute_headers(await embed(request, wanted, LIST), request, body.inputs)
+    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)
 
 
 @router.post(
@@ -61,9 +61,9 @@ async def embed_texts(body: EmbedRequest, request: Request) -> Response:
     response_model=None,
     responses={200: {"model": list[list[list[float]]]}, **ERRORS},
 )
-async def embed_tokens(body: EmbedAllRequest, request: Request) -> Response:
+async def embed_tokens(body: EmbedAllRequest, exchange: ApiExchange) -> Response:
     """Return the last hidden state of each token of each text, including special tokens."""
-    body.check_model(model_of(request).inference)
+    body.check_model(exchange.model.inference)
     check_given(body.inputs, "inputs")
-    wanted = Embedding(body.inputs, body.options(request, body.prompt_name), tokens=True)
-    return add_compute_headers(await embed(request, wanted, LIST), request, body.inputs)
+    wanted = Embedding(body.inputs, body.options(exchange, body.prompt_name), tokens=True)
+    return add_compute_headers(await embed(exchange, wanted, LIST), exchange, body.inputs)

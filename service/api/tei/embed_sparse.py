@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -13,8 +13,16 @@ from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import TextsOrIds, check_given
 from service.api.native.vector_outputs import WEIGHT_BYTES, head_bytes
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
-from service.api.wire.reserved import FEWER_TEXTS, check_size, hold, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
+from service.api.wire.route import (
+    FEWER_TEXTS,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    check_size,
+    hold,
+    json_reply,
+    reserve,
+)
 from service.inference.bm42 import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
@@ -65,24 +73,24 @@ class SparseValue(BaseModel):
     response_model=None,
     responses={200: {"model": list[list[SparseValue]]}, **ERRORS},
 )
-async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
+async def embed_sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Response:
     """Return a sparse vector of each text, with ascending indices."""
-    vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
+    vectors, timings = await (_sparse if body.method is None else _bm42)(body, exchange)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
-    with reserve(request, size) as reply:
-        response = await reply.json(lambda: values(vectors), timings)
-    return add_compute_headers(response, request, body.inputs)
+    reserve(exchange, size)
+    response = await json_reply(exchange, lambda: values(vectors), timings)
+    return add_compute_headers(response, exchange, body.inputs)
 
 
-async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
+async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     """Compute the model's sparse vectors.
 
     The number of non-zero weights is unknown before, so the bytes of whole vocabularies are
     reserved.
     """
-    inference = model_of(request).inference
+    inference = exchange.model.inference
     task = required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
-    prepared = await _prepare(body, request, "encode")
+    prepared = await _prepare(body, exchange, "encode")
     head = HeadVectors(task, ("sparse",))
     wanted = EncodeOptions(
         inference.config.num_hidden_layers,
@@ -90,26 +98,28 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
         pooled=False,
         head=head,
     )
-    with hold(request, head_bytes(head, prepared.texts, WEIGHT_BYTES)):
-        encodings = await inference.encode(prepared, wanted)
+    hold(exchange, head_bytes(head, prepared.texts, WEIGHT_BYTES))
+    encodings = await inference.encode(prepared, wanted)
     return [requested(encoding.sparse) for encoding in encodings], prepared.timings
 
 
-async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
-    state, inference = service_of(request), model_of(request).inference
+async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
+    inference = exchange.model.inference
     check_word_pieces(inference)
-    prepared = await _prepare(body, request, "attention")
+    prepared = await _prepare(body, exchange, "attention")
     tokens = sum(len(text.input_ids) for text in prepared.texts)
-    check_size(VALUE_BYTES * tokens, state.settings.max_response_bytes, FEWER_TEXTS, binary=True)
+    check_size(exchange, VALUE_BYTES * tokens, FEWER_TEXTS)
     stream = last_layer(inference, prepared)
-    with state.replies.hold(stream.hidden_bytes):
-        return await bm42_vectors(inference, prepared, stream), prepared.timings
+    exchange.reservation.grow(stream.hidden_bytes, bounded=True)
+    return await bm42_vectors(inference, prepared, stream), prepared.timings
 
 
-async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -> PreparedTexts:
+async def _prepare(
+    body: EmbedSparseRequest, exchange: ApiExchange, lane: LaneName
+) -> PreparedTexts:
     check_given(body.inputs, "inputs")
-    inference, caller = model_of(request).inference, caller_of(request)
-    options = body.options(request, body.prompt_name)
+    inference, caller = exchange.model.inference, caller_of(exchange)
+    options = body.options(exchange, body.prompt_name)
     return await inference.prepare(body.inputs, options, caller, lane)
 
 

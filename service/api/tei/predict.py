@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -22,8 +22,14 @@ from service.api.native.texts import OBJECTS, no_duplicates
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.pictures import element, loaded
-from service.api.wire.reserved import CHARACTER_BYTES, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    json_reply,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -221,77 +227,77 @@ router = APIRouter(route_class=JsonRoute, tags=["tasks"])
     responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
     openapi_extra=OPENAPI,
 )
-async def predict(body: PredictRequest, request: Request) -> Response:
+async def predict(body: PredictRequest, exchange: ApiExchange) -> Response:
     """Classify each input, the largest score first: softmax of several labels, sigmoid of one.
 
     A token classifier returns the labelled spans of each text, in order. With `labels`, a model
     with two towers scores each picture by them: softmax with CLIP, sigmoid with SigLIP.
     """
-    inputs = body.inputs._replace(texts=await loaded(body.inputs.texts, request))
+    inputs = body.inputs._replace(texts=await loaded(body.inputs.texts, exchange))
     body = body.model_copy(update={"inputs": inputs})
-    if body.labels is not None or model_of(request).vision is not None:
-        response = await _by_labels(body, request)
+    if body.labels is not None or exchange.model.vision is not None:
+        response = await _by_labels(body, exchange)
     else:
         if body.template is not None:
             raise Unprocessable("template is for `labels`: add them, or leave it out")
-        inference = model_of(request).inference
+        inference = exchange.model.inference
         task = body.check_model(inference)
         answer = _of_tokens if task.kind == "token_classification" else _of_texts
-        response = await answer(body, request, inference, task)
-    return add_compute_headers(response, request, inputs.texts)
+        response = await answer(body, exchange, inference, task)
+    return add_compute_headers(response, exchange, inputs.texts)
 
 
 async def _of_texts(
-    body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
+    body: PredictRequest, exchange: ApiExchange, inference: Inference, task: TaskConfig
 ) -> Response:
     if body.aggregation is not None:
         raise Unprocessable("aggregation applies to token labels; this model labels whole texts")
-    texts, caller = body.inputs.texts, caller_of(request)
+    texts, caller = body.inputs.texts, caller_of(exchange)
     check_given(texts, "inputs")
-    prepared = await inference.prepare(texts, body.options(request), caller, "encode")
+    prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     size = len(texts) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
-    with reserve(request, size) as reply:
-        logits = await task_scores(prepared, task)
+    reserve(exchange, size)
+    logits = await task_scores(prepared, task)
 
-        def content() -> object:
-            results = [
-                predictions(row, task.labels, row if body.raw_scores else probabilities(row))
-                for row in logits
-            ]
-            results = [result[: body.top_k] for result in results]
-            return results if body.inputs.batch else results[0]
+    def content() -> object:
+        results = [
+            predictions(row, task.labels, row if body.raw_scores else probabilities(row))
+            for row in logits
+        ]
+        results = [result[: body.top_k] for result in results]
+        return results if body.inputs.batch else results[0]
 
-        return await reply.json(content, prepared.timings)
+    return await json_reply(exchange, content, prepared.timings)
 
 
 async def _of_tokens(
-    body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
+    body: PredictRequest, exchange: ApiExchange, inference: Inference, task: TaskConfig
 ) -> Response:
     if body.top_k is not None:
         raise Unprocessable("top_k applies to labels of whole texts; this model labels tokens")
     aggregation = body.aggregation or "simple"
     if body.raw_scores and aggregation != "none":
         raise Unprocessable('raw_scores apply to single tokens: send "aggregation": "none"')
-    texts, caller = single_texts(body.inputs.texts), caller_of(request)
-    prepared = await inference.prepare(texts, body.options(request), caller, "encode")
+    texts, caller = single_texts(body.inputs.texts), caller_of(exchange)
+    prepared = await inference.prepare(texts, body.options(exchange), caller, "encode")
     size = span_bytes(texts, prepared.texts, task)
-    with reserve(request, size) as reply:
-        logits = await task_scores(prepared, task)
-        grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
+    reserve(exchange, size)
+    logits = await task_scores(prepared, task)
+    grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
-        def label_spans() -> list[list[dict[str, object]]]:
-            labels = map(TokenLabels, texts, prepared.texts, logits)
-            subwords = inference.tokenizer.subwords
-            return [labelled(text.text, spans(text, grouping, subwords)) for text in labels]
+    def label_spans() -> list[list[dict[str, object]]]:
+        labels = map(TokenLabels, texts, prepared.texts, logits)
+        subwords = inference.tokenizer.subwords
+        return [labelled(text.text, spans(text, grouping, subwords)) for text in labels]
 
-        content = await asyncio.to_thread(label_spans)
-        answer = content if body.inputs.batch else content[0]
-        return await reply.json(lambda: answer, prepared.timings)
+    content = await asyncio.to_thread(label_spans)
+    answer = content if body.inputs.batch else content[0]
+    return await json_reply(exchange, lambda: answer, prepared.timings)
 
 
-async def _by_labels(body: PredictRequest, request: Request) -> Response:
+async def _by_labels(body: PredictRequest, exchange: ApiExchange) -> Response:
     """Score pictures by the labels of the request."""
-    model, labels, pictures = model_of(request), body.labels, body.inputs.texts
+    model, labels, pictures = exchange.model, body.labels, body.inputs.texts
     dual = model.artifact.manifest.dual
     if model.vision is None or dual is None:
         raise Unprocessable("labels: this model has labels of its own, or none: leave them out")
@@ -303,23 +309,23 @@ async def _by_labels(body: PredictRequest, request: Request) -> Response:
         if not isinstance(given, Picture):
             raise Unprocessable(f"inputs[{index}] is no picture: `labels` are for pictures")
     check_given(pictures, "inputs")
-    texts, caller = label_texts(labels, body.template), caller_of(request)
+    texts, caller = label_texts(labels, body.template), caller_of(exchange)
     towers = model.vision.inference, model.inference
     named = await towers[1].prepare(
-        texts, body.options(request, naming="labels[{}]"), caller, "encode"
+        texts, body.options(exchange, naming="labels[{}]"), caller, "encode"
     )
-    seen = await towers[0].prepare(pictures, body.options(request), caller, "encode")
+    seen = await towers[0].prepare(pictures, body.options(exchange), caller, "encode")
     size = len(pictures) * sum(PREDICTION_BYTES + 2 * len(label) for label in labels)
     held = size + 4 * model.inference.vectors.size() * (len(pictures) + len(labels))
-    with reserve(request, size, held=held, advice=None) as reply:
-        logits = await ZeroShot(dual, towers, (seen, named)).logits()
-        scores = softmax if dual.kind == "clip" else sigmoid
+    reserve(exchange, size, held=held, advice=None)
+    logits = await ZeroShot(dual, towers, (seen, named)).logits()
+    scores = softmax if dual.kind == "clip" else sigmoid
 
-        def content() -> object:
-            results = [
-                predictions(row, labels, row if body.raw_scores else scores(row))[: body.top_k]
-                for row in logits
-            ]
-            return results if body.inputs.batch else results[0]
+    def content() -> object:
+        results = [
+            predictions(row, labels, row if body.raw_scores else scores(row))[: body.top_k]
+            for row in logits
+        ]
+        return results if body.inputs.batch else results[0]
 
-        return await reply.json(content, seen.timings + named.timings)
+    return await json_reply(exchange, content, seen.timings + named.timings)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -20,8 +20,13 @@ from service.api.drop_in.embedding import Embedding, check_embedder, check_given
 from service.api.drop_in.ranking import Ranking, ScoreWeights, ranked, ranker, weighted_task
 from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
-from service.api.wire.reserved import CHARACTER_BYTES, reserve
-from service.api.wire.route import JsonRoute, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    json_reply,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.tasks.hybrid import hybrid_scores, vector_bytes
@@ -71,26 +76,26 @@ class SimilarityRequest(LenientRequest):
 
 
 @router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
-async def similarity(body: SimilarityRequest, request: Request) -> Response:
+async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response:
     """Return the cosine, or hybrid score, of each of `sentences` with `source_sentence`."""
-    body.check_model(model_of(request).inference)
+    body.check_model(exchange.model.inference)
     texts, parameters = body.inputs.texts, body.parameters or SimilarityParameters()
     check_given([body.inputs.source_sentence], "inputs.source_sentence")
     check_given(body.inputs.sentences, "inputs.sentences")
-    options = parameters.options(request, parameters.prompt_name, _NAMING)
-    prepared = await prepare_embedding(request, Embedding(texts, options, normalize=False))
+    options = parameters.options(exchange, parameters.prompt_name, _NAMING)
+    prepared = await prepare_embedding(exchange, Embedding(texts, options, normalize=False))
     size = FLOAT_BYTES * prepared.floats + SCORE_BYTES * len(texts)
     if parameters.weights is not None:
         task = weighted_task(prepared.inference)
         size += vector_bytes(prepared.inference, prepared.texts, task)
-    with reserve(request, size) as reply:
-        if parameters.weights is not None:
-            wanted = prepared.texts, task, parameters.weights.hybrid
-            scores = np.concatenate(await hybrid_scores(prepared.inference, *wanted))
-        else:
-            scores = await asyncio.to_thread(cosines, await prepared.vectors())
-        response = await reply.json(lambda: scores, prepared.timings)
-    return add_compute_headers(response, request, texts)
+    reserve(exchange, size)
+    if parameters.weights is not None:
+        wanted = prepared.texts, task, parameters.weights.hybrid
+        scores = np.concatenate(await hybrid_scores(prepared.inference, *wanted))
+    else:
+        scores = await asyncio.to_thread(cosines, await prepared.vectors())
+    response = await json_reply(exchange, lambda: scores, prepared.timings)
+    return add_compute_headers(response, exchange, texts)
 
 
 def cosines(vectors: Sequence[Floats]) -> Floats:
@@ -141,20 +146,20 @@ class Rank(BaseModel):
     text: str | None = None
 
 
-async def rerank(body: RerankRequest, request: Request) -> Response:
+async def rerank(body: RerankRequest, exchange: ApiExchange) -> Response:
     """Rank the texts, the most relevant to the query first."""
-    body.check_model(model_of(request).inference)
+    body.check_model(exchange.model.inference)
     pairs = [(body.query, text) for text in body.texts]
     check_given(pairs, "texts")
     size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
-    with reserve(request, size) as reply:
-        ranking = await ranked(
-            request, body.query, body.texts, body.options(request), weights=body.weights
-        )
-        response = await reply.json(
-            lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
-        )
-    return add_compute_headers(response, request, pairs)
+    reserve(exchange, size)
+    ranking = await ranked(
+        exchange, body.query, body.texts, body.options(exchange), weights=body.weights
+    )
+    response = await json_reply(
+        exchange, lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
+    )
+    return add_compute_headers(response, exchange, pairs)
 
 
 def ranks(ranking: Ranking, texts: Sequence[str] | None, *, raw: bool) -> list[dict[str, object]]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import orjson
-from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
 from service.api.wire.problems import PROBLEMS, error_reply, problems_in_form
-from service.api.wire.route import exchange_of, model_of, service_of
+from service.api.wire.route import ApiExchange
 from service.errors import NoTaskHead, ServiceError, Unauthorized
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options
@@ -54,28 +53,26 @@ class TeiRequest(LenientRequest):
     )
 
     def options(
-        self, request: Request, prompt_name: str | None = None, naming: str = "inputs[{}]"
+        self, exchange: ApiExchange, prompt_name: str | None = None, naming: str = "inputs[{}]"
     ) -> Options:
         """Return the tokenisation options of the texts."""
         truncate = self.truncate
         if truncate is None:
-            truncate = service_of(request).settings.auto_truncate
+            truncate = exchange.service.settings.auto_truncate
         direction: Direction = "left" if self.truncation_direction in ("Left", "left") else "right"
         return Options(truncate, direction, prompt_name, naming=naming)
 
 
-def add_compute_headers(response: Response, request: Request, inputs: Sequence[Input]) -> Response:
+def add_compute_headers(
+    response: Response, exchange: ApiExchange, inputs: Sequence[Input]
+) -> Response:
     """Add TEI's headers of device, time and characters to a response, and return it.
 
-    Args:
-        response: reply to the request.
-        request: HTTP request, which holds the model.
-        inputs: inputs of the request; token ids count as characters, as in TEI.
-
+    Token ids count as characters, as in TEI.
     """
-    provider = model_of(request).inference.engines.default.engine.provider
+    provider = exchange.model.inference.engines.default.engine.provider
     device = "gpu" if "CUDA" in provider else "cpu"
-    seconds = time.monotonic() - exchange_of(request).received
+    seconds = time.monotonic() - exchange.received
     response.raw_headers += [
         (b"x-compute-type", f"{device}+optimized".encode()),
         (b"x-compute-time", b"%d" % round(1000 * seconds)),

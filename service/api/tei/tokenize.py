@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -18,8 +18,16 @@ from service.api.drop_in.embedding import check_given, token_ids
 from service.api.native.texts import LenientRequest
 from service.api.tei.texts import ERRORS
 from service.api.wire.media import JSON, Part
-from service.api.wire.reserved import CHARACTER_BYTES, check_size, reserve
-from service.api.wire.route import JsonRoute, caller_of, exchange_of, model_of, service_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    check_size,
+    json_reply,
+    reserve,
+)
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
@@ -92,13 +100,13 @@ class SimpleToken(BaseModel):
 @router.post(
     "/tokenize", response_model=None, responses={200: {"model": list[list[SimpleToken]]}, **ERRORS}
 )
-async def tokenize(body: TokenizeRequest, request: Request) -> Response:
+async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
     """Return the tokens of each text after its prompt, without a limit of length."""
     check_given(body.inputs, "inputs")
-    inference, caller, began = model_of(request).inference, caller_of(request), time.monotonic()
-    limit = service_of(request).settings.max_response_bytes
+    inference, caller, began = exchange.model.inference, caller_of(exchange), time.monotonic()
+    limit = exchange.service.settings.max_response_bytes
     most = min(limit, (PIECE_BYTES + CHARACTER_BYTES) * characters(body.inputs))
-    exchange_of(request).reservation.grow(most)  # until the exact size is known
+    exchange.reservation.grow(most)  # until the exact size is known
     tokens = size = 0
 
     def work(texts: Sequence[str], first: int) -> list[bytes]:
@@ -109,7 +117,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
             with counting:
                 tokens += len(spelling.ids)
                 size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
-                check_size(size, limit, "send fewer or shorter texts", binary=True)
+                check_size(exchange, size, "send fewer or shorter texts")
             written.append(_pieces_json(spelling, b",[" if index else b"["))
         return written
 
@@ -117,11 +125,11 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     parts = await inference.request_tokenizer.run(
         body.inputs, work, caller, any_length=True, kind="pieces"
     )
-    exchange_of(request).reservation.shrink(most)
-    with reserve(request, size) as reply:
-        timings = Timings(tokens, began, time.monotonic() - began)
-        content: list[Part] = [b"[", *parts, b"]"]
-        return reply.response([iter(content)], JSON, timings)
+    exchange.reservation.shrink(most)
+    reserve(exchange, size)
+    timings = Timings(tokens, began, time.monotonic() - began)
+    content: list[Part] = [b"[", *parts, b"]"]
+    return PartsResponse([iter(content)], JSON, timings)
 
 
 def _pieces_json(spelling: Spelling, opening: bytes) -> bytes:
@@ -133,10 +141,10 @@ def _pieces_json(spelling: Spelling, opening: bytes) -> bytes:
 
 
 @router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})
-async def decode(body: DecodeRequest, request: Request) -> Response:
+async def decode(body: DecodeRequest, exchange: ApiExchange) -> Response:
     """Return the text of each list of token ids."""
     check_given(body.ids, "ids")
-    inference, began = model_of(request).inference, time.monotonic()
+    inference, began = exchange.model.inference, time.monotonic()
 
     def work(batch: Sequence[TokenIds], first: int) -> list[str]:
         skip, decode_ids = body.skip_special_tokens, inference.tokenizer.decode
@@ -145,9 +153,9 @@ async def decode(body: DecodeRequest, request: Request) -> Response:
             for index, ids in enumerate(batch, first)
         ]
 
-    texts = await inference.request_tokenizer.run(body.ids, work, caller_of(request))
+    texts = await inference.request_tokenizer.run(body.ids, work, caller_of(exchange))
     size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
-    with reserve(request, size) as reply:
-        tokens = sum(len(given.ids) for given in body.ids)
-        timings = Timings(tokens, began, time.monotonic() - began)
-        return await reply.json(lambda: texts, timings)
+    reserve(exchange, size)
+    tokens = sum(len(given.ids) for given in body.ids)
+    timings = Timings(tokens, began, time.monotonic() - began)
+    return await json_reply(exchange, lambda: texts, timings)

@@ -14,14 +14,13 @@ from service.api.tei.embed_sparse import SPARSE_KINDS
 from service.api.tei.texts import ERRORS
 from service.api.wire.media import is_known
 from service.api.wire.reply_headers import check_expected
-from service.api.wire.reserved import reserve
 from service.api.wire.route import (
+    ApiExchange,
     bind_model,
     chosen_model,
-    exchange_of,
-    fingerprint_of,
+    json_reply,
     name_model,
-    service_of,
+    reserve,
 )
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -55,29 +54,29 @@ class VocabularyQuery(BaseModel):
         **ERRORS,
     },
 )
-async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Request) -> Response:
+async def vocabulary(
+    query: Annotated[VocabularyQuery, Query()], request: Request, exchange: ApiExchange
+) -> Response:
     """Return the tokens of the requested ids, in order; by default of all ids.
 
     Ids without a token are null. The indices of method bm42 are hashes of stems, which have no
     vocabulary.
     """
-    state = service_of(request)
-    model = await chosen_model(request, query.model, _check_sparse)
-    bind_model(exchange_of(request), model)
-    check_expected(exchange_of(request).headers, fingerprint_of(request))
+    model = await chosen_model(exchange, query.model, _check_sparse)
+    check_expected(exchange.headers, bind_model(exchange, model))
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}
     if is_known(request, etag):
         current = Response(status_code=304, headers=headers)
-        name_model(current, state.models, query.model, model)
+        name_model(exchange, current, query.model)
         return current
     size = TOKEN_BYTES * len(indices)
     timings = Timings(0, time.monotonic(), 0.0)
-    with reserve(request, size, advice="name some by `index`") as reserved:
-        reply = await reserved.json(lambda: inference.tokenizer.vocabulary(indices), timings)
+    reserve(exchange, size, advice="name some by `index`")
+    reply = await json_reply(exchange, lambda: inference.tokenizer.vocabulary(indices), timings)
     reply.headers.update(headers)
-    name_model(reply, state.models, query.model, model)
+    name_model(exchange, reply, query.model)
     return reply
 
 

@@ -14,7 +14,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
@@ -24,7 +23,7 @@ from service.api.native.texts import LenientRequest, nullable
 from service.api.wire.pictures import PART_SCHEMA, content_part, wrong
 from service.api.wire.problems import error_reply, problems_in_form
 from service.api.wire.reply_headers import Responses, warning_field
-from service.api.wire.route import exchange_of
+from service.api.wire.route import ApiExchange
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
@@ -153,11 +152,11 @@ class Usage(BaseModel):
     prompt_tokens_details: None = None
 
 
-def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, object]:
+def envelope(exchange: ApiExchange, kind: str, model: str, timings: Timings) -> dict[str, object]:
     """Return the fields of every reply beside its data."""
     tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
-        "id": f"{kind}-{exchange_of(request).request_id}",
+        "id": f"{kind}-{exchange.request_id}",
         "object": "list",
         "created": int(time.time()),
         "model": model,

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -29,8 +29,13 @@ from service.api.wire.json_pieces import vector_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.pictures import loaded
 from service.api.wire.reply_headers import WarnedReply
-from service.api.wire.reserved import reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
@@ -100,13 +105,13 @@ class PoolingReply(WarnedReply):
 
 
 @router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **ERRORS})
-async def pooling(body: PoolingRequest, request: Request) -> Response:
+async def pooling(body: PoolingRequest, exchange: ApiExchange) -> Response:
     """Return a vector or probabilities of each text or of each of its tokens."""
-    model, caller = model_of(request), caller_of(request)
+    model, caller = exchange.model, caller_of(exchange)
     task = body.check_model(model.inference)
     body.check_messages(model)
     check_given(body.given, "input")
-    inputs = await loaded(body.given, request)
+    inputs = await loaded(body.given, exchange)
     inference = model.tower(inputs).inference
     body.check_length(inference.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
@@ -115,14 +120,14 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
         options = without_prompts(options)
     prepared = await inference.prepare(inputs, options, caller, "encode")
     await body.cut(prepared)
-    form = list_form(body, request, model.name)
+    form = list_form(body, exchange, model.name)
     features = _features(inference, task)
     rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
     size = round(form.float_bytes * rows * features) + form.item_bytes * len(prepared.texts)
-    with reserve(request, size) as reply:
-        arrays = await _arrays(inference, prepared, task, body.use_activation)
-        timings = prepared.timings
-        return reply.response([form.pieces(arrays, timings)], JSON, timings)
+    reserve(exchange, size)
+    arrays = await _arrays(inference, prepared, task, body.use_activation)
+    timings = prepared.timings
+    return PartsResponse([form.pieces(arrays, timings)], JSON, timings)
 
 
 def _features(inference: Inference, task: PoolingTask) -> int:
@@ -183,7 +188,7 @@ def probabilities(logits: Floats) -> Floats:
     return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
-def list_form(body: PoolingRequest, request: Request, model: str) -> ListForm:
+def list_form(body: PoolingRequest, exchange: ApiExchange, model: str) -> ListForm:
     """Return vLLM's format of a list of pooler outputs."""
     as_base64 = body.encoding_format == "base64"
 
@@ -193,7 +198,7 @@ def list_form(body: PoolingRequest, request: Request, model: str) -> ListForm:
         yield b"}"
 
     def closing(timings: Timings) -> bytes:
-        return b"]," + orjson.dumps(envelope(request, "pooling", model, timings))[1:]
+        return b"]," + orjson.dumps(envelope(exchange, "pooling", model, timings))[1:]
 
     return ListForm(
         b'{"data":[',

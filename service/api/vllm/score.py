@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
@@ -19,8 +19,15 @@ from service.api.drop_in.prompts import without_prompt
 from service.api.drop_in.ranking import Documents, Ranking, ranker, shortened
 from service.api.vllm.fields import ERRORS, Usage, VllmRequest, envelope, error_response
 from service.api.wire.reply_headers import WarnedReply, warning_field
-from service.api.wire.reserved import CHARACTER_BYTES, hold, reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    CHARACTER_BYTES,
+    ApiExchange,
+    JsonRoute,
+    caller_of,
+    hold,
+    json_reply,
+    reserve,
+)
 from service.engines.contract import Floats
 from service.exchange import ErrorForm
 from service.inference.core import Inference
@@ -58,13 +65,8 @@ def scorer(inference: Inference) -> TaskConfig | None:
     return None if task is None or task.kind == "hybrid" else ranker(inference)
 
 
-async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
-    """Score each pair, in the order of the request.
-
-    Args:
-        request: HTTP request, which names the model and the client.
-        pairs: texts to score, at least one pair.
-        body: request body, with the options of truncation.
+async def scored(exchange: ApiExchange, pairs: Pairs, body: VllmRequest) -> Ranking:
+    """Score each pair, of at least one, in the order of the request.
 
     Raises:
         NoTaskHead: the model does not score pairs.
@@ -74,18 +76,18 @@ async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
         ServiceError: the engine failed.
 
     """
-    inference = model_of(request).inference
+    inference = exchange.model.inference
     body.check_length(inference.limits.max_tokens)
     task = scorer(inference)
     if task is None:
-        return await _cosines(request, pairs, body)
+        return await _cosines(exchange, pairs, body)
     if task.late is None:
-        return await _cross_encoded(request, pairs, body, task)
-    return await _max_sims(request, pairs, body, task.late)
+        return await _cross_encoded(exchange, pairs, body, task)
+    return await _max_sims(exchange, pairs, body, task.late)
 
 
-async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
-    inference, caller = model_of(request).inference, caller_of(request)
+async def _cosines(exchange: ApiExchange, pairs: Pairs, body: VllmRequest) -> Ranking:
+    inference, caller = exchange.model.inference, caller_of(exchange)
     sides = []
     for name, texts in zip(pairs.names, (pairs.first, pairs.second), strict=True):
         options = body.options(f"{name}[{{}}]", without_prompt(inference))
@@ -96,11 +98,11 @@ async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking
         first, texts=[*first.texts, *second.texts], timings=first.timings + second.timings
     )
     last = inference.config.num_hidden_layers
-    with hold(request, 4 * inference.vectors.kept() * len(prepared.texts)):
-        wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
-        encodings = await inference.encode(prepared, wanted)
-        vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
-        values = await asyncio.to_thread(_products, vectors, len(pairs.first))
+    hold(exchange, 4 * inference.vectors.kept() * len(prepared.texts))
+    wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
+    encodings = await inference.encode(prepared, wanted)
+    vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+    values = await asyncio.to_thread(_products, vectors, len(pairs.first))
     return Ranking(values, logits=False, timings=prepared.timings)
 
 
@@ -111,21 +113,21 @@ def _products(vectors: Sequence[Floats], queries: int) -> list[Floats]:
 
 
 async def _cross_encoded(
-    request: Request, pairs: Pairs, body: VllmRequest, task: TaskConfig
+    exchange: ApiExchange, pairs: Pairs, body: VllmRequest, task: TaskConfig
 ) -> Ranking:
-    inference = model_of(request).inference
+    inference = exchange.model.inference
     options = body.options(f"the pair of {pairs.names[1]}[{{}}]")
-    prepared = await inference.prepare(pairs.both(), options, caller_of(request), "encode")
+    prepared = await inference.prepare(pairs.both(), options, caller_of(exchange), "encode")
     await body.cut(prepared)
     values = await task_scores(prepared, task)
     return Ranking(values, logits=True, timings=prepared.timings)
 
 
 async def _max_sims(
-    request: Request, pairs: Pairs, body: VllmRequest, late: LateInteraction
+    exchange: ApiExchange, pairs: Pairs, body: VllmRequest, late: LateInteraction
 ) -> Ranking:
     """Score one query after the other, each with all its documents."""
-    inference, caller = model_of(request).inference, caller_of(request)
+    inference, caller = exchange.model.inference, caller_of(exchange)
     asked: dict[str, list[int]] = {}
     for number, (query, _) in enumerate(both := pairs.both()):
         asked.setdefault(query, []).append(number)
@@ -138,8 +140,8 @@ async def _max_sims(
         await body.cut(ranking.query)
         await body.cut(ranking.documents)
         timings = ranking.timings
-        with hold(request, ranking.vector_bytes):
-            scores = await rank(ranking, timings)
+        hold(exchange, ranking.vector_bytes)
+        scores = await rank(ranking, timings)
         for number, value in zip(numbers, scores, strict=True):
             values[number] = value
         total = timings if total is None else total + timings
@@ -221,23 +223,23 @@ class ScoreReply(WarnedReply):
 
 @router.post("/v1/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
 @router.post("/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
-async def score(body: ScoreRequest, request: Request) -> Response:
+async def score(body: ScoreRequest, exchange: ApiExchange) -> Response:
     """Score each pair by a cross-encoder, MaxSim, or the cosine of its vectors."""
-    model, pairs = model_of(request), body.pairs
+    model, pairs = exchange.model, body.pairs
     body.check_model(model.inference)
     size = SCORE_BYTES * len(pairs.second)
-    with reserve(request, size) as reply:
-        ranking = await scored(request, pairs, body)
-        scores = ranking.scores(raw=body.use_activation is False)
+    reserve(exchange, size)
+    ranking = await scored(exchange, pairs, body)
+    scores = ranking.scores(raw=body.use_activation is False)
 
-        def content() -> object:
-            data = [
-                {"index": index, "object": "score", "score": score}
-                for index, score in enumerate(scores)
-            ]
-            return envelope(request, "score", model.name, ranking.timings) | {"data": data}
+    def content() -> object:
+        data = [
+            {"index": index, "object": "score", "score": score}
+            for index, score in enumerate(scores)
+        ]
+        return envelope(exchange, "score", model.name, ranking.timings) | {"data": data}
 
-        return await reply.json(content, ranking.timings)
+    return await json_reply(exchange, content, ranking.timings)
 
 
 RANK_BYTES = 88
@@ -299,37 +301,37 @@ class VllmRerankReply(WarnedReply):
     results: list[VllmRank]
 
 
-async def rerank(body: VllmRerankRequest, request: Request) -> Response:
+async def rerank(body: VllmRerankRequest, exchange: ApiExchange) -> Response:
     """Rank the documents, the most relevant to the query first."""
-    model = model_of(request)
+    model = exchange.model
     body.check_model(model.inference)
     size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))
-    with reserve(request, size) as reply:
-        texts = body.documents
-        if body.max_tokens_per_doc is not None:
-            most = body.max_tokens_per_doc
-            texts = list(await shortened(model.inference, texts, most, caller_of(request)))
-        pairs = Pairs([body.query], texts, ("query", "documents"))
-        ranking = await scored(request, pairs, body)
-        scores = ranking.scores(raw=body.use_activation is False)
+    reserve(exchange, size)
+    texts = body.documents
+    if body.max_tokens_per_doc is not None:
+        most = body.max_tokens_per_doc
+        texts = list(await shortened(model.inference, texts, most, caller_of(exchange)))
+    pairs = Pairs([body.query], texts, ("query", "documents"))
+    ranking = await scored(exchange, pairs, body)
+    scores = ranking.scores(raw=body.use_activation is False)
 
-        def content() -> object:
-            outer = envelope(request, "rerank", model.name, ranking.timings)
-            tokens = ranking.timings.tokens
-            results = [
-                {
-                    "index": index,
-                    "document": {"text": body.documents[index]},
-                    "relevance_score": scores[index],
-                }
-                for index in ranking.order()[: body.top_n or None]
-            ]
-            return {
-                "id": outer["id"],
-                "model": model.name,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-                "results": results,
-                **warning_field(ranking.timings.warnings),
+    def content() -> object:
+        outer = envelope(exchange, "rerank", model.name, ranking.timings)
+        tokens = ranking.timings.tokens
+        results = [
+            {
+                "index": index,
+                "document": {"text": body.documents[index]},
+                "relevance_score": scores[index],
             }
+            for index in ranking.order()[: body.top_n or None]
+        ]
+        return {
+            "id": outer["id"],
+            "model": model.name,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            "results": results,
+            **warning_field(ranking.timings.warnings),
+        }
 
-        return await reply.json(content, ranking.timings)
+    return await json_reply(exchange, content, ranking.timings)

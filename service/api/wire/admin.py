@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import Request
 from pydantic import BaseModel
 
 from service.api.wire.bodies import check_media_type, inlined, read_json
 from service.api.wire.media import JSON
 from service.api.wire.reply_headers import Responses
-from service.api.wire.route import Schema, exchange_of, service_of, validated
+from service.api.wire.route import ApiExchange, Schema, validated
 from service.errors import Forbidden, Unauthorized
 from service.http.admission import ADMIN
 
@@ -22,26 +21,25 @@ ADMIN_STATUSES = {
 """Statuses of errors of the routes, for the OpenAPI document."""
 
 
-def require_admin(request: Request) -> None:
+def require_admin(exchange: ApiExchange) -> None:
     """Raise unless a request has a key of `--admin-keys`."""
-    if service_of(request).settings.admin_keys is None:
+    if exchange.service.settings.admin_keys is None:
         raise Forbidden("models are changed with an admin key: start the service with --admin-keys")
-    key = exchange_of(request).key
+    key = exchange.key
     if not key:
         raise Unauthorized("an admin key is needed: Authorization: Bearer KEY", prompts=False)
-    if not is_admin(request):
+    if not is_admin(exchange):
         raise Forbidden(f"{key} may not change models: use a key of --admin-keys")
 
 
-def is_admin(request: Request) -> bool:
+def is_admin(exchange: ApiExchange) -> bool:
     """Return whether a request has a key of `--admin-keys`."""
-    return exchange_of(request).key.startswith(ADMIN)
+    return exchange.key.startswith(ADMIN)
 
 
-async def read_admin(request: Request, schema: type[Schema]) -> Schema:
+async def read_admin(exchange: ApiExchange, schema: type[Schema]) -> Schema:
     """Return the validated JSON body of an admin's request; an empty body is an empty object."""
-    require_admin(request)
-    exchange = exchange_of(request)
+    require_admin(exchange)
     body = exchange.take_body()
     if not body:
         return validated(schema, {})

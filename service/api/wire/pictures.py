@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from fastapi import Request
 from pydantic_core import PydanticCustomError
 
-from service.api.wire.route import deadline_of, exchange_of, model_of, service_of
+from service.api.wire.route import ApiExchange, deadline_of
 from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch, image_hosts
 from service.inference.encoding import TextEncoding
@@ -174,12 +173,8 @@ def element(value: dict[str, object], field: str) -> Input:
     return read(content, f"{field}.{name}", first_frame=first_frame)
 
 
-async def loaded(inputs: list[Input], request: Request) -> list[Input]:
+async def loaded(inputs: list[Input], exchange: ApiExchange) -> list[Input]:
     """Return inputs whose pictures have their files; without pictures the same list.
-
-    Args:
-        inputs: inputs of a request, as its schema returned them.
-        request: HTTP request, whose reservation grows by the files.
 
     Raises:
         Unprocessable: the model reads texts only, there are too many inputs, a picture is not in
@@ -190,11 +185,11 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
     """
     for index, given in enumerate(inputs):
         if isinstance(given, Picture):
-            _require_pictures(given, index, model_of(request))
+            _require_pictures(given, index, exchange.model)
             break
     else:
         return inputs
-    settings = service_of(request).settings
+    settings = exchange.service.settings
     if len(inputs) > settings.max_client_batch_size:
         raise Unprocessable(
             f"{len(inputs)} inputs in one request; at most {settings.max_client_batch_size} are "
@@ -207,14 +202,14 @@ async def loaded(inputs: list[Input], request: Request) -> list[Input]:
     given_pictures = [given for given in inputs if isinstance(given, GivenPicture)]
     encoded = [given for given in given_pictures if not given.at_address]
     size = sum(len(given.source) for given in encoded)
-    exchange_of(request).reservation.grow(size * 3 // 4)
+    exchange.reservation.grow(size * 3 // 4)
     if size <= INLINE_CHARACTERS:
         files = _decoded(encoded, most)
     else:
         files = await asyncio.to_thread(_decoded, encoded, most)
     if len(encoded) < len(given_pictures):
         addressed = [given for given in given_pictures if given.at_address]
-        files |= await _fetched(addressed, request)
+        files |= await _fetched(addressed, exchange)
     return [
         Picture(files[given.field], given.first_frame) if isinstance(given, GivenPicture) else given
         for given in inputs
@@ -230,7 +225,7 @@ def _require_pictures(given: Input, index: int, model: ServedModel) -> None:
         )
 
 
-async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[str, bytes]:
+async def _fetched(pictures: Sequence[GivenPicture], exchange: ApiExchange) -> dict[str, bytes]:
     """Return the file of each picture by its field.
 
     Raises:
@@ -239,13 +234,13 @@ async def _fetched(pictures: Sequence[GivenPicture], request: Request) -> dict[s
         Overloaded: there is not enough memory.
 
     """
-    settings, deadline = service_of(request).settings, deadline_of(request)
+    settings, deadline = exchange.service.settings, deadline_of(exchange)
     if settings.image_hosts is None:
         raise Unprocessable(
             f"{pictures[0].field} is an address, and this service fetches no pictures "
             "(--image-hosts): send the file in base64"
         )
-    hosts, exchange = image_hosts(settings.image_hosts), exchange_of(request)
+    hosts = image_hosts(settings.image_hosts)
     limits = FetchLimits(settings.max_image_bytes, settings.image_timeout_seconds, deadline)
     tasks = {
         given.field: asyncio.create_task(

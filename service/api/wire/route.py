@@ -1,14 +1,16 @@
-"""Routes that read strict JSON with a deadline, and responses that are sent in parts."""
+"""Routes that read strict JSON with a deadline; replies that are reserved and sent in parts."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import string
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
+from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,6 +28,7 @@ from service.api.wire.bodies import (
     refusal,
     refused_field,
 )
+from service.api.wire.json_pieces import as_json, list_pieces
 from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten, prefers
 from service.api.wire.reply_headers import (
     EXPECTED,
@@ -35,22 +38,35 @@ from service.api.wire.reply_headers import (
     check_expected,
     with_reply_headers,
 )
-from service.errors import ModelNotLoaded, Unprocessable
-from service.exchange import ErrorForm, Exchange
+from service.errors import ModelNotLoaded, ReplyTooLarge, Unprocessable
+from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
 from service.http.turns import TURN_BYTES, Turns, part_of
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.models.served import ServedModel
 from service.models.state import ServiceState
-from service.models.table import Models
 from service.scheduler.call import Call
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
+CHARACTER_BYTES = 6
+"""Maximum bytes of a character in JSON."""
+INLINE_BYTES = 2**18
+"""Maximum bytes of a reply that is made on the event loop; a larger one is made in a thread."""
+FEWER_TEXTS = "send fewer texts"
 SEND_BYTES = 2**20
 """Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
 _PART = (bytes, memoryview)
 _MILLISECONDS = re.compile(rb"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
+
+
+async def _exchange_of(request: Request) -> Exchange[ServiceState, ServedModel]:
+    exchange: Exchange[ServiceState, ServedModel] = request.scope["exchange"]
+    return exchange
+
+
+ApiExchange = Annotated[Exchange[ServiceState, ServedModel], Depends(_exchange_of)]
+"""Exchange of a route's request."""
 
 
 class ModelRequest(BaseModel):
@@ -78,18 +94,18 @@ class ModelRequest(BaseModel):
 
 
 class JsonRoute(APIRoute):
-    """Route whose endpoint takes `body`, a pydantic model, and `request`, and returns a `Response`.
+    """Route whose endpoint takes `body`, a pydantic model, and `exchange`, and returns a response.
 
-    The served model is chosen before the endpoint runs; see `model_of`. On a path that several
-    dialects share, `body` is a union of their schemas. The first schema with one of its
-    `form_fields` in the body is used, or else the first schema.
+    The served model is chosen before the endpoint runs. On a path that several dialects share,
+    `body` is a union of their schemas. The first schema with one of its `form_fields` in the body
+    is used, or else the first schema.
 
     FastAPI documents the route but does not parse the body: its dependency resolution, which these
     routes do not need, takes as long as the rest of a small request.
     """
 
-    answer: Callable[[Request], Coroutine[Any, Any, Response]]
-    """Function from a request to the endpoint's reply."""
+    answer: Callable[[ApiExchange], Coroutine[Any, Any, Response]]
+    """Function from an exchange to the endpoint's reply."""
 
     def __init__(self, *arguments: Any, responses: Responses | None = None, **options: Any) -> None:
         """Document the headers of replies; arguments as for `APIRoute`."""
@@ -102,18 +118,17 @@ class JsonRoute(APIRoute):
         return super().matches(scope)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Set and return `answer`."""
+        """Set `answer`, and return it as a function of the request."""
         hint = get_type_hints(self.endpoint)["body"]
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
         takes_files = any(schema.takes_files for schema in schemas)
         accepted = MEDIA_TYPES if takes_files else (JSON,)
 
-        async def handle(request: Request) -> Response:
-            exchange = exchange_of(request)
+        async def answer(exchange: ApiExchange) -> Response:
             headers, reservation = exchange.headers, exchange.reservation
             content: object
             if takes_files and is_file(headers):
-                query: bytes = request.scope["query_string"]
+                query: bytes = exchange.scope["query_string"]
                 content = await read_files(exchange.take_body(), headers, query, reservation)
             else:
                 check_media_type(headers, accepted)
@@ -121,15 +136,18 @@ class JsonRoute(APIRoute):
             schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
             exchange.error_form = schema.error_form
             body = validated(schema, content)
-            model = await chosen_model(request, body.model, body.check_model)
+            model = await chosen_model(exchange, body.model, body.check_model)
             fingerprint = bind_model(exchange, model, getattr(body, "backend", None))
             if EXPECTED in headers:
                 check_expected(headers, fingerprint)
-            response: Response = await self.endpoint(body=body, request=request)
-            name_model(response, service_of(request).models, body.model, model)
+            response: Response = await self.endpoint(body=body, exchange=exchange)
+            name_model(exchange, response, body.model)
             return response
 
-        self.answer = handle
+        async def handle(request: Request) -> Response:
+            return await answer(request.scope["exchange"])
+
+        self.answer = answer
         return handle
 
 
@@ -144,12 +162,12 @@ def direct_routes(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], JsonRout
 
 
 async def chosen_model(
-    request: Request, name: str | None, check: Callable[[Inference], object] = lambda _: None
+    exchange: ApiExchange, name: str | None, check: Callable[[Inference], object] = lambda _: None
 ) -> ServedModel:
     """Return the model that a request names, loading it first if it is loaded on demand.
 
     Args:
-        request: HTTP request.
+        exchange: exchange of the request.
         name: name, alias or NAME@VERSION; None is the first model that passes the check.
         check: raises `NoTaskHead` if a model does not support the request.
 
@@ -159,12 +177,12 @@ async def chosen_model(
         ServiceError: the model cannot be loaded.
 
     """
-    state = service_of(request)
+    service = exchange.service
     while True:
         try:
-            return state.models.supporting(name, check)
+            return service.models.supporting(name, check)
         except ModelNotLoaded as missing:
-            await state.control.obtain(missing, deadline_of(request))
+            await service.control.obtain(missing, deadline_of(exchange))
 
 
 def validated(schema: type[Schema], content: object) -> Schema:
@@ -195,26 +213,8 @@ def schema_of(content: object, schemas: Sequence[type[ModelRequest]]) -> type[Mo
     return next((schema for schema in schemas if schema.form_fields & given), schemas[0])
 
 
-def service_of(request: Request) -> ServiceState:
-    """Return the state of the service."""
-    state: ServiceState = request.scope["app"].service
-    return state
-
-
-def exchange_of(request: Request) -> Exchange[ServedModel]:
-    """Return the exchange of a request."""
-    exchange: Exchange[ServedModel] = request.scope["exchange"]
-    return exchange
-
-
-def model_of(request: Request) -> ServedModel:
-    """Return the model that answers a request; see `bind_model`."""
-    model: ServedModel = request.scope["exchange"].model
-    return model
-
-
 def bind_model(
-    exchange: Exchange[ServedModel], model: ServedModel, engine: str | None = None
+    exchange: ApiExchange, model: ServedModel, engine: str | None = None
 ) -> FingerprintHeader:
     """Note the model that answers a request, and keep it in memory until the reply is sent.
 
@@ -223,7 +223,7 @@ def bind_model(
         has; see `caller_of`.
 
     """
-    if exchange.model is not model:
+    if exchange.fingerprint is NO_FINGERPRINT:
         model.uses.begin()
         exchange.reservation.on_release(model.uses.end)
     exchange.model = model
@@ -231,19 +231,14 @@ def bind_model(
     return fingerprint
 
 
-def fingerprint_of(request: Request) -> FingerprintHeader:
-    """Return the header with the fingerprint of the model and the engine that answer a request."""
-    fingerprint: FingerprintHeader = request.scope["exchange"].fingerprint
-    return fingerprint
-
-
-def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
+def name_model(exchange: ApiExchange, response: Response, asked: str | None) -> None:
     """Add a header with the model's name if there are several, or if the request names another."""
-    if models.several or asked not in (None, model.name):
-        response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
+    name = exchange.model.name
+    if exchange.service.models.several or asked not in (None, name):
+        response.headers[MODEL_HEADER] = quote(name, safe=f"{string.punctuation} ")
 
 
-def deadline_of(request: Request) -> float:
+def deadline_of(exchange: ApiExchange) -> float:
     """Return the `time.monotonic()` by which the reply must begin.
 
     It is the setting's, or an earlier one that `x-request-timeout-ms` requests.
@@ -252,8 +247,7 @@ def deadline_of(request: Request) -> float:
         Unprocessable: the header is not a whole number of milliseconds.
 
     """
-    seconds = service_of(request).settings.request_timeout_seconds
-    exchange = exchange_of(request)
+    seconds = exchange.service.settings.request_timeout_seconds
     asked = exchange.headers.get(TIMEOUT_HEADER)
     if asked is not None:
         if not _MILLISECONDS.fullmatch(asked):
@@ -263,33 +257,86 @@ def deadline_of(request: Request) -> float:
     return exchange.received + seconds
 
 
-def caller_of(request: Request) -> Call:
-    """Return the client and the deadline by which the reply must begin.
-
-    Raises:
-        Unprocessable: as for `deadline_of`.
-
-    """
-    exchange = exchange_of(request)
-    model = model_of(request)
+def caller_of(exchange: ApiExchange) -> Call:
+    """Return the client and the deadline by which the reply must begin; see `deadline_of`."""
 
     def submitted_to(engine: str) -> None:
-        exchange.fingerprint = own = model.fingerprint_header(engine)
+        exchange.fingerprint = own = exchange.model.fingerprint_header(engine)
         if EXPECTED in exchange.headers:
             check_expected(exchange.headers, own)
 
     return Call(
         exchange.client,
-        deadline_of(request),
+        deadline_of(exchange),
         submitted_to=submitted_to,
         reservation=exchange.reservation,
     )
 
 
-def wants_safetensors(request: Request) -> bool:
+def wants_safetensors(exchange: ApiExchange) -> bool:
     """Return whether `Accept` names safetensors, with at least the weight of JSON."""
-    accepted: bytes | None = request.scope["exchange"].headers.get(b"accept")
+    accepted = exchange.headers.get(b"accept")
     return accepted is not None and prefers(accepted.decode("latin-1"), SAFETENSORS, JSON)
+
+
+def reserve(
+    exchange: ApiExchange, size: int, *, held: int | None = None, advice: str | None = FEWER_TEXTS
+) -> None:
+    """Reserve the bytes of a reply before it is computed, and note their prediction.
+
+    Args:
+        exchange: exchange of the request.
+        size: predicted bytes of the reply.
+        held: bytes of the reply and its computation in memory; `size` by default.
+        advice: how to get a smaller reply, for the error message; None if the size is checked.
+
+    Raises:
+        ReplyTooLarge: the reply would exceed the limit of a reply.
+        Overloaded: other requests leave too few bytes.
+
+    """
+    if advice is not None:
+        check_size(exchange, size, advice)
+    exchange.reservation.grow(size if held is None else held, bounded=True)
+    exchange.predicted_bytes = size
+
+
+def hold(exchange: ApiExchange, size: int) -> None:
+    """Reserve bytes that a computation needs beside its reply; errors as of `reserve`."""
+    check_size(exchange, size, FEWER_TEXTS)
+    exchange.reservation.grow(size, bounded=True)
+
+
+def check_size(exchange: ApiExchange, size: int, less: str, *, binary: bool = True) -> None:
+    """Reject a reply that would be too large, before it is computed.
+
+    Args:
+        exchange: exchange of the request.
+        size: predicted bytes of the reply.
+        less: advice for the error message.
+        binary: whether the reply is in the binary format, or has none.
+
+    """
+    limit = exchange.service.settings.max_response_bytes
+    if size > limit:
+        or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
+        raise ReplyTooLarge(
+            f"the reply would have about {size} bytes, more than {limit} "
+            f"(--max-response-bytes): {less}{or_binary}"
+        )
+
+
+async def json_reply(
+    exchange: ApiExchange, content: Callable[[], object], timings: Timings
+) -> PartsResponse:
+    """Return a JSON response of reserved bytes; items of a list are written one by one.
+
+    `content` is called in a thread if the reply is large.
+    """
+    large = exchange.predicted_bytes > INLINE_BYTES
+    value = await asyncio.to_thread(content) if large else content()
+    pieces = list_pieces(value) if isinstance(value, list) else iter([as_json(value)])
+    return PartsResponse([pieces], JSON, timings)
 
 
 class PartsResponse(Response):
@@ -302,7 +349,6 @@ class PartsResponse(Response):
         timings: Timings,
         rest: AsyncGenerator[Part | Unwritten, None] | None = None,
         length: int | None = None,
-        release: Callable[[], None] | None = None,
     ) -> None:
         """Set the parts, the first of which are computed.
 
@@ -312,7 +358,6 @@ class PartsResponse(Response):
             timings: timings of the request; of a streamed reply, so far.
             rest: parts that are computed while the body is sent.
             length: bytes of all parts, if known beforehand.
-            release: callback that releases the reserved bytes once the body is sent.
 
         """
         # without `Response.__init__`, which takes as long as the rest of a small reply's writing
@@ -325,15 +370,14 @@ class PartsResponse(Response):
         self._parts = body
         self._timings = timings
         self._rest = rest
-        self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Write the body, then send the head, the body, and the rest as it is computed."""
-        timings, rest = self._timings, self._rest
-        exchange: Exchange[ServedModel] = scope["exchange"]
+        exchange: ApiExchange = scope["exchange"]
+        timings, rest, turns = self._timings, self._rest, exchange.service.turns
         exchange.timings = timings if rest is None else replace(timings)
         try:
-            written = await _written_whole(scope, self._parts)
+            written = await _written_whole(turns, self._parts)
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
                 await exchange.reply(200, self.raw_headers, written[0], timings)
                 return
@@ -345,18 +389,16 @@ class PartsResponse(Response):
             if rest is not None:
                 async for piece in rest:
                     part = b""  # an item without pieces has no part
-                    async for part in _written(scope, piece):
+                    async for part in _written(turns, piece):
                         await _send(exchange.send, part)
                     del piece, part
                 await _send(exchange.send, b"", more=False)
         finally:
-            if self._release:
-                self._release()
             if rest is not None:
                 await rest.aclose()
 
 
-async def _written_whole(scope: Scope, pieces: Iterable[Part | Unwritten]) -> list[Part]:
+async def _written_whole(turns: Turns, pieces: Iterable[Part | Unwritten]) -> list[Part]:
     """Return parts that are all written, in turns if they are large."""
     written: list[Part] = []
     for piece in pieces:
@@ -365,17 +407,15 @@ async def _written_whole(scope: Scope, pieces: Iterable[Part | Unwritten]) -> li
             continue
         written.append(part_of(piece))
         if len(written[-1]) >= TURN_BYTES:
-            turns: Turns = scope["app"].service.turns
             written += [part async for part in turns.rest(piece)]
     return written
 
 
-async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:
+async def _written(turns: Turns, part: Part | Unwritten) -> AsyncGenerator[Part]:
     """Yield a part as it is sent: itself, or its pieces joined to larger ones."""
-    if isinstance(part, bytes | memoryview):
+    if isinstance(part, _PART):
         yield part
     else:
-        turns: Turns = scope["app"].service.turns
         async for piece in turns.written(part):
             yield piece
 

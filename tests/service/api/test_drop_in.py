@@ -20,7 +20,7 @@ from model.artifact.sentence import SentenceConfig
 from service.api.drop_in.embedding import ListForm, TextsOrIds, check_given, joined
 from service.api.drop_in.prompts import prompt_for, without_prompt
 from service.api.drop_in.ranking import Documents, Ranking, shortened
-from service.api.wire import reserved
+from service.api.wire import route
 from service.engines.contract import Floats
 from service.engines.onnx import OnnxEngine
 from service.errors import EmptyInputs, Unprocessable
@@ -139,9 +139,9 @@ async def test_large_lists_leave_the_event_loop_and_have_their_limit(
 
     async with serving(artifact, fake_of(artifact), max_response_bytes=4000) as client:
         expected = await ask(client)
-        monkeypatch.setattr(reserved, "INLINE_BYTES", 1)
+        monkeypatch.setattr(route, "INLINE_BYTES", 1)
         assert (await ask(client)).content == expected.content
-        sizes = reserved_replies(client.app, monkeypatch)
+        sizes = reserved_replies(monkeypatch)
         body["input"].append("d")
         refused = await ask(client)
         assert (refused.status_code, sizes, state_of(client.app).replies.held) == (413, [], 0)

@@ -155,6 +155,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     layer = ExchangeMiddleware(
         app=unused,
         routes={},
+        service=None,
         metrics=Metrics().http,
         bodies=Bodies(1000, 60, ByteBudget(1000, "bodies")),
         requests=ByteBudget(1000),

@@ -103,7 +103,7 @@ async def test_small_pieces_are_joined() -> None:
 async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once() -> None:
     loop, turns = Loop(), Turns()
     counting = asyncio.create_task(loop.count())
-    app = SimpleNamespace(service=SimpleNamespace(turns=turns))
+    service = SimpleNamespace(turns=turns)
     bodies = Bodies(2**30, 60, ByteBudget(2**30))
 
     async def read(name: str, size: int) -> int:
@@ -112,7 +112,7 @@ async def test_pieces_of_large_bodies_are_read_in_turns_and_small_ones_at_once()
         async def receive() -> Message:
             return {"type": "http.request", "body": next(pieces), "more_body": bool(next(left))}
 
-        return len(await bodies.read(exchange(app=app), receive))
+        return len(await bodies.read(exchange(service=service), receive))
 
     sizes = await asyncio.gather(*(read(f"{n}", 10) for n in range(16)), read("small", 1))
     counting.cancel()
@@ -129,13 +129,13 @@ class Slow(Turns):
 
 
 async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
-    app = SimpleNamespace(service=SimpleNamespace(turns=Slow()))
+    service = SimpleNamespace(turns=Slow())
     messages = iter([True, False])
 
     async def receive() -> Message:
         return {"type": "http.request", "body": LARGE, "more_body": next(messages)}
 
-    bodies, found = Bodies(2**30, 0.5, ByteBudget(2**30)), exchange(app=app)
+    bodies, found = Bodies(2**30, 0.5, ByteBudget(2**30)), exchange(service=service)
     assert len(await bodies.read(found, receive)) == 2 * TURN_BYTES
 
     async def silent() -> Message:
@@ -143,7 +143,7 @@ async def test_waiting_for_a_turn_is_not_the_clients_time() -> None:
             await asyncio.sleep(60)
         return {"type": "http.request", "body": LARGE, "more_body": True}
 
-    found = exchange(app=app)
+    found = exchange(service=service)
     with pytest.raises(RequestTimeout):
         await bodies.read(found, silent)
 

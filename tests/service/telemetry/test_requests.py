@@ -55,6 +55,7 @@ def observing(app: Any, *observers: Observer) -> ExchangeMiddleware:
     return ExchangeMiddleware(
         app=app,
         routes={},
+        service=None,
         metrics=Metrics().http,
         bodies=Bodies(1000, 60, ByteBudget(1000)),
         requests=ByteBudget(1000),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -21,13 +21,13 @@ from service.api.native.texts import Header, text_bytes, with_pictures
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.media import Part, Unwritten
 from service.api.wire.reply_headers import WarnedReply
-from service.api.wire.reserved import check_size, reserve
 from service.api.wire.route import (
+    ApiExchange,
     JsonRoute,
     PartsResponse,
     caller_of,
-    model_of,
-    service_of,
+    check_size,
+    reserve,
     wants_safetensors,
 )
 from service.errors import Unprocessable
@@ -139,11 +139,11 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 @router.post(
     "/attention", response_model=None, responses=documented(AttentionReply), openapi_extra=OPENAPI
 )
-async def attention(body: AttentionRequest, request: Request) -> Response:
+async def attention(body: AttentionRequest, exchange: ApiExchange) -> Response:
     """Return the attention weights of the requested heads and layers."""
-    binary, caller = wants_safetensors(request), caller_of(request)
-    body = await with_pictures(body, request)
-    model = model_of(request)
+    binary, caller = wants_safetensors(exchange), caller_of(exchange)
+    body = await with_pictures(body, exchange)
+    model = exchange.model
     inference = model.tower(body.inputs).inference
     check_tower(body.tower, inference)
     inference.require_maps()
@@ -166,15 +166,15 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     size = writer.length or json_bytes(selection, texts)
     less = FEWER_NORMS if "norms" in selection.include else FEWER_MAPS
     less = FEWER_PIXELS if selection.part.enlarge else less
-    check_size(size, service_of(request).settings.max_response_bytes, less, binary=binary)
+    check_size(exchange, size, less, binary=binary)
     if not writer.length:
         size += text_bytes(texts)
     stream = inference.attention(prepared, selection, writer.dump)
-    return await stream_reply(request, stream, writer, size)
+    return await stream_reply(exchange, stream, writer, size)
 
 
 async def stream_reply(
-    request: Request,
+    exchange: ApiExchange,
     stream: AttentionStream,
     writer: Writer,
     size: int,
@@ -183,7 +183,7 @@ async def stream_reply(
     """Return a reply that is sent while its maps are computed, unless the reply is small.
 
     Args:
-        request: HTTP request.
+        exchange: exchange of the request.
         stream: maps.
         writer: serialisation of the maps.
         size: predicted bytes of the reply.
@@ -195,13 +195,13 @@ async def stream_reply(
         whole = writer.keeps_back or stream.selection.part.enlarge
         in_memory = size if whole else min(size, STREAM_BYTES)
         held = in_memory + stream.hidden_bytes
-        with reserve(request, size, held=held, advice=None):
-            if before:
-                await before()
-            async with contextlib.aclosing(written(stream, writer)) as written_parts:
-                async for part in written_parts:
-                    yield part
-                    del part  # what is sent is not kept while more is computed
+        reserve(exchange, size, held=held, advice=None)
+        if before:
+            await before()
+        async with contextlib.aclosing(written(stream, writer)) as written_parts:
+            async for part in written_parts:
+                yield part
+                del part  # what is sent is not kept while more is computed
 
     rest = None
     if size <= WHOLE_BYTES:

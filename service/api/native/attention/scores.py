@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
@@ -19,8 +19,13 @@ from service.api.wire.json_pieces import object_pieces
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reply_headers import WarnedReply, warning_field
-from service.api.wire.reserved import reserve
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import (
+    ApiExchange,
+    JsonRoute,
+    PartsResponse,
+    caller_of,
+    reserve,
+)
 from service.inference.attention.map_parts import MapPart, places
 from service.inference.attention.selection import AttentionSelection
 from service.inference.encoding import PreparedTexts
@@ -85,15 +90,15 @@ class HeadScoresReply(WarnedReply):
     response_model=None,
     responses={200: {"model": HeadScoresReply}, **PROBLEMS},
 )
-async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
+async def head_scores(body: HeadScoresRequest, exchange: ApiExchange) -> Response:
     """Return the queries, keys, scores and weights of one head."""
-    body = await with_pictures(body, request)
-    model = model_of(request)
+    body = await with_pictures(body, exchange)
+    model = exchange.model
     inference = model.tower(body.inputs).inference
     require_scores(inference)
     selection = head_selection(body, inference.config)
     prepared = await inference.prepare(
-        body.inputs, body.options, caller_of(request), "attention", body.backend
+        body.inputs, body.options, caller_of(exchange), "attention", body.backend
     )
     check_lengths(prepared)
     check_places(selection, prepared.texts)
@@ -108,10 +113,10 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         **warning_field(prepared.timings.warnings),
     }
     held = size + working_bytes(inference, prepared)
-    with reserve(request, size, held=held, advice=FEWER) as reply:
-        compared = await compare(prepared, selection)
-        pieces = reply_pieces(names, prepared, selection.part, compared)
-        return reply.response([pieces], JSON, prepared.timings)
+    reserve(exchange, size, held=held, advice=FEWER)
+    compared = await compare(prepared, selection)
+    pieces = reply_pieces(names, prepared, selection.part, compared)
+    return PartsResponse([pieces], JSON, prepared.timings)
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> AttentionSelection:

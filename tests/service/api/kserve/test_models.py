@@ -300,7 +300,7 @@ def test_any_list_is_texts_of_the_shape_or_refused(data: list[Any], shape: list[
 @pytest.mark.parametrize("said", ["", "0", "-1", "6", "1e1", "１", " 3", "99999999999999999999"])
 def test_a_length_that_is_none(said: str) -> None:
     with pytest.raises(ServiceError, match=r"1 … 5"):
-        json_length(said, 5)
+        json_length(said.encode(), 5)
 
 
 @pytest.fixture(scope="module")

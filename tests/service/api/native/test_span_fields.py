@@ -173,7 +173,7 @@ async def test_the_reply_is_predicted(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(artifact, onnx_engine) as client:
-        sizes = reserved_replies(client.app, monkeypatch)
+        sizes = reserved_replies(monkeypatch)
         spans = [[[start, start + 9] for start in range(40)], [], []]
         body = {"inputs": TEXTS, "spans": spans, "pooling": "mean"}
         reply = await client.post("/encode", json=body)

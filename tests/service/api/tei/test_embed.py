@@ -217,7 +217,7 @@ async def test_whole_vocabularies_are_bounded_and_given_back(
 ) -> None:
     """Eight texts of 30 words of 4 bytes fit into 1024 bytes, nine do not."""
     async with serving_task(artifact, SPARSE, max_response_bytes=1024) as client:
-        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
+        replies, sizes = state_of(client.app).replies, reserved_replies(monkeypatch)
         refused = await client.post("/embed_sparse", json={"inputs": ["a"] * 9})
         assert (replies.held, sizes) == (0, [])
         await client.post("/embed_sparse", json={"inputs": ["a"] * 8})
@@ -282,7 +282,7 @@ async def test_parameters_cut_texts_and_vectors_are_bounded(
     inputs = INPUTS | {"sentences": ["a " * 600] * 3}
     parameters = {"truncate": False}
     async with serving(artifact, fake_of(artifact), max_response_bytes=4 * 4 * 128 + 96) as client:
-        replies, sizes = state_of(client.app).replies, reserved_replies(client.app, monkeypatch)
+        replies, sizes = state_of(client.app).replies, reserved_replies(monkeypatch)
         assert (await client.post("/similarity", json={"inputs": inputs})).status_code == 200
         assert (replies.held, sizes) == (0, [4 * 4 * 128 + 96])
         long = await client.post("/similarity", json={"inputs": inputs, "parameters": parameters})
@@ -317,9 +317,11 @@ async def test_the_bytes_are_held_until_the_last_is_sent(artifact: Artifact) -> 
 
     async with serving_task(artifact, SPARSE) as client:
         replies = state_of(client.app).replies
-        scope = exchange(send=send, app=client.app).scope
-        response = await vocabulary(VocabularyQuery(index=[7, 8]), Request(scope))
+        found = exchange(send=send, service=state_of(client.app))
+        scope = found.scope
+        response = await vocabulary(VocabularyQuery(index=[7, 8]), Request(scope), found)
         await response(scope, client.get, send)
+        found.reservation.release()
         assert replies.held == 0
     assert held == [(f"http.response.{part}", 2 * TOKEN_BYTES) for part in ("start", "body")]
 

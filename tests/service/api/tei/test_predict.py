@@ -412,7 +412,7 @@ async def test_a_reply_weighs_no_more_than_is_predicted(
     """The prediction is close, even if labels and characters are long in JSON."""
     task = TOKENS.model_copy(update={"labels": ("B-Ä" * 9, "B-X" * 9, "B-Y" * 9)})
     async with serving_task(artifact, task) as client:
-        state, sizes = state_of(client.app), reserved_replies(client.app, monkeypatch)
+        state, sizes = state_of(client.app), reserved_replies(monkeypatch)
         tokens = state.models.default.inference.tokenizer.tokenize([text], Options())
         response = await client.post("/predict", json={"inputs": text, "aggregation": "none"})
         size = span_bytes([text], tokens, task)

@@ -14,7 +14,6 @@ import httpx
 import pytest
 from PIL import Image
 from pydantic_core import PydanticCustomError
-from starlette.requests import Request
 
 from service.api.wire import bodies, pictures
 from service.api.wire.bodies import is_file, read_files
@@ -32,7 +31,7 @@ from service.http.image_fetch import FetchLimits, image_hosts
 from service.inference.tokenization.inputs import Input, Picture
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation
-from tests.service.harness import assert_problem, unsent
+from tests.service.harness import assert_problem, exchange
 
 pytestmark = pytest.mark.anyio
 
@@ -41,14 +40,13 @@ FILE = bytes(range(256)) * 3
 TEXT = base64.b64encode(FILE).decode()
 
 
-def request(budget: ByteBudget | None = None, **settings: Any) -> Request:
-    state = SimpleNamespace(settings=Settings().model_copy(update=settings))
-    app = SimpleNamespace(service=state)
-    scope: Any = {"type": "http", "app": app, "headers": []}
-    found: Exchange[Any] = Exchange(scope, unsent, Reservation(budget or ByteBudget(2**30)))
+def request(budget: ByteBudget | None = None, **settings: Any) -> Exchange[Any, Any]:
+    settled = Settings().model_copy(update=settings)
+    service = SimpleNamespace(settings=settled, replies=budget or ByteBudget(2**30))
+    found = exchange(service=service)
     images = SimpleNamespace(artifact=SimpleNamespace(manifest=SimpleNamespace(images=True)))
     found.model = SimpleNamespace(towers=[images])
-    return Request(scope | {"exchange": found})
+    return found
 
 
 async def files(*values: dict[str, object], **settings: Any) -> list[Input]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.requests import Request
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
@@ -20,8 +19,7 @@ from service.api.tei.rerank import RANK_BYTES
 from service.api.wire import json_pieces, route
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
-from service.api.wire.reserved import reserve
-from service.api.wire.route import SEND_BYTES, _send
+from service.api.wire.route import SEND_BYTES, _send, json_reply, reserve
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, EngineUnavailable, Unauthorized
 from service.http import turns
@@ -191,7 +189,7 @@ async def test_a_reply_has_its_limit_and_gives_its_bytes_back(
 ) -> None:
     """A reply that would be too large is refused before anything is computed."""
     async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
-        sizes = reserved_replies(client.app, monkeypatch)
+        sizes = reserved_replies(monkeypatch)
         engine = state_of(client.app).models.default.inference.engines.default.engine
         body = {"query": "a", "texts": ["x" * 20] * 15}
         fits = await client.post("/rerank", json=body)
@@ -212,11 +210,12 @@ async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> N
 
     async with serving_task(artifact, RANKS) as client:
         replies = state_of(client.app).replies
-        scope = exchange(send=send, app=client.app).scope
-        with reserve(Request(scope), 1000) as reply:
-            assert replies.held == 1000
-            response = await reply.json(lambda: [1], Timings(0, 0.0, 0.0))
-        await response(scope, client.get, send)
+        found = exchange(send=send, service=state_of(client.app))
+        reserve(found, 1000)
+        assert replies.held == 1000
+        response = await json_reply(found, lambda: [1], Timings(0, 0.0, 0.0))
+        await response(found.scope, client.get, send)
+        found.reservation.release()
         assert replies.held == 0
     assert held_while_sent == [1000, 1000]
 

@@ -330,9 +330,9 @@ async def test_an_item_without_pieces_is_sent_as_nothing() -> None:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    service = SimpleNamespace(service=SimpleNamespace(turns=Turns()))
+    service = SimpleNamespace(turns=Turns())
     response = PartsResponse([b"first"], JSON, Timings(1, 0.0, 0.0), rest())
-    await response(exchange(send=send, app=service).scope, None, send)  # type: ignore[arg-type]
+    await response(exchange(send=send, service=service).scope, None, send)  # type: ignore[arg-type]
     assert sent == [b"", b"first", b"more", b""]
 
 
@@ -356,6 +356,7 @@ async def test_a_reply_that_cannot_be_sent_ends_its_work(fails_after: int) -> No
     await anext(parts)
     timings = Timings(1, 0.0, 0.0)
     response = PartsResponse([b"first"], SAFETENSORS, timings, parts, length=100)
+    scope = exchange(send=send, service=SimpleNamespace(turns=Turns())).scope
     with pytest.raises(ConnectionResetError):
-        await response(exchange(send=send).scope, None, send)  # type: ignore[arg-type]
+        await response(scope, None, send)  # type: ignore[arg-type]
     assert closed == [True]
