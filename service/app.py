@@ -91,6 +91,7 @@ def application(state: ServiceState) -> FastAPI:
         summary="Contextual embeddings and the attention weights of every head.",
         version=version(),
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

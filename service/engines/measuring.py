@@ -21,15 +21,12 @@ def blank_text(config: EncoderConfig, tokens: int, pooling: Pooling) -> TextTask
     return TextTask(ids, ids, pooling=pooling, pixels=pixels)
 
 
-TEXT_TOKENS = 256
-"""Maximum tokens of a measured text; a larger batch has several texts."""
-BATCH_TOKENS = (16, 128, 512)
-"""Tokens of the measured batches; forecasts of larger batches extrapolate from the last two."""
+BATCHES = ((16, 16), (128, 32), (512, 256))
+"""Tokens of each measured batch, and maximum tokens of its texts. Forecasts of larger batches
+extrapolate from the last two."""
 MOST_SECONDS = (math.inf, 1.0, 0.05)
 """Maximum predicted seconds of each of these batches, since every start waits for them. The first
 batch is no good base for a prediction: it is the slowest per token."""
-PADDED_TOKENS = 32
-"""Maximum tokens of the longest text of the batches that measure the cost of padding."""
 ROUNDS = 2
 """Number of rounds of each measurement, of which the fastest counts. OpenVINO compiles kernels in
 the first one."""
@@ -50,10 +47,10 @@ def measured_batches(
     """
     measured: list[tuple[int, float]] = []
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
-        sizes = zip(BATCH_TOKENS, MOST_SECONDS, strict=True)
-        most_of = {min(size, batch_tokens): most for size, most in reversed([*sizes])}
-        for size, most in sorted(most_of.items()):
-            lengths = _lengths(size, min(longest, TEXT_TOKENS))
+        for (size, longest_text), most in zip(BATCHES, MOST_SECONDS, strict=True):
+            lengths = _lengths(min(size, batch_tokens), min(longest, longest_text))
+            if measured and sum(lengths) <= measured[-1][0]:
+                continue
             if measured and (seconds := _expected(measured, sum(lengths))) > most:
                 measured.append((sum(lengths), seconds))
                 continue
@@ -66,26 +63,24 @@ def measured_batches(
 def measured_cost(
     engine: Engine, tasks_of: TasksOf, measured: Sequence[tuple[int, float]], longest: int
 ) -> BatchCost:
-    """Measure a batch of one short text, and equal tokens in texts of one and of two lengths.
+    """Measure a batch of one short text, and one with padding, of as many tokens as the second.
 
-    Return the cost in seconds; the default if batches of equal tokens are larger than all of
-    `measured`, or take longer than `MOST_SECONDS`.
+    Return the cost in seconds; the default if `measured` has no second batch of several texts, or
+    one that takes longer than `MOST_SECONDS`.
     """
-    length = min(longest, PADDED_TOKENS) // 2 * 2
-    tokens = 4 * length
-    allowed = 0 < tokens <= measured[-1][0]
-    if not allowed or _expected(measured, tokens) > MOST_SECONDS[-1]:
+    length = min(longest, BATCHES[1][1])
+    tokens, unpadded = measured[1] if len(measured) > 1 else (0, math.inf)
+    texts = tokens // length
+    if unpadded > MOST_SECONDS[-1] or texts < 2 or length < 2:
         return BatchCost()
-    lengths = [min(length, BATCH_TOKENS[0])], [length] * 4, [length] + [length // 2] * 6
-    batches = [tasks_of(lengths_of_batch) for lengths_of_batch in lengths]
+    mixed = [length] + [length // 2] * (2 * texts - 2)
+    batches = [tasks_of([min(length, BATCHES[0][0])]), tasks_of(mixed)]
     with ThreadPoolExecutor(engine.concurrency, "measuring", lower_priority) as threads:
         rounds = [[_slowest(engine, tasks, threads) for tasks in batches] for _ in range(ROUNDS)]
-    fixed, unpadded, padded = (min(seconds) for seconds in zip(*rounds, strict=True))
-    return BatchCost(
-        fixed,
-        token=max(0.0, unpadded - fixed) / tokens,
-        padding=max(0.0, padded - unpadded) / (7 * length - tokens),
-    )
+    fixed, padded = (min(seconds) for seconds in zip(*rounds, strict=True))
+    token = max(0.0, unpadded - fixed) / tokens
+    padding = padded - unpadded + token * (tokens - sum(mixed))
+    return BatchCost(fixed, token, max(0.0, padding) / (length * len(mixed) - sum(mixed)))
 
 
 def texts_of(config: EncoderConfig) -> TasksOf:

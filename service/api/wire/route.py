@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import string
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from service.api.wire.bodies import (
@@ -72,7 +72,7 @@ ApiExchange = Annotated[Exchange[ServiceState, ServedModel], Depends(_exchange_o
 class ModelRequest(BaseModel):
     """Request that may name the model to use; it rejects unknown fields by default."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     form_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that identify this dialect's bodies among all bodies of the same path."""
     takes_files: ClassVar[bool] = False
@@ -100,16 +100,45 @@ class JsonRoute(APIRoute):
     `body` is a union of their schemas. The first schema with one of its `form_fields` in the body
     is used, or else the first schema.
 
-    FastAPI documents the route but does not parse the body: its dependency resolution, which these
-    routes do not need, takes as long as the rest of a small request.
+    FastAPI only documents the route, once the OpenAPI document is requested: its dependency
+    resolution, which these routes do not need, takes as long as the rest of a small request, and
+    the schemas of all replies take a tenth of a start.
     """
 
-    answer: Callable[[ApiExchange], Coroutine[Any, Any, Response]]
-    """Function from an exchange to the endpoint's reply."""
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Coroutine[Any, Any, Response]],
+        *,
+        methods: Collection[str] | None = None,
+        responses: Responses | None = None,
+        **documentation: Any,
+    ) -> None:
+        """Initialise with arguments as for `APIRoute`."""
+        hint = get_type_hints(endpoint)["body"]
+        self.schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
+        """Schemas of the body."""
+        self.answer = answer = answer_of(endpoint, self.schemas)
+        """Function from an exchange to the endpoint's reply."""
 
-    def __init__(self, *arguments: Any, responses: Responses | None = None, **options: Any) -> None:
-        """Document the headers of replies; arguments as for `APIRoute`."""
-        super().__init__(*arguments, responses=with_reply_headers(responses or {}), **options)
+        async def handle(request: Request) -> Response:
+            return await answer(request.scope["exchange"])
+
+        Route.__init__(self, path, handle, methods=methods)  # not APIRoute's: see above
+        self.endpoint = endpoint
+        responses = with_reply_headers(responses or {})
+        self._documentation = {"methods": methods, "responses": responses, **documentation}
+
+    def build_schemas(self) -> None:
+        """Build the schemas of the body, as the first body would; FastAPI's copies need them."""
+        for schema in self.schemas:
+            schema.model_config["defer_build"] = False
+            schema.model_rebuild()
+
+    def documented(self) -> APIRoute:
+        """Return the route for the OpenAPI document, with the headers of replies."""
+        self.build_schemas()
+        return APIRoute(self.path, self.endpoint, **self._documentation)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match like Starlette, but reject most other paths without a regular expression."""
@@ -117,38 +146,35 @@ class JsonRoute(APIRoute):
             return Match.NONE, {}
         return super().matches(scope)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Set `answer`, and return it as a function of the request."""
-        hint = get_type_hints(self.endpoint)["body"]
-        schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
-        takes_files = any(schema.takes_files for schema in schemas)
-        accepted = MEDIA_TYPES if takes_files else (JSON,)
 
-        async def answer(exchange: ApiExchange) -> Response:
-            headers, reservation = exchange.headers, exchange.reservation
-            content: object
-            if takes_files and is_file(headers):
-                query: bytes = exchange.scope["query_string"]
-                content = await read_files(exchange.take_body(), headers, query, reservation)
-            else:
-                check_media_type(headers, accepted)
-                content = await read_json(exchange.take_body(), reservation)
-            schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
-            exchange.error_form = schema.error_form
-            body = validated(schema, content)
-            model = await chosen_model(exchange, body.model, body.check_model)
-            fingerprint = bind_model(exchange, model, getattr(body, "backend", None))
-            if EXPECTED in headers:
-                check_expected(headers, fingerprint)
-            response: Response = await self.endpoint(body=body, exchange=exchange)
-            name_model(exchange, response, body.model)
-            return response
+def answer_of(
+    endpoint: Callable[..., Coroutine[Any, Any, Response]], schemas: Sequence[type[ModelRequest]]
+) -> Callable[[ApiExchange], Coroutine[Any, Any, Response]]:
+    """Return a function that reads a request for an endpoint, and returns the endpoint's reply."""
+    takes_files = any(schema.takes_files for schema in schemas)
+    accepted = MEDIA_TYPES if takes_files else (JSON,)
 
-        async def handle(request: Request) -> Response:
-            return await answer(request.scope["exchange"])
+    async def answer(exchange: ApiExchange) -> Response:
+        headers, reservation = exchange.headers, exchange.reservation
+        content: object
+        if takes_files and is_file(headers):
+            query: bytes = exchange.scope["query_string"]
+            content = await read_files(exchange.take_body(), headers, query, reservation)
+        else:
+            check_media_type(headers, accepted)
+            content = await read_json(exchange.take_body(), reservation)
+        schema = schemas[0] if len(schemas) == 1 else schema_of(content, schemas)
+        exchange.error_form = schema.error_form
+        body = validated(schema, content)
+        model = await chosen_model(exchange, body.model, body.check_model)
+        fingerprint = bind_model(exchange, model, getattr(body, "backend", None))
+        if EXPECTED in headers:
+            check_expected(headers, fingerprint)
+        response = await endpoint(body=body, exchange=exchange)
+        name_model(exchange, response, body.model)
+        return response
 
-        self.answer = answer
-        return handle
+    return answer
 
 
 def direct_routes(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], JsonRoute]:
