@@ -23,7 +23,7 @@ from service.models.table import Models
 from service.settings import Settings
 from service.system.budget import releasing
 from service.system.distribution import TRACING, require, version
-from service.telemetry.requests import AccessLog, RequestObserver, RouteTemplates
+from service.telemetry.requests import AccessLog, RequestObserver
 
 _log = logging.getLogger("headscope")
 
@@ -113,7 +113,7 @@ def application(state: ServiceState) -> FastAPI:
         observers=observers,
         cors=cors_of(settings),
     )
-    state.metrics.http.routes = RouteTemplates(app.router.routes)
+    state.metrics.http.name_routes(app.router.routes)
     return app
 
 

@@ -25,6 +25,7 @@ ErrorForm = Callable[[ServiceError, str], Response]
 """Function from an error and a request id to the reply."""
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case, and values."""
+METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
 NO_FINGERPRINT = (b"", b"")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
@@ -61,8 +62,10 @@ class Exchange(Generic[Service, Model]):
         """Memory of the request; released once the request is answered."""
         self.began = self.received = time.monotonic()
         """`time.monotonic()` when the head was complete, and when the body was."""
-        self.replied = 0.0
-        """`time.monotonic()` when the reply began; 0 until then."""
+        self.replied = self.ended = 0.0
+        """`time.monotonic()` when the reply began, and when the request ended; 0 until then."""
+        self.route = ""
+        """Template of the route, or `unmatched`, once the request has ended."""
         self.body: bytes | None = None
         """Body that no route has read yet."""
         self.body_complete = False
@@ -93,6 +96,12 @@ class Exchange(Generic[Service, Model]):
     def seconds(self) -> float:
         """Seconds since the body was complete; until then, since the head was complete."""
         return time.monotonic() - self.received
+
+    @property
+    def method(self) -> str:
+        """Method of the request; `_OTHER` if it is unknown, as in OpenTelemetry's conventions."""
+        method: str = self.scope["method"]
+        return method if method in METHODS else "_OTHER"
 
     @property
     def _has_body(self) -> bool:

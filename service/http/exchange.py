@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,8 +25,7 @@ from service.inference.text_warnings import HEADERS
 from service.settings import Settings
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation
-from service.telemetry.http_metrics import HttpMetrics
-from service.telemetry.requests import RequestObserver, summary_of
+from service.telemetry.requests import HttpMetrics, RequestObserver
 
 AnyExchange = Exchange[Any, Any]
 
@@ -223,9 +223,9 @@ class ExchangeMiddleware:
             self._observe(exchange)
 
     def _observe(self, exchange: AnyExchange) -> None:
-        summary = summary_of(exchange, self.metrics.route_of(exchange.scope))
+        exchange.route, exchange.ended = self.metrics.route_of(exchange.scope), time.monotonic()
         for observer in self.observers:
-            observer.observe(summary)
+            observer.observe(exchange)
 
 
 class Application(FastAPI):

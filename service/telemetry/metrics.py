@@ -18,9 +18,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from service.settings import Settings
 from service.system import machine
 from service.system.distribution import version
-from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.model_metrics import LoadedModels, ModelMetrics, PresentSeries
 from service.telemetry.registry import Registry
+from service.telemetry.requests import HttpMetrics
 from service.telemetry.shared import ServiceProcesses
 
 LOAD_FAILURES = ("invalid", "memory", "refused")

@@ -30,8 +30,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 from requests.adapters import HTTPAdapter
 
+from service.exchange import Exchange
 from service.system.distribution import version
-from service.telemetry.requests import RequestSummary
+from service.telemetry.requests import UNMATCHED
 
 
 def bounded_session(head_seconds: float) -> requests.Session:
@@ -143,24 +144,29 @@ class Tracing:
         self._tracer = self._provider.get_tracer("headscope", version())
         self._propagator = TraceContextTextMapPropagator()
 
-    def observe(self, request: RequestSummary) -> None:
+    def observe(self, exchange: Exchange[Any, Any]) -> None:
         """Record a span of a request as a child of the caller's span, and a span of each step."""
-        known = request.route != "unmatched"
+        offset = time.time_ns() - time.monotonic_ns()
+
+        def ns(moment: float) -> int:
+            return offset + round(1e9 * moment)
+
+        known = exchange.route != UNMATCHED
+        parent = exchange.headers.get(b"traceparent", b"").decode("latin-1")
         span = self._tracer.start_span(
-            f"{request.method} {request.route}" if known else request.method,
-            self._propagator.extract({"traceparent": request.traceparent}),
+            f"{exchange.method} {exchange.route}" if known else exchange.method,
+            self._propagator.extract({"traceparent": parent}),
             SpanKind.SERVER,
-            _attributes(request),
-            start_time=request.began_ns,
+            _attributes(exchange),
+            start_time=ns(exchange.began),
         )
         if span.is_recording():
-            if request.status is not None and request.status >= 500:
+            if exchange.status >= 500:
                 span.set_status(Status(StatusCode.ERROR))
             context = set_span_in_context(span)
-            for name, began, ended in _steps(request):
-                step = self._tracer.start_span(name, context, start_time=_ns(request, began))
-                step.end(_ns(request, ended))
-        span.end(_ns(request, request.ended))
+            for name, began, ended in _steps(exchange):
+                self._tracer.start_span(name, context, start_time=ns(began)).end(ns(ended))
+        span.end(ns(exchange.ended))
 
     def close(self) -> None:
         """Send the remaining spans, for at most `FLUSH_SECONDS`."""
@@ -169,41 +175,37 @@ class Tracing:
         closing.join(FLUSH_SECONDS)
 
 
-def _attributes(request: RequestSummary) -> dict[str, AttributeValue]:
+def _attributes(exchange: Exchange[Any, Any]) -> dict[str, AttributeValue]:
     """Return attributes by OpenTelemetry's HTTP conventions, without address, query and headers.
 
     The caller's API key appears by its name, as in the access log.
     """
-    attributes: dict[str, AttributeValue] = {"http.request.method": request.method}
-    if request.request_id:  # a CORS preflight has none
-        attributes["headscope.request_id"] = request.request_id
-    if request.key:
-        attributes["headscope.key"] = request.key
-    if request.route != "unmatched":
-        attributes["http.route"] = request.route
-    if request.status is not None:
-        attributes["http.response.status_code"] = request.status
-    if request.timings:
-        attributes["headscope.tokens"] = request.timings.tokens
+    attributes: dict[str, AttributeValue] = {"http.request.method": exchange.method}
+    if exchange.request_id:  # a CORS preflight has none
+        attributes["headscope.request_id"] = exchange.request_id
+    if exchange.key:
+        attributes["headscope.key"] = exchange.key
+    if exchange.route != UNMATCHED:
+        attributes["http.route"] = exchange.route
+    if exchange.status:
+        attributes["http.response.status_code"] = exchange.status
+    if exchange.timings:
+        attributes["headscope.tokens"] = exchange.timings.tokens
     return attributes
 
 
-def _steps(request: RequestSummary) -> list[tuple[str, float, float]]:
+def _steps(exchange: Exchange[Any, Any]) -> list[tuple[str, float, float]]:
     """Return name, begin and end of consecutive steps, all clipped to the begin of the reply."""
-    timings = request.timings
+    timings = exchange.timings
     if not timings:
         return []
-    began = timings.began
-    queued = min(began + timings.tokenization_seconds, request.replied)
-    computing = min(queued + timings.queue_seconds, request.replied)
-    computed = min(computing + timings.inference_seconds, request.replied)
+    began, replied = timings.began, exchange.replied or exchange.ended
+    queued = min(began + timings.tokenization_seconds, replied)
+    computing = min(queued + timings.queue_seconds, replied)
+    computed = min(computing + timings.inference_seconds, replied)
     return [
         ("tokenise", began, queued),
         ("queue", queued, computing),
         ("compute", computing, computed),
-        ("encode", computed, request.replied),
+        ("encode", computed, replied),
     ]
-
-
-def _ns(request: RequestSummary, moment: float) -> int:
-    return request.began_ns + round(1e9 * (moment - request.began))

@@ -130,15 +130,16 @@ async def test_lines_are_written_together_soon(
 
 
 ENDING = """
-import asyncio, sys, time
+import asyncio, sys
 from service.system import logs
-from service.telemetry.requests import AccessLog, RequestSummary
+from service.telemetry.requests import AccessLog
+from tests.service.harness import exchange
 
 logs.configure("info", "json")
 
 async def serve():
     log = AccessLog()
-    log.observe(RequestSummary("GET", "/info", "mine", "", 200, 5, time.time_ns(), 1, 1, 2, None))
+    log.observe(exchange("mine"))
     {ending}
 
 asyncio.run(serve())

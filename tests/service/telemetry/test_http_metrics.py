@@ -13,9 +13,8 @@ from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
 from service.models.state import state_of
 from service.system.budget import Reservation
-from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.registry import Registry
-from service.telemetry.requests import trace_id
+from service.telemetry.requests import HttpMetrics, trace_id
 from tests.service.harness import AnsweringEngine, exchange, serving
 from tests.service.scraped import Samples, samples
 
@@ -209,4 +208,4 @@ VALID = b"00-" + CALLER + b"-00f067aa0ba902b7-01"
 )
 def test_only_a_valid_header_has_one(values: list[bytes], found: str) -> None:
     headers = [(b"host", b"a"), *((b"traceparent", value) for value in values)]
-    assert trace_id(headers) == found
+    assert trace_id(exchange(headers=headers)) == found

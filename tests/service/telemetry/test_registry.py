@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from model.artifact.manifest import Artifact
 from service.models.state import state_of
-from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.registry import MOST_NOTES, SECONDS, Registry, observe
+from service.telemetry.requests import HttpMetrics
 from tests.service.harness import GatedEngine, exchange, listening
 
 

@@ -14,13 +14,13 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.errors import ServiceError
+from service.exchange import Exchange
 from service.http.admission import Admission
 from service.http.exchange import Bodies, ExchangeMiddleware
 from service.inference.timings import Timings
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
-from service.telemetry.requests import RequestSummary
 from tests.service.harness import CONFIG, Client
 
 pytestmark = pytest.mark.anyio
@@ -28,13 +28,13 @@ TIMINGS = Timings(3, 0.0, 0.0)
 
 
 class Observer:
-    """Observer that records the summaries."""
+    """Observer that records the requests."""
 
     def __init__(self) -> None:
-        self.heard: list[RequestSummary] = []
+        self.heard: list[Exchange[Any, Any]] = []
 
-    def observe(self, request: RequestSummary) -> None:
-        self.heard.append(request)
+    def observe(self, exchange: Exchange[Any, Any]) -> None:
+        self.heard.append(exchange)
 
     def close(self) -> None:
         """Do nothing."""
@@ -67,8 +67,8 @@ def observing(app: Any, *observers: Observer) -> ExchangeMiddleware:
     )
 
 
-async def observed(app: Any, **scope: Any) -> RequestSummary:
-    """Return the summary that two observers received equally."""
+async def observed(app: Any, **scope: Any) -> Exchange[Any, Any]:
+    """Return the exchange that two observers received."""
     observers = [Observer(), Observer()]
 
     async def send(message: Any) -> None:
@@ -79,19 +79,17 @@ async def observed(app: Any, **scope: Any) -> RequestSummary:
     request |= {"whole_body": b"", "on_disconnect": None}
     await observing(app, *observers)(request | scope, None, send)  # type: ignore[arg-type]
     (one,), (other,) = (observer.heard for observer in observers)
-    assert one == other
+    assert one is other
     return one
 
 
 async def test_a_request_and_its_reply() -> None:
-    before, before_ns = time.monotonic(), time.time_ns()
+    before = time.monotonic()
     found = await observed(answer)
     assert (found.method, found.route, found.request_id) == ("POST", "/things/{name}", "mine")
     assert (found.status, found.sent_bytes) == (207, 7)
     assert found.timings is TIMINGS
     assert before <= found.began < found.replied < found.ended <= time.monotonic()
-    assert before_ns <= found.began_ns <= time.time_ns()
-    assert "secret" not in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -102,30 +100,14 @@ async def test_a_method_that_nobody_knows_is_another(method: str, reported: str)
     assert (await observed(answer, method=method)).method == reported
 
 
-@pytest.mark.parametrize(
-    ("headers", "reported"),
-    [
-        ([(b"traceparent", b"00-1-2-01")], "00-1-2-01"),
-        ([(b"tracestate", b"x")], ""),
-        ([(b"traceparent", b"00-1-2-01"), (b"traceparent", b"00-3-4-01")], ""),
-        ([(b"traceparent", b"\xff")], "\xff"),
-    ],
-)
-async def test_a_traceparent_is_told_if_there_is_one(
-    headers: list[tuple[bytes, bytes]], reported: str
-) -> None:
-    assert (await observed(answer, headers=headers)).traceparent == reported
-
-
 async def test_a_client_that_leaves_before_the_reply_has_no_status() -> None:
     async def leave(scope: Any, *_: Any) -> None:
         scope["on_disconnect"]()
         await asyncio.sleep(60)
 
     found = await observed(leave)
-    assert (found.status, found.sent_bytes, found.timings) == (None, 0, None)
+    assert (found.status, found.sent_bytes, found.timings) == (0, 0, None)
     assert (found.route, found.request_id) == ("unmatched", "mine")
-    assert found.replied == found.ended
 
 
 async def test_a_request_that_fails_is_told_all_the_same() -> None:

@@ -23,10 +23,9 @@ from service.inference.timings import Timings
 from service.settings import Settings
 from service.system.distribution import install_command
 from service.telemetry import tracing
-from service.telemetry.requests import RequestSummary
 from service.telemetry.tracing import Tracing
 from tests.service.collector import Collector, attributes, collecting
-from tests.service.harness import CONFIG, AnsweringEngine, serving
+from tests.service.harness import CONFIG, AnsweringEngine, exchange, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -175,18 +174,13 @@ async def test_what_fails_says_how(collector: Collector, artifact: Artifact) -> 
     assert not any(children(collector, span) for span in spans)
 
 
-def summary() -> RequestSummary:
-    now = time.monotonic()
-    return RequestSummary("GET", "/info", "id", "", 200, 10, time.time_ns(), now, now, now, None)
-
-
 async def test_a_collector_that_is_down_costs_a_line(
     artifact: Artifact, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracing = Tracing("http://127.0.0.1:1")
-    tracing.observe(summary())
+    tracing.observe(exchange())
     tracing._provider.force_flush()
-    tracing.observe(summary())
+    tracing.observe(exchange())
     tracing._provider.force_flush()
     tracing.close()
     lines = [record for record in caplog.records if record.levelno >= logging.INFO]
@@ -240,7 +234,7 @@ async def test_a_collector_without_end_costs_a_line(caplog: pytest.LogCaptureFix
             thread = threading.Thread(target=serve, daemon=True)
             thread.start()
             tracing = Tracing(f"http://127.0.0.1:{server.getsockname()[1]}")
-            tracing.observe(summary())
+            tracing.observe(exchange())
             assert tracing._provider.force_flush()
             tracing.close()
             server.shutdown(socket.SHUT_RDWR)
@@ -291,8 +285,9 @@ def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
 
 def test_no_step_ends_after_the_reply_began() -> None:
     timings = Timings(3, 1.0, 0.1, 0.3, 0.2)  # as clocks of two processors may have it
-    request = RequestSummary("POST", "/encode", "id", "", 200, 10, 0, 1.0, 1.5, 1.6, timings)
-    steps = tracing._steps(request)
+    found = exchange()
+    found.replied, found.timings = 1.5, timings
+    steps = tracing._steps(found)
     assert [name for name, *_ in steps] == STEPS
     assert max(ended for *_, ended in steps) == 1.5
     assert all(began <= ended for _, began, ended in steps)

@@ -25,7 +25,7 @@ from service.errors import EngineFailed, EngineUnavailable, Unauthorized
 from service.http import turns
 from service.http.turns import part_of
 from service.inference.timings import Timings
-from service.telemetry.http_metrics import FRAME_BYTES
+from service.telemetry.requests import FRAME_BYTES
 from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
 from tests.service.harness import (
     Client,
