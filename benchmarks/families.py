@@ -38,8 +38,8 @@ from benchmarks.harness.texts import read_workload
 from benchmarks.harness.timing import in_turn, median_ratio
 from benchmarks.harness.vectors import check_vectors
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
-from model.artifact.cache import cache_key
 from model.export.exporter import export
+from model.sources.files import cache_key
 
 LENGTHS = (16, 128, 512, 2048)
 CHECKED, LEAST_COSINE = 8, 0.99999

@@ -32,8 +32,6 @@ from torch.utils._pytree import tree_map
 from benchmarks.harness.builds import BUILDS, write
 from benchmarks.harness.report import markdown
 from benchmarks.harness.service import default_checkpoint
-from model.artifact.modules import transformer_folder
-from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.calibration import batches_of, calibration_batches, similarity_batches
@@ -44,6 +42,8 @@ from model.numerics.batch import Batch
 from model.numerics.pooling import pool
 from model.numerics.similarity import similarity
 from model.packing import PackedBatch
+from model.sources.files import transformer_folder
+from model.sources.sentence import read_sentence
 from model.tokenization.templates import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 from service.files.bench import ranking, read_pairs
@@ -75,9 +75,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         inside = transformer_folder(folder)
         config = reading_segments(read_config(inside), inside)
-        self.sentence = SentenceConfig.from_checkpoint(
-            folder, config.max_position_embeddings, config.hidden_size
-        )
+        self.sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
         self.tokenizer = load_tokenizer(inside, config, lowercase=self.sentence.lowercase)
         self.encoder = load_checkpoint(inside, config)
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from model.artifact.mapped import mapped_tensors
-from model.artifact.weight_files import is_pickle, weight_files
 from model.config.encoder import EncoderConfig
 from model.encoder.adapter_tensors import (
     Matrices,
@@ -38,6 +37,7 @@ from model.families.jina_tasks import (
 )
 from model.families.registry import FAMILIES, read_config, read_fields
 from model.pickles import pickled_state, pickled_tensors
+from model.sources.files import is_pickle, weight_files
 
 
 def sinusoid_table(layout: SinusoidLayout, config: EncoderConfig) -> Tensor:

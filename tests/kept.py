@@ -20,11 +20,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from model.artifact.cache import cache_key
 from model.artifact.manifest import load_artifact
 from model.config.precision import Precision
 from model.errors import ArtifactError
 from model.runtimes.registry import weight_bits
+from model.sources.files import cache_key
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 """Variable that keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors", "vendor_telemetry"},
-        {"config", "images"},
+        {"config"},
+        {"images"},
         {"families", "norms", "numerics", "tokenization"},
         {"artifact"},
         {"packing", "pickles", "sources"},

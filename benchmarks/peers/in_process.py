@@ -20,7 +20,7 @@ from benchmarks.harness.calibrate import Precision
 from benchmarks.harness.report import write_json
 from benchmarks.harness.texts import read_workload
 from benchmarks.peers.install import ENVIRONMENTS, python_of, run
-from model.artifact.cache import cache_key
+from model.sources.files import cache_key
 from testing.process import StartError, clean_environment
 
 HERE = Path(__file__).parent

@@ -1,9 +1,10 @@
-"""Integrity checks of an artifact's files: hashes, sizes, and references to other files."""
+"""Hashes of files and of the exporter; checks of sizes and of references to other files."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,3 +90,21 @@ def check_references(path: Path, names: Sequence[str]) -> None:
 def _field(number: int, value: bytes) -> bytes:
     """Encode a field of protobuf's wire type 2, with a value of less than 128 bytes."""
     return bytes((number << 3 | 2, len(value))) + value
+
+
+STATIC_LIBRARIES = ("tokenizers", "transformers")
+LIBRARIES = ("torch", "onnx", "onnxscript", *STATIC_LIBRARIES)
+
+
+def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
+    """Return the SHA-256 of `model`'s source and of the versions of the exporting libraries."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
+        digest.update(
+            path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
+    for name in libraries:
+        version = importlib.metadata.version(name).partition("+")[0]
+        digest.update(f"{name}={version}\0".encode())
+    return digest.hexdigest()

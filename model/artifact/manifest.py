@@ -42,7 +42,11 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,9 +65,10 @@ from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.verification import VerificationRecord
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig, StaticConfig
-from model.config.precision import Precision, WeightBits
+from model.config.precision import USES, Precision, Use, WeightBits
 from model.errors import ArtifactError
 from model.images.processing import ImageProcessing
+from model.numerics.comparison import Kind, Tolerance, tolerances_of
 from model.numerics.task_head import TaskConfig
 
 MANIFEST = "manifest.json"
@@ -328,3 +333,68 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary = folder / f".{MANIFEST}.part"
     temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     temporary.replace(folder / MANIFEST)
+
+
+LEAST_SHARED_BYTES = 2**20
+"""Minimum size of a file that is searched for in other artifacts."""
+
+
+def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:
+    """Replace large files of an artifact by hard links to identical files of other artifacts.
+
+    A file that differs from its manifest's record or cannot be linked is left alone. Others may
+    read the artifact at the same time, as each file is replaced atomically.
+    """
+    wanted = {
+        record.sha256: artifact.path(name)
+        for name, record in artifact.manifest.files.items()
+        if record.bytes >= LEAST_SHARED_BYTES
+    }
+    for folder in folders:
+        for source, sha256 in _recorded(folder):
+            target = wanted.get(sha256)
+            if target is not None and _link(source, target, sha256):
+                del wanted[sha256]
+
+
+def _recorded(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of an artifact of any format version, with the SHA-256s in its manifest."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for name, record in json.loads((folder / MANIFEST).read_bytes())["files"].items():
+            yield folder / Path(name).name, record["sha256"]
+
+
+def _link(source: Path, target: Path, sha256: str) -> bool:
+    """Replace the target by a hard link to the source; return whether that was possible."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if source.is_symlink() or source.samefile(target) or sha256_of(source) != sha256:
+            return False
+        os.link(source, scratch)
+    except OSError:
+        return False
+    try:
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return True
+
+
+def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:
+    """Return the precision's tolerances, widened by the checkpoint's own rounding error."""
+    return {**tolerances_of(manifest.precision, *manifest.depths), **measured(manifest)}
+
+
+def passed_uses(manifest: Manifest) -> tuple[Use, ...]:
+    """Return the uses whose verification passed."""
+    return tuple(use for use in USES if manifest.verification.verdict(use).passed)
+
+
+def measured(manifest: Manifest) -> dict[Kind, Tolerance]:
+    """Return the tolerances that rounding measured at export has widened; usually none."""
+    usual, record = tolerances_of(manifest.precision, *manifest.depths), manifest.verification
+    return {
+        kind: Tolerance(**record.tolerances[kind])
+        for kind, tolerance in usual.items()
+        if kind in record.tolerances and record.tolerances[kind]["atol"] > tolerance.atol
+    }

@@ -19,8 +19,8 @@ import torch
 from tokenizers import Tokenizer
 
 from model.artifact.access import writing
-from model.artifact.cache import exporter_version
 from model.artifact.golden import GoldenText, save_golden
+from model.artifact.integrity import exporter_version
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     DECODER_DATA,
@@ -55,7 +55,6 @@ from model.artifact.signature import (
 )
 from model.artifact.vectors import CALIBRATION
 from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
-from model.artifact.weight_files import report_pickles
 from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.config.precision import Precision, WeightBits
@@ -96,7 +95,8 @@ from model.numerics.targets import random_labels
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.sources.towers import as_folders
+from model.sources.files import report_pickles
+from model.sources.overlay import as_folders
 from model.tasks.head import TaskModule, scores_of_text
 from model.tokenization.tokenizer import load_target_tokenizer
 

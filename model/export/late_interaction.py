@@ -7,9 +7,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.artifact.late_files import Expansion, LateFiles, read_late_files
-from model.artifact.modules import listed_modules, transformer_folder
-from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
@@ -17,6 +14,8 @@ from model.export.module_tensors import module_tensors
 from model.numerics.late_interaction import LateInteraction, QueryExpansion
 from model.numerics.task_head import TaskConfig
 from model.numerics.vector_modules import tensor_name
+from model.sources.files import listed_modules, transformer_folder, weight_files
+from model.sources.task_files import Expansion, LateFiles, read_late_files
 from model.tasks.checkpoint import build_task_head
 from model.tasks.head import TaskModule
 from model.tokenization.tokenizer import special_token

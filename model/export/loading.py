@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.artifact.late_files import read_late_files
-from model.artifact.logit_score import LogitScore, MessageFormat, read_logit_score
-from model.artifact.modules import listed_modules, transformer_folder
-from model.artifact.sentence import SentenceConfig
-from model.artifact.task import task_kind
-from model.artifact.weight_files import HYBRID_HEADS
+from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.config.encoder import EncoderConfig
 from model.decoder.checkpoint import load_decoder
@@ -27,10 +22,18 @@ from model.export.samples import PictureSamples, Samples, TextSamples, with_text
 from model.families.registry import read_config
 from model.images.processing import ImageProcessing, read_processing
 from model.numerics.late_interaction import LateInteraction
-from model.numerics.pair_template import PairTemplate
 from model.numerics.task_head import TaskConfig
 from model.numerics.vector_modules import Dense, Normalize
 from model.pickles import pickled_tensors
+from model.sources.files import HYBRID_HEADS, listed_modules, transformer_folder
+from model.sources.sentence import read_sentence
+from model.sources.task_files import (
+    LogitScore,
+    MessageFormat,
+    read_late_files,
+    read_logit_score,
+    task_kind,
+)
 from model.tasks.checkpoint import build_task_head, load_task_head
 from model.tasks.head import TaskModule
 from model.tokenization.chat_template import rendered
@@ -188,9 +191,7 @@ def read_source(checkpoint: Path) -> Source:
     images = read_processing(inside) if config.embeddings.patches else None
     if images is None:
         config = reading_segments(config, inside)
-    sentence = SentenceConfig.from_checkpoint(
-        checkpoint, config.max_position_embeddings, config.hidden_size
-    )
+    sentence = read_sentence(checkpoint, config.max_position_embeddings, config.hidden_size)
     if images is not None:
         return Source(inside, config, sentence, None, images)
     if score := read_logit_score(checkpoint):

@@ -12,16 +12,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.artifact.late_files import PYLATE_DENSE
-from model.artifact.modules import listed_modules, read_object, transformer_folder
-from model.artifact.tower_files import tower_vectors
-from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
 from model.config.encoder import EncoderConfig
+from model.config.files import read_object
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 from model.numerics.attention_pooling import PREFIX, pooling_shapes
 from model.numerics.vector_modules import VectorModule, tensor_name
+from model.sources.files import listed_modules, transformer_folder, weight_files
+from model.sources.sentence import tower_vectors
+from model.sources.task_files import PYLATE_DENSE
 
 _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 

@@ -16,15 +16,15 @@ from tokenizers import Tokenizer
 
 from model.artifact.golden import golden_inputs
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
-from model.artifact.tower_files import tower_vectors
 from model.config.encoder import EncoderConfig, PatchLayout, patches_of
+from model.config.files import read_object
 from model.errors import ConfigError
 from model.export.calibration import calibration_batches, calibration_lines, similarity_batches
 from model.images.patches import patch_rows
 from model.images.processing import ImageProcessing
 from model.numerics.batch import Batch, Floats, pack
+from model.sources.sentence import tower_vectors
 from model.tokenization.tokenizer import right_padding
 from model.tokenization.vocabulary import model_ids, vocabulary_size
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from model.artifact.access import writing
-from model.artifact.cache import STATIC_LIBRARIES, exporter_version
+from model.artifact.integrity import STATIC_LIBRARIES, exporter_version
 from model.artifact.manifest import (
     FORMAT,
     STATIC_FILES,
@@ -31,14 +31,15 @@ from model.artifact.manifest import (
     write_manifest,
 )
 from model.artifact.mapped import mapped_tensors
-from model.artifact.modules import MODULES, ModuleEntry, listed_modules, read_json, read_object
 from model.artifact.sentence import SentenceConfig
 from model.artifact.verification import UNVERIFIED, Verdict, VerificationRecord
-from model.artifact.weight_files import WEIGHTS, report_pickles
 from model.config.encoder import StaticConfig
+from model.config.files import read_json, read_object
 from model.errors import CheckpointError
 from model.export.placement import Exported, Progress, place
 from model.runtimes.static import ROWS, StaticRuntime
+from model.sources.files import MODULES, WEIGHTS, ModuleEntry, listed_modules, report_pickles
+from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 
 _SETTINGS = "config_sentence_transformers.json"
@@ -119,7 +120,7 @@ def _build(table: NDArray[np.float32], described: Path, folder: Path, model: str
     """Write all files, with a manifest that does not record a verification yet."""
     vocabulary, features = table.shape
     config = StaticConfig(vocab_size=vocabulary, hidden_size=features)
-    sentence = SentenceConfig.from_checkpoint(described, config.max_position_embeddings, features)
+    sentence = read_sentence(described, config.max_position_embeddings, features)
     tokenizer = load_tokenizer(described, config, lowercase=sentence.lowercase)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)

@@ -15,12 +15,12 @@ from model.artifact.manifest import (
     Manifest,
     write_manifest,
 )
-from model.artifact.modules import read_object, transformer_folder
 from model.artifact.verification import VerificationRecord
-from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors
+from model.config.files import read_object
 from model.errors import CheckpointError
 from model.export.placement import place
+from model.sources.files import transformer_folder, weight_files
 
 _KINDS: dict[str, Literal["clip", "siglip"]] = {"clip": "clip", "siglip": "siglip"}
 _SCALE, _BIAS = "logit_scale", "logit_bias"

@@ -8,15 +8,15 @@ transformers has an adapter of PEFT for each task: `retrieval_query/adapter_conf
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from model.config.files import naming, read_json
 from model.errors import ConfigError
 
 PEFT_CONFIG = "adapter_config.json"
@@ -92,14 +92,8 @@ def task_folders(folder: Path, tasks: tuple[str, ...]) -> list[TaskFolder]:
                 f"{folder} lacks {missing.relative_to(folder)}, the adapter of the task {task}, "
                 "which config.json names in lora_adaptations: fetch it too"
             )
-        try:
-            config = PeftConfig.model_validate(json.loads(path.read_bytes()))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(f"{path}: {where} is not supported: {first['msg']}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is not readable JSON: {error}") from None
+        with naming(path):
+            config = PeftConfig.model_validate(read_json(path))
         folders.append(TaskFolder(task, path.parent, config))
     return folders
 

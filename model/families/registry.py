@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.config.files import read_object
 from model.errors import ConfigError
 from model.families.albert import ALBERT
 from model.families.bart import BART
@@ -107,13 +107,7 @@ def read_fields(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
-    try:
-        fields = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path} does not hold a JSON object")
-    return fields
+    return read_object(path)
 
 
 def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:

@@ -7,12 +7,12 @@ precedence.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from model.config.files import naming, read_object
 from model.errors import ConfigError
 
 PROCESSOR = "processor_config.json"
@@ -69,11 +69,8 @@ def read_processing(folder: Path) -> ImageProcessing:
     if fields.get("do_pad"):
         raise ConfigError(f"{path}: do_pad is not supported")
     try:
-        return ImageProcessing.model_validate(_steps(fields))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from None
+        with naming(path):
+            return ImageProcessing.model_validate(_steps(fields))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -125,30 +122,20 @@ _BY_MODEL_TYPE = {
 
 def _written(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return the file that describes the image processor, and its fields."""
-    nested = _object(folder / PROCESSOR).get("image_processor")
+    nested = read_object(folder / PROCESSOR).get("image_processor")
     if isinstance(nested, dict):
         return folder / PROCESSOR, nested
     path = folder / PREPROCESSOR
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: a picture model needs it")
-    return path, _object(path)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} does not hold a JSON object")
-    return content
+    return path, read_object(path)
 
 
 def _kind(folder: Path, path: Path, written: dict[str, Any]) -> str:
     """Return the name of an image processor without its ending, as in `_DEFAULTS`."""
     name = written.get("image_processor_type") or written.get("feature_extractor_type")
     if name is None:
-        kind = _BY_MODEL_TYPE.get(str(_object(folder / "config.json").get("model_type")))
+        kind = _BY_MODEL_TYPE.get(str(read_object(folder / "config.json").get("model_type")))
     else:
         kind = str(name).removesuffix("Fast").removesuffix("Pil")
         kind = kind.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")

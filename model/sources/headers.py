@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from model.artifact.modules import transformer_folder
 from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.families.registry import (
@@ -23,6 +22,7 @@ from model.families.registry import (
     read_fields,
 )
 from model.families.towers import towers
+from model.sources.files import transformer_folder
 
 
 def weight_count(checkpoint: Path) -> int:

@@ -4,6 +4,10 @@ They give a checkpoint another pooling, by a `modules.json` that all readers of 
 another size of its pictures. The pooling `yes-no` is the format of Qwen3-Reranker's model card
 (Zhang et al. 2025, section 2, https://arxiv.org/abs/2506.05176): a score compares the logits of
 `yes` and `no`.
+
+Each tower of CLIP or SigLIP gets such a folder too, in the format of transformers'
+`CLIPTextModelWithProjection`, `CLIPVisionModelWithProjection`, `SiglipTextModel` or
+`SiglipVisionModel`. An image classifier with a vision tower has that tower alone.
 """
 
 from __future__ import annotations
@@ -13,22 +17,17 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from model.artifact.logit_score import CHAT_TEMPLATE, LOGIT_SCORE
-from model.artifact.modules import (
-    MODULES,
-    listed_modules,
-    read_json,
-    read_object,
-    transformer_folder,
-)
-from model.errors import ConfigError
-from model.families.towers import towers
+from model.config.files import read_json, read_object
+from model.errors import ConfigError, ModelError
+from model.families.towers import Tower, towers
 from model.images.processing import PREPROCESSOR, PROCESSOR, read_processing
+from model.sources.files import CHAT_TEMPLATE, CONFIG, MODULES, listed_modules, transformer_folder
 from model.sources.home import EXPORTS, make_cache
+from model.sources.task_files import LOGIT_SCORE
 
 
 def with_image_size(checkpoint: Path, size: tuple[int, int], folders: Path) -> Path:
@@ -86,13 +85,13 @@ YES_NO = (
 
 def is_masked_language_model(checkpoint: Path) -> bool:
     """Return whether a checkpoint folder's `config.json` names a masked language model."""
-    names = read_object(checkpoint / "config.json").get("architectures") or []
+    names = read_object(checkpoint / CONFIG).get("architectures") or []
     return any(str(name).endswith("ForMaskedLM") for name in names)
 
 
 def may_be_reranker(checkpoint: Path) -> bool:
     """Return whether a checkpoint's files leave open whether it embeds texts or scores pairs."""
-    names = read_object(checkpoint / "config.json").get("architectures") or []
+    names = read_object(checkpoint / CONFIG).get("architectures") or []
     return listed_modules(checkpoint) is None and _RERANKER in names
 
 
@@ -111,7 +110,7 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
             replace, or two towers.
 
     """
-    if towers(read_object(transformer_folder(checkpoint) / "config.json")):
+    if towers(read_object(transformer_folder(checkpoint) / CONFIG)):
         raise ConfigError(f"{checkpoint}: --pooling is not for CLIP and SigLIP: leave it out")
     modules, config = _modules(checkpoint, pooling)
     written = {MODULES: json.dumps(modules)}
@@ -210,3 +209,34 @@ def _fill(folder: Path, source: Path, written: Mapping[str, str]) -> None:
             if name.startswith(f"{top}/")
         }
         _fill(folder / top, source / top, inner)
+
+
+def split(checkpoint: Path, folders: Path) -> dict[Tower, Path]:
+    """Write a folder for each tower of a checkpoint, and return them; empty without towers."""
+    inside = transformer_folder(checkpoint)
+    path = (inside.relative_to(checkpoint) / CONFIG).as_posix()
+    return {
+        tower: overlaid(checkpoint, {path: json.dumps(config)}, folders)
+        for tower, config in towers(read_object(inside / CONFIG)).items()
+    }
+
+
+@contextlib.contextmanager
+def as_folders(checkpoint: Path) -> Iterator[dict[Tower, Path]]:
+    """Provide a folder for each tower of a checkpoint while the context lasts; see `split`.
+
+    Errors inside name the checkpoint in place of these folders.
+    """
+    config = read_object(transformer_folder(checkpoint) / CONFIG)
+    if not towers(config):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        parts = split(checkpoint, Path(folder))
+        try:
+            yield parts
+        except ModelError as error:
+            message = str(error)
+            for own in parts.values():
+                message = message.replace(str(own), str(checkpoint))
+            raise type(error)(message) from None

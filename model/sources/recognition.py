@@ -11,18 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from model.artifact.modules import is_static
-from model.artifact.sentence import SentenceConfig
-from model.artifact.weight_files import (
-    FORMATS,
-    HYBRID_HEADS,
-    PICKLE,
-    WEIGHTS,
-    is_pickle,
-    pickled_files,
-    weight_files,
-)
 from model.config.encoder import EncoderConfig
+from model.config.files import read_object
 from model.errors import CheckpointError, ConfigError
 from model.families.registry import (
     FAMILIES,
@@ -32,19 +22,25 @@ from model.families.registry import (
     unsupported,
 )
 from model.images.processing import read_processing
-from model.sources.checkpoint_files import (
+from model.sources.files import (
     CONFIG,
     DESCRIPTIONS,
+    FORMATS,
+    HYBRID_HEADS,
+    PICKLE,
     TOKENIZERS,
+    WEIGHTS,
     encoder_place,
-    kind,
-    modules,
-    place,
-    read_json,
+    is_pickle,
+    is_static,
+    listed_modules,
+    pickled_files,
     reads_pictures,
+    weight_files,
 )
 from model.sources.headers import FULL, check_weights
-from model.sources.towers import as_folders
+from model.sources.overlay import as_folders
+from model.sources.sentence import read_sentence
 
 VISION = "a vision model of a kind that is not served"
 AUDIO = "an audio model, not a text encoder"
@@ -221,10 +217,7 @@ def _check_encoder(folder: Path, names: Collection[str], source: str, *, pickles
         )
     if encoder + CONFIG not in names:
         raise ConfigError(f"{source} {_without_config(folder, names)}")
-    config = read_json(folder / encoder / CONFIG)
-    if not isinstance(config, dict):
-        raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
-    encoder_config = _checked_config(config, source)
+    encoder_config = _checked_config(read_object(folder / encoder / CONFIG), source)
     formats = FORMATS if pickles else FORMATS[:1]
     if not {encoder + name for pair in formats for name in pair} & set(names):
         raise CheckpointError(f"{source} {_without_weights(names)}")
@@ -233,15 +226,15 @@ def _check_encoder(folder: Path, names: Collection[str], source: str, *, pickles
         if heads := [name for name in HYBRID_HEADS if name in names]:
             raise CheckpointError(f"{source} has {_said_of_pickles(heads[0])}")
     size, longest = encoder_config.hidden_size, encoder_config.max_position_embeddings
-    SentenceConfig.from_checkpoint(folder, longest, size)
+    read_sentence(folder, longest, size)
 
 
 def _check_modules(folder: Path, names: Collection[str], source: str) -> None:
     """Raise an error if a module has pickled weights alone."""
-    for item in modules(folder):
-        pickle = place(item) + PICKLE
-        if place(item) and place(item) + WEIGHTS not in names and pickle in names:
-            raise CheckpointError(f"{source}: {kind(item)} has {_said_of_pickles(pickle)}")
+    for item in listed_modules(folder) or ():
+        pickle = item.place + PICKLE
+        if item.place and item.place + WEIGHTS not in names and pickle in names:
+            raise CheckpointError(f"{source}: {item.name} has {_said_of_pickles(pickle)}")
 
 
 def _checked_config(config: Mapping[str, object], source: str) -> EncoderConfig:
@@ -271,7 +264,7 @@ def _without_config(folder: Path, names: Collection[str]) -> str:
         return "is an exported artifact, not a checkpoint: give it to --artifact"
     if "model_index.json" in names:
         return "is a diffusion pipeline (model_index.json), not a text encoder"
-    kinds = [kind(item) for item in modules(folder)]
+    kinds = [item.name for item in listed_modules(folder) or ()]
     if kinds and not kinds[0].endswith("Transformer"):
         return f"begins with the module {kinds[0]} (modules.json), not with a Transformer"
     loose = [name for name in names if name.endswith((".gguf", ".onnx"))]

@@ -11,15 +11,20 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from model.artifact.logit_score import LogitScore, read_logit_score
-from model.artifact.modules import read_object, transformer_folder
-from model.artifact.task import WITH_TEACHER, sparse_pooling, task_kind
-from model.artifact.weight_files import weight_files
 from model.checkpoint import read_tensors, stored_tensors
 from model.config.encoder import EncoderConfig
+from model.config.files import read_object
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind, Transform
+from model.sources.files import transformer_folder, weight_files
+from model.sources.task_files import (
+    WITH_TEACHER,
+    LogitScore,
+    read_logit_score,
+    sparse_pooling,
+    task_kind,
+)
 from model.tasks.head import TaskModule, task_head
 from model.tasks.layouts import LAYOUTS, WITH_TEACHER_LAYOUT, WORD_LOGITS, Layout
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from model.errors import CheckpointError
+from model.config.files import read_object
+from model.errors import CheckpointError, ConfigError
 from model.tokenization.growth import check_growth
 
 Settings = dict[str, Any]
@@ -91,12 +92,9 @@ class TokenizerFiles:
 def read_json(path: Path) -> Settings:
     """Return the object in a JSON file; empty without that file."""
     try:
-        content = json.loads(path.read_bytes()) if path.is_file() else {}
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} does not hold a JSON object")
-    return content
+        return read_object(path)
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _stored(path: Path) -> Settings:

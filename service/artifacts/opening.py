@@ -8,15 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from model.artifact.cache import cache_key, share_files
-from model.artifact.manifest import VISION, Artifact, load_artifact
-from model.artifact.modules import is_static
-from model.artifact.recorded import passed_uses
-from model.artifact.weight_files import HYBRID_HEADS
+from model.artifact.manifest import VISION, Artifact, load_artifact, passed_uses, share_files
 from model.config.precision import Precision
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.sources.checkpoint_files import may_be_hybrid
+from model.sources.files import HYBRID_HEADS, cache_key, is_static, may_be_hybrid
 from model.sources.home import EXPORTS, expanded, make_cache
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, locate

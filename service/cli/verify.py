@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from model.artifact.manifest import load_artifact
-from model.artifact.recorded import passed_uses
+from model.artifact.manifest import load_artifact, passed_uses
 from model.runtimes.contract import Device
 from service.cli.command import Command
 from service.cli.options import verification_device

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.artifact.golden import read_golden
-from model.artifact.manifest import GOLDEN, Artifact
-from model.artifact.recorded import passed_uses, recorded_tolerances
+from model.artifact.manifest import GOLDEN, Artifact, passed_uses, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from model.numerics.comparison import Comparison, Key, keyed, task_key, tolerances_of

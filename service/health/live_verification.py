@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import numpy as np
 
-from model.artifact.manifest import Manifest
-from model.artifact.recorded import measured, passed_uses
+from model.artifact.manifest import Manifest, measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
 from model.errors import DeviceLostError
 from model.numerics.comparison import Difference, Floats, Key, Kind, difference, tolerances_of

@@ -6,8 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from model.artifact.manifest import Manifest
-from model.artifact.recorded import recorded_tolerances
+from model.artifact.manifest import Manifest, recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig

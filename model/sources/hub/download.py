@@ -17,12 +17,11 @@ from pathlib import Path
 
 from model.errors import ModelError, SourceError
 from model.families.jina_tasks import PEFT_CONFIG
-from model.sources.checkpoint_files import (
+from model.sources.files import (
     deciding,
     descriptions,
     lacking,
-    modules,
-    place,
+    listed_modules,
     task_places,
     weights,
 )
@@ -142,9 +141,9 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
     sizes = {item.rfilename: item.size for item in info.siblings or []}
     folder = _fetch_small(hub, repository, descriptions(sizes))
     commit = Repository(repository.name, folder.name)
-    for item in modules(folder):
-        if place(item):
-            _fetch_small(hub, commit, descriptions(sizes, place(item)))
+    for item in listed_modules(folder) or ():
+        if item.place:
+            _fetch_small(hub, commit, descriptions(sizes, item.place))
     of_tasks = {at + PEFT_CONFIG for at in task_places(folder)} & sizes.keys()
     _fetch_small(hub, commit, sorted(of_tasks))
     check_described(folder, sizes.keys(), str(repository), pickles=hub.pickles)

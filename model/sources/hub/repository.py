@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import SourceError
-from model.sources.checkpoint_files import deciding, lacking
+from model.sources.files import deciding, lacking
 from model.sources.home import expanded
 
 ORGANISATION = "sentence-transformers"

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
-from model.artifact.recorded import passed_uses, recorded_tolerances
+from model.artifact.manifest import passed_uses, recorded_tolerances
 from model.config.precision import USES
 from model.numerics.comparison import Comparison, Kind, Tolerance
 from service.api.native.replies import VerifyReply

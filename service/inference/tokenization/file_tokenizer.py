@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 
 from model.artifact.access import reading
 from model.artifact.integrity import sha256_of
-from model.numerics.pair_template import PairTemplate
+from model.artifact.sentence import PairTemplate
 from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import Unprocessable
 from service.inference.tokenization.text import ArrayText, places_of, unknown_of

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
-from model.artifact.sentence import SentenceConfig
-from model.numerics.pair_template import PairTemplate
+from model.artifact.sentence import PairTemplate, SentenceConfig
 from service.errors import Unprocessable
 
 

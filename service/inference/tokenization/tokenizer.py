@@ -9,8 +9,7 @@ from typing import cast
 
 from tokenizers.models import WordPiece
 
-from model.artifact.sentence import SentenceConfig
-from model.numerics.pair_template import PairTemplate
+from model.artifact.sentence import PairTemplate, SentenceConfig
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.file_tokenizer import (
     FileTokenizer,

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from model.artifact import cache
-from model.artifact.cache import share_files
-from model.artifact.manifest import record_file
+from model.artifact import manifest
+from model.artifact.manifest import record_file, share_files
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LEAST_BYTES", 100)
+    monkeypatch.setattr(manifest, "LEAST_SHARED_BYTES", 100)
 
 
 def artifact_at(folder: Path, **contents: bytes) -> Any:

@@ -14,8 +14,7 @@ from safetensors.numpy import save_file
 
 from model.artifact import integrity
 from model.artifact.integrity import check_file, check_locations, check_references
-from model.artifact.manifest import Artifact
-from model.artifact.recorded import measured, recorded_tolerances
+from model.artifact.manifest import Artifact, measured, recorded_tolerances
 from model.artifact.verification import (
     UNVERIFIED,
     Verdict,

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import FILES, Artifact, load_artifact, record_file, write_manifest
-from model.artifact.modules import ModuleEntry, listed_modules, transformer_folder
-from model.artifact.task import sparse_pooling, task_kind
 from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ConfigError
 from model.numerics.task_head import TaskConfig, TaskKind
+from model.sources.files import ModuleEntry, listed_modules, transformer_folder
+from model.sources.task_files import sparse_pooling, task_kind
 
 NAMES = (
     "attention.onnx",
@@ -232,8 +232,12 @@ def test_classes_of_every_release_have_one_name(tmp_path: Path, package: str) ->
     types = ("Transformer", f"sentence_transformers.{package}.Pooling", "pylate.models.Dense.Dense")
     folder = write(tmp_path, *(entry(kind, name) for kind, name in zip(types, "abc", strict=True)))
     kinds = ("Transformer", "Pooling", "pylate.models.Dense.Dense")
-    expected = [ModuleEntry(kind, folder / name) for kind, name in zip(kinds, "abc", strict=True)]
+    expected = [
+        ModuleEntry(kind, folder / name, f"{name}/")
+        for kind, name in zip(kinds, "abc", strict=True)
+    ]
     assert listed_modules(folder) == expected
+    assert [module.name for module in expected] == ["Transformer", "Pooling", "Dense"]
 
 
 @pytest.mark.parametrize(
@@ -347,13 +351,6 @@ def test_sparse_pooling_that_is_not_known_is_refused(
 def test_sparse_pooling_has_sentence_transformers_defaults(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, TRANSFORMER, SPLADE)
     assert sparse_pooling(folder) == {"pooling": "max", "activation": "relu"}
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", "{}"])
-def test_modules_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "modules.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"modules\.json"):
-        task_kind(tmp_path)
 
 
 def test_shapes() -> None:

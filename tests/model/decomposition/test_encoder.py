@@ -46,7 +46,7 @@ from model.numerics.attention_pooling import PREFIX, AttentionPooling
 from model.numerics.batch import pack
 from model.numerics.vector_modules import LayerNorm
 from model.packing import PackedBatch
-from model.sources.towers import as_folders
+from model.sources.overlay import as_folders
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved
 from tests.model.families.picture_parity import SIZES as PICTURES

@@ -34,9 +34,7 @@ from transformers import (
 from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import head_parameter_name, head_scores_signature
-from model.artifact.task import task_kind
 from model.artifact.vectors import CALIBRATION
-from model.artifact.weight_files import pickled_files
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
@@ -51,7 +49,10 @@ from model.families.registry import read_config
 from model.numerics.late_interaction import LateInteraction
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.pytorch import PyTorchRuntime
+from model.sources.files import pickled_files
 from model.sources.recognition import check_recognised
+from model.sources.sentence import read_sentence
+from model.sources.task_files import task_kind
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json, edit_weights
 from tests.model.families.parity import SIZES, VOCABULARY, saved
@@ -186,7 +187,7 @@ def test_both_maps_are_read(checkpoint: Path) -> None:
 
 def test_without_modules_the_dense_vector_is_the_first_tokens(checkpoint: Path) -> None:
     (checkpoint / "modules.json").unlink()
-    sentence = SentenceConfig.from_checkpoint(checkpoint, 64, 12)
+    sentence = read_sentence(checkpoint, 64, 12)
     assert (sentence.pooling, sentence.normalize) == ("cls", True)
 
 

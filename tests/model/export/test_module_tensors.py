@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.artifact.mapped import mapped_tensors, read_header
-from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.config.encoder import patches_of
@@ -27,7 +26,8 @@ from model.export.to_onnx import save_graph
 from model.families.registry import read_config
 from model.numerics.vector_modules import Dense, LayerNorm, Normalize
 from model.packing import PackedBatch
-from model.sources.towers import split
+from model.sources.overlay import split
+from model.sources.sentence import read_sentence
 from tests.model.families.picture_parity import packed_pictures
 from tests.model.pickles import pickle_weights
 from tests.model.sentences import modules_of
@@ -120,9 +120,7 @@ def test_pooled_and_projected_pictures_equal_transformers(
     folder = split(save_towers(model, tmp_path / "a"), tmp_path / "links")["vision"]
     encoder = load_checkpoint(folder)
     config, patches = encoder.config, patches_of(encoder.config)
-    sentence = SentenceConfig.from_checkpoint(
-        folder, config.max_position_embeddings, config.hidden_size
-    )
+    sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
     tensors = module_tensors(folder, sentence.modules)
     if sentence.pooling == "attention":
         tensors |= pooling_tensors(folder, config)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from model.artifact.logit_score import LogitScore
 from model.errors import ConfigError
 from model.export.loading import pair_templates
 from model.sources.overlay import YES_NO
+from model.sources.task_files import LogitScore
 from model.tokenization.chat_template import answer
 from tests.model.logit_checkpoints import PAIRS, published
 from tests.model.tokenizer_folders import write_tokenizer_folder

@@ -17,9 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertModel
 
-from model.artifact.manifest import DECODER_HEADS, TOKENIZER, Artifact
+from model.artifact.manifest import DECODER_HEADS, TOKENIZER, Artifact, recorded_tolerances
 from model.artifact.mapped import mapped_tensors
-from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.config.precision import WeightBits

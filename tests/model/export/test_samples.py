@@ -46,6 +46,7 @@ from model.families.registry import read_config
 from model.images.processing import ImageProcessing
 from model.numerics.batch import pack
 from model.packing import PackedBatch
+from model.sources.sentence import read_sentence
 from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from model.tokenization.vocabulary import model_ids
@@ -154,9 +155,7 @@ END = clip().config.text_config.eos_token_id
 def read(folder: Path) -> tuple[SentenceConfig, Tokenizer]:
     """Return the config and the tokenizer of a tower, which pads as the config says."""
     config = read_config(folder)
-    sentence = SentenceConfig.from_checkpoint(
-        folder, config.max_position_embeddings, config.hidden_size
-    )
+    sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
     tokenizer = load_tokenizer(folder, config, lowercase=sentence.lowercase)
     sentence = with_text_tokens(folder, sentence, tokenizer)
     fill_up(tokenizer, sentence)

@@ -12,12 +12,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from model.artifact.cache import cache_key
 from model.artifact.manifest import load_artifact
 from model.errors import CheckpointError, ModelError
 from model.export.static_embedding import export_static, read_table
 from model.numerics.batch import pack
 from model.runtimes.registry import load_runtime
+from model.sources.files import cache_key
 from model.sources.recognition import check_recognised
 from tests.model.static_checkpoints import FEATURES, write_model2vec, write_static
 

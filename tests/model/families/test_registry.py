@@ -211,13 +211,13 @@ def test_all_problems_are_named_together() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "config.json is not valid JSON"),
-        (b"{", "config.json is not valid JSON"),
-        (b"\xff\xfe{}", "config.json is not valid JSON"),
+        (b"", "config.json is not readable JSON"),
+        (b"{", "config.json is not readable JSON"),
+        (b"\xff\xfe{}", "config.json is not readable JSON"),
         (b"[]", "config.json does not hold a JSON object"),
         (b'"bert"', "config.json does not hold a JSON object"),
         (b"null", "config.json does not hold a JSON object"),
-        (json.dumps(VALID).encode()[:-20], "config.json is not valid JSON"),
+        (json.dumps(VALID).encode()[:-20], "config.json is not readable JSON"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:

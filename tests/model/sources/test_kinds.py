@@ -11,9 +11,6 @@ from sentence_transformers.util.misc import ORIGINAL_TRANSFORMER_MODELS
 from transformers import AutoConfig
 from transformers.models.auto import modeling_auto as auto
 
-from model.artifact.logit_score import LogitScore, read_logit_score
-from model.artifact.sentence import SentenceConfig
-from model.artifact.task import sparse_pooling, task_kind
 from model.errors import ConfigError
 from model.images.processing import ImageProcessing, read_processing
 from model.sources.hub.repository import ORIGINAL, full_name
@@ -35,6 +32,8 @@ from model.sources.recognition import (
     VISION,
     kind_of,
 )
+from model.sources.sentence import read_sentence
+from model.sources.task_files import LogitScore, read_logit_score, sparse_pooling, task_kind
 from tests.model.picture_checkpoints import PROCESSOR
 
 THEIRS: dict[str, set[str]] = {
@@ -192,7 +191,7 @@ def test_a_dense_pooling_takes_the_place_of_the_checkpoints(
     """Modules after pooling stay."""
     folder = write(tmp_path / "a", "BertModel", modules)
     found = with_pooling(folder, pooling, tmp_path / "poolings")
-    sentence = SentenceConfig.from_checkpoint(found, 512, 8)
+    sentence = read_sentence(found, 512, 8)
     assert (sentence.pooling, sentence.normalize) == (mode, modules is not None)
     assert json.loads((found / "config.json").read_text())["hidden_size"] == 8
 

@@ -16,8 +16,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CLIPModel
 
-from model.artifact.modules import transformer_folder
-from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.config.encoder import patches_of
@@ -30,7 +28,9 @@ from model.images.pixels import prepare
 from model.images.processing import read_processing
 from model.numerics.batch import Batch, pack
 from model.packing import PackedBatch
-from model.sources.towers import as_folders, split
+from model.sources.files import transformer_folder
+from model.sources.overlay import as_folders, split
+from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
@@ -48,9 +48,7 @@ def test_each_tower_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
         for tower, folder in made.items():
             own = read_config(folder)
             assert own.model_type == f"{name}_{tower}_model"
-            sentence = SentenceConfig.from_checkpoint(
-                folder, own.max_position_embeddings, own.hidden_size
-            )
+            sentence = read_sentence(folder, own.max_position_embeddings, own.hidden_size)
             assert sentence.vector_size(own.hidden_size) == size
             encoder = load_checkpoint(folder, own)
             first = encoder.layers[0].attention.query.weight
@@ -72,9 +70,7 @@ def test_modules_of_sentence_transformers_are_linked(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     for tower in split(folder, tmp_path / "links").values():
         own = read_config(tower / "0_CLIPModel")
-        sentence = SentenceConfig.from_checkpoint(
-            tower, own.max_position_embeddings, own.hidden_size
-        )
+        sentence = read_sentence(tower, own.max_position_embeddings, own.hidden_size)
         assert sentence.normalize
         assert len(sentence.modules) == (1 if own.pixel_features == 0 else 2)
 
@@ -107,9 +103,7 @@ def vectors_of(folder: Path, batch: Batch | None) -> list[np.ndarray]:
     inside = transformer_folder(folder)
     config = read_config(inside)
     encoder = load_checkpoint(inside, config)
-    sentence = SentenceConfig.from_checkpoint(
-        folder, config.max_position_embeddings, config.hidden_size
-    )
+    sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
     if batch is None:
         tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
         fill_up(tokenizer, with_text_tokens(inside, sentence, tokenizer))

@@ -15,12 +15,12 @@ from sentence_transformers import CrossEncoder, SparseEncoder
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
 from model.numerics.batch import pack
 from model.numerics.task_head import Floats
 from model.packing import PackedBatch
+from model.sources.sentence import read_sentence
 from model.tasks.checkpoint import load_task_head, load_task_weights, read_labels
 from model.tasks.head import TaskHead, scores_of_text
 from tests.model.checkpoints import edit_json, edit_weights
@@ -67,7 +67,7 @@ def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
     prompted: dict[str, Any] = {"prompts": {"q": "the cat. "}, "default_prompt_name": "q"}
     inside = write_task_checkpoint(tmp_path / "a", num_labels=1)
     CrossEncoder(str(inside), device="cpu", **prompted).save(str(folder := tmp_path / "b"))
-    sentence = SentenceConfig.from_checkpoint(folder, 40, 12)
+    sentence = read_sentence(folder, 40, 12)
     prompt = sentence.prompts[sentence.default_prompt_name or ""]
     reference = CrossEncoder(str(folder), device="cpu")
     expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
@@ -75,7 +75,7 @@ def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
     edit_json(folder / "config_sentence_transformers.json", max_active_dims=64)
     with pytest.raises(ConfigError, match="max_active_dims is not supported"):
-        SentenceConfig.from_checkpoint(folder, 40, 12)
+        read_sentence(folder, 40, 12)
 
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2"])

@@ -23,7 +23,7 @@ from model.numerics.task_head import TaskConfig, Transform, rows_of, text_scores
 from model.numerics.vector_modules import Dense, Normalize
 from model.packing import PackedBatch
 from model.runtimes.pytorch import PyTorchRuntime
-from model.sources.towers import split
+from model.sources.overlay import split
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import SparseHead, scores_of_text, task_head
 from model.tasks.layouts import LAYOUTS

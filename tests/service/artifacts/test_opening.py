@@ -14,9 +14,9 @@ import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.artifact.verification import Verdict
-from model.artifact.weight_files import HYBRID_HEADS
 from model.errors import ArtifactError, ProviderError
 from model.export.exporter import Exported
+from model.sources.files import HYBRID_HEADS
 from service.artifacts.opening import (
     export_source,
     find_checkpoint,

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sentence_transformers import MultiVectorEncoder
 
-from model.artifact.modules import transformer_folder
-from model.artifact.sentence import SentenceConfig
 from model.export.loading import load_modules
 from model.families.registry import read_config
 from model.numerics.late_interaction import NO_VECTORS
 from model.runtimes.pytorch import PyTorchRuntime
+from model.sources.files import transformer_folder
+from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 from service.engines.runtime import RuntimeEngine
 from service.inference.encoding import PreparedTexts
@@ -43,9 +43,7 @@ def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float],
     """Return the scores of a checkpoint in PyTorch, without an artifact or a scheduler."""
     inside = transformer_folder(folder)
     config = read_config(inside)
-    sentence = SentenceConfig.from_checkpoint(
-        folder, config.max_position_embeddings, config.hidden_size
-    )
+    sentence = read_sentence(folder, config.max_position_embeddings, config.hidden_size)
     built = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     encoder, head, _ = load_modules(folder, built)
     assert head is not None

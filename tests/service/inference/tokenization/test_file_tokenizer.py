@@ -17,10 +17,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER
-from model.artifact.sentence import SentenceConfig
+from model.artifact.sentence import PairTemplate, SentenceConfig
 from model.errors import ArtifactError
 from model.families.registry import parse_config, read_config
-from model.numerics.pair_template import PairTemplate
 from model.tokenization.piece_tokenizer import read_ids
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable

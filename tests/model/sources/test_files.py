@@ -26,7 +26,7 @@ from transformers import (
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.registry import read_config
-from model.sources import checkpoint_files as files
+from model.sources import files
 from model.sources.headers import check_weights, weight_count
 from model.tokenization.files import READ_AS_THEY_ARE
 from tests.model.checkpoints import edit_json, edit_weights
@@ -128,18 +128,11 @@ def test_pickles_are_taken_where_there_are_no_safetensors(tmp_path: Path) -> Non
     assert files.lacking(tmp_path) == ["a.bin", "b.bin"]
 
 
-@pytest.mark.parametrize("path", ["", ".", "..", "../x", "a/../../x", "/etc", None, 7])
-def test_a_module_lies_inside_the_checkpoint(path: Any) -> None:
-    assert files.place({"path": path}) in ("", "7/")
-
-
 @pytest.mark.parametrize("content", ["", "{}", "[1]", "\xff", '{"weight_map": 7}'])
-def test_files_that_are_damaged_name_nothing(tmp_path: Path, content: str) -> None:
-    for name in ("modules.json", "model.safetensors.index.json"):
-        (tmp_path / name).write_bytes(content.encode("latin-1"))
-    assert files.modules(tmp_path) == []
-    assert files.shards(tmp_path / "model.safetensors.index.json") == []
-    assert files.encoder_place(tmp_path) == ""
+def test_a_damaged_index_names_nothing(tmp_path: Path, content: str) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_bytes(content.encode("latin-1"))
+    assert files.shards(index) == []
 
 
 def test_all_of_a_tokenizer_is_fetched() -> None:

@@ -13,17 +13,17 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from transformers import T5Config, T5EncoderModel
 
-from model.artifact.modules import transformer_folder
 from model.families.registry import read_decoder_config
+from model.sources.files import transformer_folder
 from model.sources.recognition import check_recognised
-from tests.model.artifact.test_sentence import (
+from tests.model.families.parity import randomized
+from tests.model.sources.test_sentence import (
     HIDDEN,
     assert_equals_sentence_transformers,
     random,
     read,
     save,
 )
-from tests.model.families.parity import randomized
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 
 

@@ -6,14 +6,11 @@ sentence-transformers' defaults.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from model.artifact.modules import ModuleEntry, read_object
+from model.config.files import naming, read_object
 from model.errors import ConfigError
 from model.numerics.pooling import PoolingMode, PoolingModes
 from model.numerics.vector_modules import (
@@ -23,6 +20,7 @@ from model.numerics.vector_modules import (
     Normalize,
     VectorModule,
 )
+from model.sources.files import TRANSFORMER_FILES, ModuleEntry
 
 Fields = dict[str, Any]
 
@@ -43,10 +41,6 @@ _POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 """Boolean keys of versions up to 5, in the order in which their vectors are concatenated."""
-_TRANSFORMER_FILES = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
 _TRANSFORMER_VALUES: Mapping[str, Any] = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
@@ -131,8 +125,8 @@ def read_transformer(
     With `any_task` it may compute something other than token vectors; `tower` is for CLIP and
     SigLIP; `also` are further allowed keys.
     """
-    paths = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
-    path = paths[0] if paths else folder / _TRANSFORMER_FILES[0]
+    paths = [path for name in TRANSFORMER_FILES if read_object(path := folder / name)]
+    path = paths[0] if paths else folder / TRANSFORMER_FILES[0]
     content = read_object(path)
     known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES, *also}
     known |= {_CALLS} if tower else set()
@@ -193,7 +187,7 @@ def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
         return read_dense(entry)
     path, content = _config(entry)
     refuse_unknown(path, content, {"dimension"})
-    with _naming(path):
+    with naming(path):
         return LayerNorm(**content)
 
 
@@ -217,19 +211,8 @@ def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) ->
         key: content[key] for key in ("in_features", "out_features", "bias") if key in content
     }
     residual = content.get("use_residual", False)
-    with _naming(path):
+    with naming(path):
         return Dense.model_validate(fields | {"activation": activation, "residual": residual})
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn a validation error of a module into a `ConfigError` that names the file."""
-    try:
-        yield
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
 
 
 def _check_input(path: Path, content: Fields, inputs: Sequence[str | None] = _OWN_INPUT) -> None:

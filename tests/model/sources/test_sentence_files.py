@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from sentence_transformers import CrossEncoder, SparseEncoder
 
-from model.artifact.modules import ModuleEntry
-from model.artifact.sentence import (
-    SentenceConfig,
+from model.errors import ConfigError
+from model.numerics.vector_modules import Dense, LayerNorm, Normalize
+from model.sources.files import ModuleEntry
+from model.sources.sentence import (
     check_architecture,
     check_model_type,
     check_modules,
+    read_sentence,
 )
-from model.artifact.sentence_files import (
+from model.sources.sentence_files import (
     read_model,
     read_pooling,
     read_transformer,
     read_vector_module,
 )
-from model.artifact.task import task_kind
-from model.errors import ConfigError
-from model.numerics.vector_modules import Dense, LayerNorm, Normalize
+from model.sources.task_files import task_kind
 from tests.model.checkpoints import edit_json
 
 SETTINGS = "config_sentence_transformers.json"
@@ -296,14 +296,14 @@ def test_a_cross_encoder_of_the_library_is_read(tiny_checkpoint: Path, tmp_path:
     """It has a task head, and no pooling."""
     CrossEncoder(str(tiny_checkpoint), num_labels=1, device="cpu").save(str(tmp_path))
     assert task_kind(tmp_path) == "sequence_classification"
-    assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 40
+    assert read_sentence(tmp_path, 40, 12).max_length == 40
     (tmp_path / "modules.json").unlink(missing_ok=True)  # as versions up to 5 left it
     assert task_kind(tmp_path) == "sequence_classification"
-    assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 40
+    assert read_sentence(tmp_path, 40, 12).max_length == 40
 
 
 def test_a_splade_of_the_library_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     SparseEncoder(str(tiny_checkpoint), device="cpu").save(str(tmp_path))
-    assert "'SparseEncoder'" in kind_refusal(SentenceConfig.from_checkpoint, tmp_path, 40, 12)
+    assert "'SparseEncoder'" in kind_refusal(read_sentence, tmp_path, 40, 12)
     edit_json(tmp_path / "config_sentence_transformers.json", model_type=None)
-    assert "sparse vectors" in kind_refusal(SentenceConfig.from_checkpoint, tmp_path, 40, 12)
+    assert "sparse vectors" in kind_refusal(read_sentence, tmp_path, 40, 12)

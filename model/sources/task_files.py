@@ -1,11 +1,19 @@
-"""Configuration files of a late-interaction model, checked for unknown keys. Without torch.
+"""Kind of a checkpoint's task head, and the settings of its files. Without torch.
 
-Formats, with their meaning in sentence-transformers 6.2:
+Formats of task heads: the `architectures` of transformers' `config.json`, and the modules and the
+`transformer_task` of sentence-transformers' cross-encoders and sparse encoders.
+
+Formats of rerankers by logits: sentence-transformers' cross-encoder of the modules Transformer →
+LogitScore, such as Qwen3-Reranker (Zhang et al. 2025, https://arxiv.org/abs/2506.05176). A score is
+the logit of the word for true at the text's last token, minus the logit of the word for false if
+there is one.
+
+Formats of late-interaction models, with their meaning in sentence-transformers 6.2:
 
 * sentence-transformers' MultiVectorEncoder: Transformer, then Dense and Normalize over tokens and a
   MultiVectorMask; lengths and query expansion in `sentence_bert_config.json`;
 * PyLate, up to version 3: Transformer, then Dense; prefixes, lengths, expansion and skiplist in
-    `config_sentence_transformers.json`; mask and normalisation are implied;
+  `config_sentence_transformers.json`; mask and normalisation are implied;
 * Stanford's ColBERT (Santhanam et al. 2022, https://arxiv.org/abs/2112.01488): a checkpoint of the
   architecture HF_ColBERT with `linear.weight`, and `artifact.metadata`.
 """
@@ -17,16 +25,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
-from model.artifact.modules import (
+from model.config.files import naming, read_object
+from model.errors import ConfigError
+from model.numerics.late_interaction import ROLES, Role, TokenModule
+from model.numerics.task_head import TaskKind
+from model.numerics.vector_modules import Dense, Normalize
+from model.sources.files import (
+    CHAT_TEMPLATE,
+    HYBRID_HEADS,
+    METADATA,
     MODULES,
     ModuleEntry,
     listed_modules,
-    read_object,
     transformer_folder,
 )
-from model.artifact.sentence_files import (
+from model.sources.sentence_files import (
     MODEL_KEYS,
     Fields,
     read_dense,
@@ -34,12 +49,148 @@ from model.artifact.sentence_files import (
     read_transformer,
     refuse_unknown,
 )
-from model.errors import ConfigError
-from model.numerics.late_interaction import ROLES, Role, TokenModule
-from model.numerics.vector_modules import Dense, Normalize
+
+WITH_TEACHER = "WithTeacher"
+"""Ending of the architecture of DeiT with two classifiers."""
+_ARCHITECTURES: dict[str, TaskKind] = {
+    "ForSequenceClassification": "sequence_classification",
+    "ForTokenClassification": "token_classification",
+    "ForImageClassification": "sequence_classification",
+    f"ForImageClassification{WITH_TEACHER}": "sequence_classification",
+}
+_TRANSFORMER_TASKS: dict[str, TaskKind] = {
+    "sequence-classification": "sequence_classification",
+    "fill-mask": "sparse",
+}
+
+
+def task_kind(folder: Path) -> TaskKind | None:
+    """Return the kind of task head to serve; None if the checkpoint only gives vectors.
+
+    bge-m3 is recognised by its linear maps, which `modules.json` does not list. Otherwise a
+    `modules.json` takes precedence: a classifier or a masked language model that
+    sentence-transformers pools to vectors only gives vectors.
+    """
+    if is_late_interaction(folder):
+        return "late_interaction"
+    if any((folder / name).is_file() for name in HYBRID_HEADS):
+        return "hybrid"
+    modules = listed_modules(folder)
+    if modules is not None:
+        return _by_modules(folder, modules)
+    names = read_object(folder / "config.json").get("architectures") or []
+    for name in names if isinstance(names, list) else []:
+        for ending, kind in _ARCHITECTURES.items():
+            if str(name).endswith(ending):
+                return kind
+    return None
+
+
+def sparse_pooling(folder: Path) -> dict[str, Any]:
+    """Return `pooling` and `activation` of a sparse encoder, from its SpladePooling's config."""
+    entry = next(m for m in listed_modules(folder) or () if m.kind == "SpladePooling")
+    path = entry.folder / "config.json"
+    config = read_object(path)
+    pooling = config.get("pooling_strategy", "max")
+    activation = config.get("activation_function", "relu")
+    if pooling not in ("max", "sum"):
+        raise ConfigError(f"{path}: pooling_strategy {pooling!r} is not supported; max and sum are")
+    if activation not in ("relu", "log1p_relu"):
+        raise ConfigError(
+            f"{path}: activation_function {activation!r} is not supported; relu and log1p_relu are"
+        )
+    return {"pooling": pooling, "activation": activation}
+
+
+def _by_modules(folder: Path, modules: list[ModuleEntry]) -> TaskKind | None:
+    kinds = [module.kind for module in modules]
+    settings = transformer_folder(folder) / "sentence_bert_config.json"
+    named = read_object(settings).get("transformer_task")
+    if kinds[:1] == ["MLMTransformer"]:
+        named = named or "fill-mask"
+    kind = _TRANSFORMER_TASKS.get(str(named))
+    if is_logit_score(modules):
+        return "sequence_classification"
+    expected = {"sequence_classification": 1, "sparse": 2}
+    if kind is None or len(kinds) != expected[kind]:
+        return None
+    return None if kind == "sparse" and kinds[1] != "SpladePooling" else kind
+
+
+LOGIT_SCORE = "LogitScore"
+_MESSAGES = "message"
+_INPUT = "causal_logits"
+
+MessageFormat = Literal["flat", "structured"]
+"""Content of a message of the chat template: a string, or a list of typed parts."""
+
+
+class LogitScore(BaseModel):
+    """Words of a reranker's score, and the form of its chat template's messages."""
+
+    model_config = ConfigDict(frozen=True)
+
+    true_token_id: NonNegativeInt
+    false_token_id: NonNegativeInt | None = None
+    """Token id of the word for false; None if the score is the logit of the word for true."""
+    chat_template: str | None = None
+    """Chat template around each pair; None if the tokenizer joins both texts."""
+    message_format: MessageFormat = "flat"
+
+
+def is_logit_score(modules: list[ModuleEntry]) -> bool:
+    """Return whether the modules score pairs by logits of words."""
+    return [module.kind for module in modules] == ["Transformer", LOGIT_SCORE]
+
+
+def read_logit_score(folder: Path) -> LogitScore | None:
+    """Read the files of a reranker by logits; None for any other checkpoint."""
+    modules = listed_modules(folder)
+    if modules is None or not is_logit_score(modules):
+        return None
+    content = read_object(path := modules[1].folder / "config.json")
+    refuse_unknown(path, content, {*LogitScore.model_fields, "module_input_name"})
+    if content.get("module_input_name", _INPUT) != _INPUT:
+        named = content["module_input_name"]
+        raise ConfigError(f"{path}: module_input_name {named!r} is not supported; {_INPUT!r} is")
+    words = {key: content.get(key) for key in ("true_token_id", "false_token_id")}
+    with naming(path):
+        return LogitScore(**words, **_chat(transformer_folder(folder)))
+
+
+def _chat(folder: Path) -> dict[str, Any]:
+    """Return the chat template and the form of its messages, if the model reads messages."""
+    content = read_object(path := folder / "sentence_bert_config.json")
+    modalities = content.get("modality_config")
+    if modalities is None:
+        return {"chat_template": _chat_template(folder)}
+    if not isinstance(modalities, dict):
+        raise ConfigError(f"{path}: modality_config is not a JSON object")
+    if _MESSAGES not in modalities:
+        return {}
+    template = _chat_template(folder)
+    if template is None:
+        raise ConfigError(f"{path} names messages, and {folder} holds no {CHAT_TEMPLATE}")
+    settings = modalities[_MESSAGES]
+    form = settings.get("format", "flat") if isinstance(settings, dict) else settings
+    return {"chat_template": template, "message_format": form}
+
+
+def _chat_template(folder: Path) -> str | None:
+    """Return the default chat template of a tokenizer's files; None without one."""
+    if (path := folder / CHAT_TEMPLATE).is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} is not readable text: {error}") from None
+    path = folder / "tokenizer_config.json"
+    stored = read_object(path).get("chat_template")
+    if stored is None or isinstance(stored, str):
+        return stored
+    raise ConfigError(f"{path}: several chat templates are not supported; {CHAT_TEMPLATE} is")
+
 
 PYLATE_DENSE = "pylate.models.Dense.Dense"
-METADATA = "artifact.metadata"
 _SETTINGS = "config_sentence_transformers.json"
 _STANFORD = "HF_ColBERT"
 _TOKENS = "token_embeddings"
@@ -111,19 +262,13 @@ def is_late_interaction(folder: Path) -> bool:
 def read_late_files(folder: Path) -> LateFiles:
     """Read the files of a late-interaction model."""
     modules = listed_modules(folder)
-    try:
+    with naming(f"{folder}: invalid files of a late-interaction model"):
         if modules is None:
             return LateFiles(**_stanford(folder))
         settings = read_object(folder / _SETTINGS)
         if settings.get("model_type") == "MultiVectorEncoder":
             return LateFiles(**_sentence_transformers(folder, modules, settings))
         return LateFiles(**_pylate(folder, modules, settings))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            f"{folder}: invalid files of a late-interaction model: {where}: {first['msg']}"
-        ) from None
 
 
 def _sentence_transformers(folder: Path, modules: list[ModuleEntry], settings: Fields) -> Fields:

@@ -16,7 +16,6 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from torch import nn
 
-from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
@@ -25,6 +24,8 @@ from model.export.module_tensors import module_tensors
 from model.numerics.batch import pack
 from model.numerics.pooling import pool
 from model.packing import PackedBatch
+from model.sources.files import transformer_folder
+from model.sources.sentence import read_sentence
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
 from tests.model.sentences import modules_of, write_modules
@@ -38,7 +39,7 @@ ALL_MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "last
 
 
 def read(folder: Path) -> SentenceConfig:
-    return SentenceConfig.from_checkpoint(folder, POSITIONS, HIDDEN)
+    return read_sentence(folder, POSITIONS, HIDDEN)
 
 
 def embed(folder: Path, prompt: str | None = None, **options: Any) -> list[np.ndarray]:
@@ -305,7 +306,7 @@ def test_only_config_and_weights_are_enough(tmp_path: Path) -> None:
 
 
 def test_the_default_model_is_read(minilm_checkpoint: Path) -> None:
-    ours = SentenceConfig.from_checkpoint(minilm_checkpoint, 512, 384)
+    ours = read_sentence(minilm_checkpoint, 512, 384)
     assert ours == SentenceConfig(pooling="mean", normalize=True, max_length=256)
     theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")
     assert theirs.max_seq_length == ours.max_length

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from model.artifact import cache
+from model.artifact import integrity
 from model.artifact.access import writing
-from model.artifact.cache import cache_key, exporter_version
+from model.artifact.integrity import exporter_version
 from model.errors import ArtifactError, SourceError
+from model.sources.files import cache_key
 from tests.model.sentences import modules_of
 
 FILES = {
@@ -171,7 +172,7 @@ def test_the_exporter_is_another_with_other_packages(
     assert exporter_version() == newer  # the build does not change the version
 
 
-MODEL = Path(cache.__file__).parents[1]
+MODEL = Path(integrity.__file__).parents[1]
 FOLDERS = sorted({path.parent.relative_to(MODEL).as_posix() for path in MODEL.rglob("*.py")})
 
 
@@ -185,7 +186,7 @@ def test_the_exporter_is_another_with_other_source(
 ) -> None:
     copy = Path(shutil.copytree(MODEL, tmp_path / "model"))
     seen = [exporter_version()]
-    monkeypatch.setattr(cache, "__file__", str(copy / "artifact" / "cache.py"))
+    monkeypatch.setattr(integrity, "__file__", str(copy / "artifact" / "integrity.py"))
     assert exporter_version() == seen[0]
     file = copy / folder / "more.py"
     for content in ("", "# changed\n"):

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from model.artifact.late_files import is_late_interaction, read_late_files
-from model.artifact.logit_score import LogitScore, read_logit_score
 from model.artifact.sentence import SentenceConfig
-from model.artifact.task import task_kind
-from model.artifact.tower_files import tower_vectors
-from model.artifact.weight_files import report_pickles, weight_files
 from model.errors import CheckpointError, ConfigError
 from model.numerics.vector_modules import Dense
+from model.sources.files import report_pickles, weight_files
+from model.sources.sentence import read_sentence, tower_vectors
+from model.sources.task_files import (
+    LogitScore,
+    is_late_interaction,
+    read_late_files,
+    read_logit_score,
+    task_kind,
+)
 from tests.model.checkpoints import edit_json
 from tests.model.sentences import modules_of, write_modules
 
@@ -75,7 +79,7 @@ def test_sentence_transformers_form(tmp_path: Path) -> None:
     assert files.expansion is not None
     assert files.expansion.model_dump() == EXPANSION
     assert (files.skipped, files.skipped_in, files.markers) == ((), ("query",), ())
-    sentence = SentenceConfig.from_checkpoint(tmp_path, 40, 12)
+    sentence = read_sentence(tmp_path, 40, 12)
     assert (sentence.max_length, sentence.similarity_fn_name) == (20, "meanmaxsim")
     assert (sentence.prompts, sentence.normalize) == ({"query": "", "document": ""}, False)
 
@@ -166,7 +170,7 @@ def test_what_is_none(tmp_path: Path) -> None:
     edit_json(tmp_path / "2_Dense" / "config.json", in_features=12, out_features=12)
     assert not is_late_interaction(tmp_path)
     with pytest.raises(ConfigError, match="'maxsim' needs a vector per token"):
-        SentenceConfig.from_checkpoint(tmp_path, 40, 12)
+        read_sentence(tmp_path, 40, 12)
 
 
 WORDS = {"true_token_id": 5, "false_token_id": 3}
@@ -312,7 +316,7 @@ CLIP = {"model_type": "clip_text_model", "hidden_size": 12, "projection_dim": 5}
 
 def read(folder: Path, **config: Any) -> SentenceConfig:
     (folder / "config.json").write_text(json.dumps(CLIP | config))
-    return SentenceConfig.from_checkpoint(folder, 20, 12)
+    return read_sentence(folder, 20, 12)
 
 
 def test_a_tower_without_a_projection_gives_the_state_of_its_end_token(tmp_path: Path) -> None:

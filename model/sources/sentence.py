@@ -1,0 +1,348 @@
+"""Vector settings of a checkpoint: pooling, later modules, length limit, prompts. Without torch.
+
+Formats: a folder of sentence-transformers, whose `modules.json` lists the modules of a vector; a
+folder of transformers, which that library serves with mean pooling; or a tower of CLIP or SigLIP,
+whose `config.json` gives its projection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from model.artifact.sentence import SentenceConfig
+from model.config.files import naming, read_object
+from model.errors import ConfigError
+from model.families.jina_tasks import task_names
+from model.families.pictures import PICTURE_TYPES
+from model.numerics.attention_pooling import POOLED_ACTIVATIONS
+from model.numerics.pooling import PoolingMode, PoolingName, modes_of
+from model.numerics.vector_modules import Dense, LayerNorm, VectorModule
+from model.sources.files import (
+    MODULES,
+    STATIC_EMBEDDING,
+    ModuleEntry,
+    listed_modules,
+    transformer_folder,
+)
+from model.sources.sentence_files import (
+    read_model,
+    read_pooling,
+    read_prompts,
+    read_transformer,
+    read_vector_module,
+)
+from model.sources.task_files import LateFiles, read_late_files, read_logit_score, task_kind
+
+_CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
+_SPARSE = "it gives sparse vectors (SPLADE)"
+_LATE = "it gives a vector a token (ColBERT), in a form that is not known"
+_NO_ENCODER = "it is not computed by a transformer encoder"
+_MODEL_TYPES = {
+    "CrossEncoder": _CROSS_ENCODER,
+    "SparseEncoder": _SPARSE,
+    "MultiVectorEncoder": _LATE,
+}
+_KINDS = {
+    "LogitScore": _CROSS_ENCODER,
+    "MLMTransformer": _SPARSE,
+    "SpladePooling": _SPARSE,
+    "SparseAutoEncoder": _SPARSE,
+    "SparseStaticEmbedding": _SPARSE,
+    "MultiVectorMask": _LATE,
+    "TokenPooling": _LATE,
+    "CLIPModel": "it encodes images",
+    **dict.fromkeys(
+        ("BoW", "CNN", "LSTM", STATIC_EMBEDDING, "WordEmbeddings", "WordWeights"), _NO_ENCODER
+    ),
+    "WeightedLayerPooling": "it mixes the hidden states of several layers",
+    "Router": "it has an encoder for each kind of input",
+    "Asym": "it has an encoder for each kind of input",
+}
+_AFTER_POOLING = {"Dense", "LayerNorm", "Normalize", "Dropout"}
+_SUPPORTED = "Transformer → Pooling, then any of Dense, LayerNorm, Normalize and Dropout"
+_REMEDY = "give a checkpoint that makes one vector of a text"
+
+
+def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
+    """Raise an error if `config_sentence_transformers.json` names an unsupported class."""
+    kind = content.get("model_type") or "SentenceTransformer"
+    if kind != "SentenceTransformer":
+        reason = _MODEL_TYPES.get(str(kind), "its class is not known")
+        raise ConfigError(f"{path}: model_type {kind!r} is not supported: {reason}; {_REMEDY}")
+
+
+def check_modules(path: Path, kinds: Sequence[str]) -> None:
+    """Raise an error for modules, or an order of them, that do not make one vector of a text."""
+    for kind in kinds:
+        reason = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
+        if reason:
+            raise ConfigError(f"{path}: the module {kind} is not supported: {reason}; {_REMEDY}")
+    if list(kinds[:2]) != ["Transformer", "Pooling"] or not set(kinds[2:]) <= _AFTER_POOLING:
+        raise ConfigError(
+            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported; "
+            f"{_SUPPORTED} are"
+        )
+
+
+def check_after_tower(path: Path, kinds: Sequence[str]) -> None:
+    """Raise an error for modules of CLIP or SigLIP that do not make one vector of an input."""
+    if kinds[:1] not in (["Transformer"], ["CLIPModel"]) or not set(kinds[1:]) <= _AFTER_POOLING:
+        raise ConfigError(
+            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported for CLIP and "
+            "SigLIP; Transformer or CLIPModel, then any of Dense, LayerNorm, Normalize and Dropout "
+            "are"
+        )
+
+
+def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
+    """Return the pooling of a folder without `modules.json`: sentence-transformers' own for texts.
+
+    Picture encoders pool the class token.
+    """
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise ConfigError(f"{folder / 'config.json'}: architectures is not a list")
+    for name in map(str, architectures):
+        reason = None
+        if name.endswith("ForSequenceClassification"):
+            reason = _CROSS_ENCODER
+        elif "ColBERT" in name:
+            reason = _LATE
+        if reason:
+            raise ConfigError(
+                f"{folder / 'config.json'}: the architecture {name} is not supported: {reason}; "
+                f"{_REMEDY}"
+            )
+    if config.get("model_type") in PICTURE_TYPES:
+        return "cls"
+    causal = architectures and str(architectures[0]).endswith("ForCausalLM")
+    return "last" if causal and config.get("is_causal", True) else "mean"
+
+
+def read_sentence(folder: Path, longest: int, hidden_size: int) -> SentenceConfig:
+    """Return the vector settings of a checkpoint folder.
+
+    An absent file means sentence-transformers' defaults. `longest` bounds the limit on a text's
+    tokens.
+    """
+    fields, limits = _read(folder)
+    with naming(f"{folder}: invalid sentence-transformers files"):
+        sentence = SentenceConfig(max_length=_least(folder, limits, longest), **fields)
+    if sentence.vector_size(hidden_size) is None:
+        raise ConfigError(
+            f"{folder / MODULES}: the sizes of its modules do not fit one another: pooling "
+            f"gives {len(modes_of(sentence.pooling)) * hidden_size} features"
+        )
+    return sentence
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Return the fields set by a checkpoint's files, and the limits on a text's tokens."""
+    inside, entries = transformer_folder(folder), listed_modules(folder)
+    config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
+    limits: list[Any] = []
+    fields: dict[str, Any] = {}
+    task = task_kind(folder)
+    if task == "late_interaction":
+        files = read_late_files(folder)
+        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
+        return _of_late_interaction(files), [*files.limits, limit]
+    scores = task not in (None, "hybrid")
+    read_logit_score(folder)
+    tower = None if _pools(entries) else tower_vectors(inside, config)
+    if tower is not None:
+        fields = {"pooling": tower.pooling, "modules": tower.modules}
+        if entries is not None:
+            later, limits = _after_tower(folder, inside, entries)
+            fields |= later | {"modules": (*tower.modules, *later["modules"])}
+    elif entries is not None:  # without modules.json, the library ignores its other files
+        fields = _prompts(folder) if scores else _from_modules(folder, entries)
+        limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
+    elif task == "hybrid":
+        fields |= {"pooling": "cls", "normalize": True}
+    elif not scores:
+        fields["pooling"] = check_architecture(inside, config)
+    fields |= _tasks(inside, config, fields.get("prompts", {}))
+    if not fields.get("matryoshka_dims"):
+        names = ("matryoshka_dims", "matryoshka_dimensions")
+        fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
+    return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
+
+
+def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
+    """Return the fields of a late-interaction model."""
+    return {
+        "prompts": files.prompts,
+        "default_prompt_name": files.default_prompt_name,
+        "similarity_fn_name": files.similarity,
+        "lowercase": files.lowercase,
+    }
+
+
+def _tasks(folder: Path, config: dict[str, Any], prompts: dict[str, str]) -> dict[str, Any]:
+    """Return the tasks of a checkpoint, and all prompts with their instructions."""
+    tasks = task_names(folder, config)
+    if not tasks:
+        return {}
+    instructions = config.get("task_instructions") or {}
+    texts = isinstance(instructions, dict) and all(
+        isinstance(t, str) for t in instructions.values()
+    )
+    if not texts or not instructions.keys() <= {*tasks}:
+        raise ConfigError(f"{folder / 'config.json'}: task_instructions are not texts of its tasks")
+    return {"tasks": tasks, "prompts": dict.fromkeys(tasks, "") | prompts | instructions}
+
+
+def _prompts(folder: Path) -> dict[str, Any]:
+    """Return the prompts of a checkpoint with a task head, which has no vectors of texts."""
+    path = folder / "config_sentence_transformers.json"
+    content = read_object(path)
+    if content.get("max_active_dims"):
+        raise ConfigError(
+            f"{path}: max_active_dims is not supported; sparse vectors are whole here"
+        )
+    prompts, default = read_prompts(path, content)
+    return {"prompts": prompts, "default_prompt_name": default}
+
+
+def _pools(entries: list[ModuleEntry] | None) -> bool:
+    """Return whether a list of modules has its own Pooling after the encoder."""
+    return [entry.kind for entry in entries or ()][1:2] == ["Pooling"]
+
+
+def _after_tower(
+    folder: Path, inside: Path, entries: list[ModuleEntry]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the fields that sentence-transformers' files of a tower set, and limits of tokens."""
+    settings = folder / "config_sentence_transformers.json"
+    check_model_type(settings, read_object(settings))
+    check_after_tower(folder / MODULES, [entry.kind for entry in entries])
+    limits, lowercase = read_transformer(inside, tower=True)
+    return {**_modules(entries[1:]), "lowercase": lowercase, **read_model(settings)}, limits
+
+
+def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
+    """Return the fields set by sentence-transformers' files."""
+    settings = folder / "config_sentence_transformers.json"
+    check_model_type(settings, read_object(settings))
+    check_modules(folder / MODULES, [entry.kind for entry in entries])
+    pooling, include_prompt = read_pooling(entries[1])
+    return {
+        "pooling": pooling,
+        "include_prompt": include_prompt,
+        **_modules(entries[2:]),
+        **read_model(settings),
+    }
+
+
+def _modules(entries: list[ModuleEntry]) -> dict[str, Any]:
+    """Return the modules after pooling, and whether the last one normalises."""
+    modules = [module for entry in entries if (module := read_vector_module(entry))]
+    normalize = bool(modules) and modules[-1].kind == "Normalize"
+    while modules and modules[-1].kind == "Normalize":
+        modules.pop()
+    return {"modules": tuple(modules), "normalize": normalize}
+
+
+def _least(folder: Path, limits: list[Any], longest: int) -> Any:
+    known = [limit for limit in limits if limit is not None]
+    for limit in known:
+        number = isinstance(limit, int) or (isinstance(limit, float) and not math.isnan(limit))
+        if not number:
+            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
+    return min([*known, longest])
+
+
+_END_TOKEN = 49407
+"""transformers' default of `eos_token_id`."""
+_HIGHEST = 2
+"""Value of `eos_token_id` in configs of the first release, for which transformers pools the token
+with the highest id."""
+
+
+@dataclass(frozen=True)
+class TowerVectors:
+    """Pooling of a tower, and the modules after it."""
+
+    pooling: PoolingMode
+    modules: tuple[VectorModule, ...] = ()
+    places: tuple[str, ...] = ()
+    """Key of each module in the checkpoint, without the tower's prefix."""
+    end_token_id: int | Literal["highest"] | None = None
+    """Id of the token whose first occurrence is pooled; None for the last token, whatever it is."""
+    padded: bool = False
+    """Whether texts are padded to their maximum length, with padding tokens that are attended."""
+
+
+def tower_vectors(folder: Path, config: Mapping[str, Any]) -> TowerVectors | None:
+    """Return the vector settings of a tower; None for any other encoder."""
+    read = _TOWERS.get(str(config.get("model_type")))
+    return None if read is None else read(folder, config)
+
+
+def _clip_text(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+    end = config.get("eos_token_id", _END_TOKEN)
+    if not isinstance(end, int) or isinstance(end, bool):
+        raise ConfigError(f"{folder / 'config.json'}: eos_token_id {end!r} is not a token id")
+    named: int | Literal["highest"] = "highest" if end == _HIGHEST else end
+    if not _projects(config):
+        return TowerVectors("last", end_token_id=named)
+    projection = Dense(
+        in_features=config.get("hidden_size", 512),
+        out_features=config.get("projection_dim") or 512,
+        bias=False,
+        activation="Identity",
+    )
+    return TowerVectors("last", (projection,), ("text_projection",), named)
+
+
+def _siglip_text(_: Path, config: Mapping[str, Any]) -> TowerVectors:
+    size = config.get("hidden_size", 768)
+    head = Dense(
+        in_features=size,
+        out_features=config.get("projection_size") or size,
+        activation="Identity",
+    )
+    return TowerVectors("last", (head,), ("head",), padded=True)
+
+
+def _projects(config: Mapping[str, Any]) -> bool:
+    names = config.get("architectures") or []
+    return any(str(name).endswith("WithProjection") for name in names)
+
+
+def _clip_vision(_: Path, config: Mapping[str, Any]) -> TowerVectors:
+    size = config.get("hidden_size", 768)
+    norm = LayerNorm(dimension=size, eps=config.get("layer_norm_eps", 1e-5))
+    if not _projects(config):
+        return TowerVectors("cls", (norm,), ("post_layernorm",))
+    projection = Dense(
+        in_features=size,
+        out_features=config.get("projection_dim") or 512,
+        bias=False,
+        activation="Identity",
+    )
+    return TowerVectors("cls", (norm, projection), ("post_layernorm", "visual_projection"))
+
+
+def _siglip_vision(folder: Path, config: Mapping[str, Any]) -> TowerVectors:
+    path = folder / "config.json"
+    if config.get("vision_use_head") is False:
+        raise ConfigError(f"{path}: vision_use_head is false, so that pictures have no vector")
+    activation = config.get("hidden_act", "gelu_pytorch_tanh")
+    if activation not in POOLED_ACTIVATIONS:
+        known = ", ".join(sorted(POOLED_ACTIVATIONS))
+        raise ConfigError(f"{path}: hidden_act {activation!r} of the pooling is none of {known}")
+    return TowerVectors("attention")
+
+
+_TOWERS: Mapping[str, Callable[[Path, Mapping[str, Any]], TowerVectors]] = {
+    "clip_text_model": _clip_text,
+    "clip_vision_model": _clip_vision,
+    "siglip_text_model": _siglip_text,
+    "siglip_vision_model": _siglip_vision,
+}
