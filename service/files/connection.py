@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headscope import Client, HeadscopeError, NoConnection, Retries
-from headscope.wire import JSON, Answer, words_of_error
+from headscope.sending import JSON, Answer, words_of_error
 from service.files.options import UsageError
 from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.text_warnings import NO_WARNINGS, Warnings

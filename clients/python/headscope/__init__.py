@@ -1,5 +1,5 @@
-from headscope.async_client import AsyncClient
-from headscope.client import Client, attention, attentions
+from headscope.calls import Tokens
+from headscope.client import AsyncClient, Client, attention, attentions
 from headscope.display import HeatMap
 from headscope.errors import (
     DeadlineExceeded,
@@ -15,13 +15,22 @@ from headscope.errors import (
     Unavailable,
 )
 from headscope.explanation import Explanation, OccludedBlock, OccludedSpan, TokenMatch, WordPair
-from headscope.head_scores import HeadScores
+from headscope.heads import HeadScores, Reply
 from headscope.ranking import Contrast, RankedDocument, Ranking, WithoutWord, WordDifference
-from headscope.reply import Reply
-from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
+from headscope.results import (
+    Difference,
+    Encoding,
+    Encodings,
+    Info,
+    Label,
+    Rank,
+    ServedModel,
+    Span,
+    SparseVector,
+    Target,
+    Verification,
+)
 from headscope.sending import Retries, TextWarning, Warnings
-from headscope.service_results import Difference, Info, ServedModel, Verification
-from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 
 __all__ = [

@@ -1,91 +1,104 @@
-"""Calls: vectors, attention, labels, ranks, sparse vectors, models and their verification."""
+"""Calls and their results: vectors, labels, ranks, sparse vectors, tokens, models.
+
+Notation: S tokens of a text, T of all texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Unpack, overload
+import heapq
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack, overload
 from urllib.parse import urlencode
 
+import numpy as np
 from numpy.typing import NDArray
 
-from headscope import reading
-from headscope.call import (
+from headscope.display import HeatMap, Shown, frame, short
+from headscope.errors import Refused
+from headscope.exchange import (
+    BINARY,
     FLOAT_BYTES,
+    JSON_TOKEN_BYTES,
     Call,
-    CallFor,
     OnError,
     Raises,
     Returns,
     chained,
     only,
-    ranked,
-    worst,
 )
-from headscope.errors import Refused
 from headscope.fields import (
-    AttentionFields,
     EncodeFields,
     PredictFields,
     RerankFields,
     SparseFields,
+    TokenizeFields,
     VerifyFields,
 )
-from headscope.inputs import Inputs, Item, Text, items_of, only_texts, targets_of, texts_of
-from headscope.reply import Reply
-from headscope.results import Encoding, Encodings, Label, Rank, SparseVector
-from headscope.service_results import Info, ServedModel, Verification
+from headscope.inputs import Inputs, Item, Text, items_of, list_of_texts
+from headscope.reading import Tensors, build, each, texts_of
+from headscope.results import (
+    Difference,
+    Encoding,
+    Encodings,
+    Info,
+    Label,
+    Rank,
+    ServedModel,
+    Span,
+    SparseVector,
+    Verification,
+)
+from headscope.words import SPECIAL, Offset
 
-BINARY = "application/vnd.safetensors"
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @overload
 def encode(
     inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
-) -> CallFor[Encodings]: ...
+) -> Call[Encodings]: ...
 @overload
 def encode(
     inputs: Inputs, *, on_error: Returns, **fields: Unpack[EncodeFields]
-) -> CallFor[list[Encoding | Refused]]: ...
+) -> Call[list[Encoding | Refused]]: ...
 def encode(
     inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
-) -> CallFor[object]:
+) -> Call[object]:
     """Return the contextual embeddings of texts: a vector per token, and one per text.
 
-    Args:
-        inputs: a text, a list of texts, or a list of pairs; or pictures: paths, bytes of files, or
-            images of Pillow, possibly beside texts.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /encode`.
-
-    Returns:
-        One encoding per input, in order; `.pooled` of all of them is `[B, D]`. With
-        `on_error="return"` it is a list of encodings and errors.
-
+    Inputs are a text, a list of texts, or a list of pairs; or pictures: paths, bytes of files, or
+    images of Pillow, possibly beside texts. The result has one encoding per input, in order;
+    `.pooled` of all of them is `[B, D]`.
     """
-    return _encoded(
-        inputs, fields, on_error, lambda encodings: encodings, lambda encoding: encoding
-    )
+    return _encoded(inputs, fields, on_error, Encodings, lambda encoding: encoding)
 
 
 @overload
 def embed(
     inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[EncodeFields]
-) -> CallFor[NDArray[Any]]: ...
+) -> Call[NDArray[Any]]: ...
 @overload
 def embed(
     inputs: Inputs, *, on_error: Returns, **fields: Unpack[EncodeFields]
-) -> CallFor[list[NDArray[Any] | Refused]]: ...
+) -> Call[list[NDArray[Any] | Refused]]: ...
 def embed(
     inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
-) -> CallFor[object]:
+) -> Call[object]:
     """Return the vectors of texts or pictures, `[B, D]`: `encode` without the tokens' vectors.
 
     They are float32, or of `vector_type`; binary vectors are bytes of eight features.
     With `on_error="return"` the result is a list of vectors `[D]` and errors.
     """
-    all_fields: EncodeFields = {**fields, "outputs": ["pooled"]}
     return _encoded(
-        inputs, all_fields, on_error, lambda many: many.pooled, lambda encoding: encoding.pooled
+        inputs,
+        {**fields, "outputs": ["pooled"]},
+        on_error,
+        lambda encodings: Encodings(encodings).pooled,
+        lambda encoding: encoding.pooled,
     )
 
 
@@ -93,18 +106,12 @@ def _encoded(
     inputs: Inputs,
     fields: EncodeFields,
     on_error: OnError,
-    of_all: Callable[[Encodings], object],
+    of_all: Callable[[Iterable[Encoding]], object],
     of_each: Callable[[Encoding], object],
-) -> CallFor[object]:
+) -> Call[object]:
     """Return a call of /encode.
 
-    Args:
-        inputs: inputs as for `encode`.
-        fields: further fields of `POST /encode`.
-        on_error: whether errors are among the results.
-        of_all: function from all encodings to the result, if there are no errors among them.
-        of_each: function from each encoding to its result, if errors are among the results.
-
+    Its result is that of `of_all`, or the results of `of_each` among errors.
     """
 
     def weigh(tokens: int, info: Info) -> int:
@@ -121,13 +128,13 @@ def _encoded(
         results = chained(parts)
         if on_error == "return":
             return [r if isinstance(r, Refused) else of_each(r) for r in results]
-        return of_all(Encodings(r for r in results if isinstance(r, Encoding)))
+        return of_all(r for r in results if isinstance(r, Encoding))
 
     return Call(
         "/encode",
         items_of(inputs),
         {**fields},
-        reading.read_encodings,
+        read_encodings,
         join,
         BINARY,
         weigh=weigh,
@@ -136,184 +143,278 @@ def _encoded(
     )
 
 
-@overload
-def attention(
-    inputs: Inputs,
-    *,
-    on_error: Raises = "raise",
-    **fields: Unpack[AttentionFields],
-) -> CallFor[list[Reply]]: ...
-@overload
-def attention(
-    inputs: Inputs, *, on_error: Returns, **fields: Unpack[AttentionFields]
-) -> CallFor[list[Reply | Refused]]: ...
-def attention(
-    inputs: Inputs,
-    *,
-    on_error: OnError = "raise",
-    **fields: Unpack[AttentionFields],
-) -> CallFor[object]:
-    """Return the attention weights of any head of any layer.
-
-    Args:
-        inputs: a text, a list of texts, or a list of pairs; or pictures, as for `encode`.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /attention`.
-
-    Returns:
-        One reply per input, in order.
-
-    Raises:
-        TypeError: an input or a target is not a text.
-        ValueError: the numbers of targets and inputs differ.
-
-    """
-    texts = items_of(inputs)
-    targets = fields.pop("targets", None)
-
-    def weigh(tokens: int, info: Info) -> int:
-        layers, heads = fields.get("layers"), fields.get("heads")
-        most = max(info.layers or 0, info.decoder_layers or 0)
-        maps = most if layers is None else len(layers)
-        most = max(info.heads or 0, info.decoder_heads or 0)
-        maps *= most if heads is None else len(heads)
-        maps *= len(fields.get("maps") or ("cross",))
-        top_k = fields.get("top_k")
-        rows, columns = (
-            min(tokens if chosen is None else len(chosen), fields.get("max_size") or tokens)
-            for chosen in (fields.get("queries"), fields.get("keys"))
-        )
-        row = columns if top_k is None else 2 * min(top_k, tokens)
-        row = maps * row if "weights" in included else 0
-        row += maps * columns if "norms" in included else 0
-        others = {*included} - {"weights", "norms"}
-        return FLOAT_BYTES * (rows * row + (tokens**2 if others else 0))
-
-    included = fields.get("include", ("weights",))
-    return Call(
-        "/attention",
-        texts,
-        {**fields},
-        reading.read_attention if targets is None else reading.read_aimed_attention,
-        chained,
-        BINARY,
-        targets=() if targets is None else targets_of(targets, texts),
-        weigh=weigh,
-        on_error=on_error,
-    )
+def read_encodings(
+    reply: tuple[Tensors, Mapping[str, str]], items: Sequence[Item]
+) -> list[Encoding]:
+    """Read the binary reply of /encode."""
+    layers = json.loads(reply[1].get("layers", "[]"))
+    encodings = []
+    for text in texts_of(reply, items):
+        spans, windows = (text["tensors"].pop(name, None) for name in ("spans", "windows"))
+        text["spans"] = None if spans is None else [(start, end) for start, end in spans.tolist()]
+        text["windows"] = None if windows is None else int(windows)
+        encodings.append(Encoding(**text, layers=layers))
+    return encodings
 
 
 @overload
 def predict(
     inputs: Inputs, *, on_error: Raises = "raise", **fields: Unpack[PredictFields]
-) -> CallFor[list[tuple[Label, ...]]]: ...
+) -> Call[list[tuple[Label, ...]]]: ...
 @overload
 def predict(
     inputs: Inputs, *, on_error: Returns, **fields: Unpack[PredictFields]
-) -> CallFor[list[tuple[Label, ...] | Refused]]: ...
+) -> Call[list[tuple[Label, ...] | Refused]]: ...
 def predict(
     inputs: Inputs, *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
-) -> CallFor[object]:
+) -> Call[object]:
     """Return the labels of each text, pair or picture, the largest score first.
 
-    Args:
-        inputs: a text or picture, or a list of texts, pairs and pictures; see `encode`.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /predict`.
-
-    Returns:
-        The labels of each input. They are `Span`s if the model labels parts of a text.
-
+    They are `Span`s if the model labels parts of a text. A list may have texts, pairs and pictures.
     """
-    items = items_of(inputs, mixed=True)
-    batch: list[Item] = [[item] if isinstance(item, str) else item for item in items]
-    return Call("/predict", batch, {**fields}, reading.read_labels, chained, on_error=on_error)
+    items = [[item] if isinstance(item, str) else item for item in items_of(inputs, mixed=True)]
+    return Call("/predict", items, {**fields}, read_labels, chained, on_error=on_error)
+
+
+def read_labels(results: Any, inputs: Sequence[Item]) -> list[tuple[Label, ...]]:
+    """Read the labels of each input, or its labelled spans."""
+    return [build(tuple[Span | Label, ...], labels) for labels, _ in each(results, inputs)]
 
 
 @overload
 def rerank(
     query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[RerankFields]
-) -> CallFor[list[Rank]]: ...
+) -> Call[list[Rank]]: ...
 @overload
 def rerank(
     query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[RerankFields]
-) -> CallFor[list[Rank | Refused]]: ...
+) -> Call[list[Rank | Refused]]: ...
 def rerank(
     query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
-) -> CallFor[object]:
+) -> Call[object]:
     """Rank texts by a cross-encoder's or a late-interaction model's scores with a query.
 
-    Args:
-        query: the query.
-        texts: the texts to rank.
-        on_error: "return" to get the errors of refused texts after the ranks.
-        fields: further fields of `POST /rerank`; `raw_scores` keeps the order of scores that
-            saturate at 1.0, where the texts take several requests.
-
-    Returns:
-        All texts, the largest score first; `index` is the index in the list.
-
+    The largest score is first, and errors of refused texts are last; `index` is the index in the
+    list. `raw_scores` keeps the order of scores that saturate at 1.0, where the texts take several
+    requests.
     """
-    checked = only_texts(texts)
-    body = {**fields, "query": query}
-    read = reading.read_ranks
     return Call(
-        "/rerank", checked, body, read, ranked, name="texts", shared=query, on_error=on_error
+        "/rerank",
+        list_of_texts(texts),
+        {**fields, "query": query},
+        read_ranks,
+        ranked,
+        name="texts",
+        shared=query,
+        on_error=on_error,
     )
+
+
+def read_ranks(ranks: Any, texts: Sequence[str]) -> list[Rank]:
+    """Read the ranks of texts, the largest score first."""
+    if sorted(rank["index"] for rank in ranks) != list(range(len(texts))):
+        raise ValueError("not every text has one rank")
+    return [build(Rank, rank | {"text": texts[rank["index"]]}) for rank in ranks]
+
+
+def ranked(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
+    """Return the ranks of all parts, the largest score first, followed by the errors."""
+    start, moved, refused = 0, [], []
+    for part in parts:
+        ranks = [rank for rank in part if isinstance(rank, Rank)]
+        moved.append([replace(rank, index=rank.index + start) for rank in ranks])
+        refused += [error for error in part if isinstance(error, Refused)]
+        start += len(part)
+    return [*heapq.merge(*moved, key=lambda rank: -rank.score), *refused]
 
 
 @overload
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[SparseFields]
-) -> CallFor[list[SparseVector]]: ...
+) -> Call[list[SparseVector]]: ...
 @overload
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[SparseFields]
-) -> CallFor[list[SparseVector | Refused]]: ...
+) -> Call[list[SparseVector | Refused]]: ...
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[SparseFields]
-) -> CallFor[object]:
-    """Return sparse vectors: weights of words of a vocabulary (SPLADE), or of a text (BM42).
+) -> Call[object]:
+    """Return sparse vectors: weights of words of a vocabulary (SPLADE), or of a text (BM42)."""
+    texts = list_of_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call("/embed_sparse", texts, {**fields}, read_sparse, chained, on_error=on_error)
 
-    Args:
-        inputs: a text, or a list of texts.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /embed_sparse`.
 
-    """
-    texts = only_texts([inputs] if isinstance(inputs, str) else inputs)
-    return Call("/embed_sparse", texts, {**fields}, reading.read_sparse, chained, on_error=on_error)
+def read_sparse(results: Any, texts: Sequence[str]) -> list[SparseVector]:
+    """Read one sparse vector per text."""
+    return [
+        SparseVector(
+            np.array([weight["index"] for weight in weights], np.int64),
+            np.array([weight["value"] for weight in weights], np.float32),
+        )
+        for weights, _ in each(results, texts)
+    ]
 
 
 def vocabulary(
     indices: Sequence[int] | None = None, model: str | None = None
-) -> CallFor[list[str | None]]:
+) -> Call[list[str | None]]:
     """Return the tokens that indices of sparse vectors stand for; all tokens without indices."""
     pairs: list[tuple[str, int | str]] = [("index", int(index)) for index in indices or ()]
     pairs += [] if model is None else [("model", model)]
     path = "/vocabulary" + ("?" + urlencode(pairs) if pairs else "")
-    return Call(path, (), None, reading.read_vocabulary, only)
+    return Call(path, (), None, lambda reply, _: build(list[str | None], reply), only)
 
 
-def info(model: str | None = None) -> CallFor[Info]:
-    """Return information about a model and its limits: the first model, or the named one."""
-    query = "" if model is None else "?" + urlencode({"model": model})
-    return Call(f"/info{query}", (), None, reading.read_info, only)
-
-
-def models() -> CallFor[list[ServedModel]]:
+def models() -> Call[list[ServedModel]]:
     """Return the served models."""
-    return Call("/v1/models", (), None, reading.read_models, only)
+    return Call(
+        "/v1/models", (), None, lambda reply, _: build(list[ServedModel], reply["data"]), only
+    )
 
 
-def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> CallFor[Verification]:
+def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> Call[Verification]:
     """Compare the engine with PyTorch on some texts; return the worst differences.
 
     Raises:
         ValueError: there are no texts.
 
     """
-    texts = texts_of(inputs)
+    texts = items_of(inputs, pictures=False)
     if not texts:
         raise ValueError("inputs is empty: nothing can be compared")
-    return Call("/verify", texts, {**fields}, reading.read_verification, worst)
+    return Call("/verify", texts, {**fields}, read_verification, worst)
+
+
+def read_verification(reply: Any, texts: Sequence[Item]) -> Verification:
+    """Read the differences of the engine from PyTorch for some texts."""
+    if reply["inputs"] != len(texts):
+        raise ValueError(f"{reply['inputs']} texts of {len(texts)} were compared")
+    verification: Verification = build(Verification, reply)
+    return verification
+
+
+def worst(parts: Sequence[Verification]) -> Verification:
+    """Combine verifications of parts of the texts to one of all texts."""
+    tasks = [part.task for part in parts if part.task]
+    return replace(
+        parts[0],
+        passed=all(part.passed for part in parts),
+        inputs=sum(part.inputs for part in parts),
+        hidden=tuple(map(_farthest, zip(*(part.hidden for part in parts), strict=True))),
+        attention=tuple(map(_farthest, zip(*(part.attention for part in parts), strict=True))),
+        pooled=_farthest([part.pooled for part in parts]),
+        task=_farthest(tasks) if tasks else None,
+    )
+
+
+def _farthest(differences: Sequence[Difference]) -> Difference:
+    """Combine differences of one tensor to the worst."""
+    return replace(
+        differences[0],
+        max_abs_diff=max(d.max_abs_diff for d in differences),
+        min_cosine=min(d.min_cosine for d in differences),
+        passed=all(d.passed for d in differences),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Tokens(Shown):
+    """Tokens of one text, of any length."""
+
+    text: str
+    """Text of the caller."""
+    tokens: list[str]
+    """Characters of each token, `[S]`; the name of a special token."""
+    token_ids: list[int]
+    offsets: list[Offset]
+    """Code points in the text; `(0, 0)` for special tokens and a prompt's tokens."""
+    special: list[bool]
+    """Whether the tokenizer added the token around the text."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the tokens, with their positions in the text."""
+        return frame(
+            {
+                "token": self.tokens,
+                "id": self.token_ids,
+                "start": [start for start, _ in self.offsets],
+                "end": [end for _, end in self.offsets],
+                "special": self.special,
+            }
+        )
+
+    def _facts(self) -> list[str]:
+        return [short(self.text), f"{len(self)} tokens"]
+
+    def _repr_html_(self) -> str:
+        return HeatMap(f"{len(self)} tokens", tuple(self.tokens), None).html()
+
+
+@overload
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[TokenizeFields]
+) -> Call[list[Tokens]]: ...
+@overload
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[TokenizeFields]
+) -> Call[list[Tokens | Refused]]: ...
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[TokenizeFields]
+) -> Call[object]:
+    """Return the tokens of texts, which may exceed the model's maximum length."""
+    texts = list_of_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call(
+        "/tokenize",
+        texts,
+        {**fields},
+        read_tokens,
+        chained,
+        weigh=lambda tokens, _: JSON_TOKEN_BYTES * tokens,
+        on_error=on_error,
+    )
+
+
+def read_tokens(results: Any, texts: Sequence[str]) -> list[Tokens]:
+    """Read the tokens of each text."""
+    return [_tokens(text, pieces) for pieces, text in each(results, texts)]
+
+
+def _tokens(text: str, pieces: Sequence[Mapping[str, Any]]) -> Tokens:
+    bytes_before = itertools.accumulate((len(character.encode()) for character in text), initial=0)
+    place = {size: index for index, size in enumerate(bytes_before)}
+    prompt = _prompt_bytes(text, pieces)
+
+    def offset(piece: Mapping[str, Any]) -> Offset:
+        if piece["special"] or piece["stop"] <= prompt:
+            return SPECIAL
+        return place[max(piece["start"] - prompt, 0)], place[piece["stop"] - prompt]
+
+    return Tokens(
+        text,
+        [piece["text"] for piece in pieces],
+        [piece["id"] for piece in pieces],
+        [offset(piece) for piece in pieces],
+        [piece["special"] for piece in pieces],
+    )
+
+
+def _prompt_bytes(text: str, pieces: Sequence[Mapping[str, Any]]) -> int:
+    """Return the size in UTF-8 of the prompt before a text, which the reply does not contain.
+
+    It is the smallest size for which every token after the prompt matches the text.
+    """
+    whole = text.encode()
+    places = [
+        (piece["start"], piece["stop"], piece["text"].encode())
+        for piece in pieces
+        if not piece["special"]
+    ]
+
+    def fits(size: int) -> bool:
+        behind = (place for place in places if place[0] >= size)
+        return all(whole[start - size : stop - size] == own for start, stop, own in behind)
+
+    return next(filter(fits, range(max((stop for _, stop, _ in places), default=0) + 1)))

@@ -1,74 +1,237 @@
-"""Synchronous client.
+"""Synchronous client, and the client for asyncio, which is the same with `await`.
 
 with Client("http://localhost:8000") as client:
     client.embed(["a text", "another"])  # [2, D]
+
+async with AsyncClient("http://localhost:8000") as client:
+    await client.embed(["a text", "another"])
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import inspect
+import math
+import re
+import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import httpx
 
-from headscope import calls, explanation, head_scores, ranking, tokens
-from headscope.call import CallFor
-from headscope.connection import HTTP_ERRORS, BaseClient, answer_of, lost, trusted, with_signature
-from headscope.exchange import conduct
+from headscope import calls, exchange, explanation, heads, ranking
+from headscope.exchange import Call, conduct
 from headscope.fields import AttentionFields
+from headscope.heads import Reply
 from headscope.inputs import Text
-from headscope.reply import Reply
-from headscope.sending import Request, answered
-from headscope.wire import JSON, Answer, Lost, Send, Steps, Together, Wait
+from headscope.sending import (
+    JSON,
+    Answer,
+    Lost,
+    Retries,
+    Send,
+    Session,
+    Steps,
+    Together,
+    Wait,
+    Warnings,
+    answered,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Transport = TypeVar("Transport")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+CONNECT_SECONDS = 5.0
+"""Timeout for connecting to the host, after which the client retries."""
+KEY = re.compile(r"[!-~]+")
+HTTP_ERRORS = (httpx.TransportError, httpx.DecodingError)
+"""Exceptions of sending a request and reading its reply."""
 
 
-class Stopped(Exception):
-    """Cancellation of an exchange because another one of the same call failed."""
+class BaseClient(Generic[Transport, Http]):
+    """Client of a service, without sending and waiting.
+
+    Calls take further fields of their route as keyword arguments. With `on_error="return"` a
+    refused input of a list has its error in its place, and the others are answered.
+    """
+
+    _open: Callable[..., Http]
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60,
+        retries: int | Retries = 5,
+        max_in_flight: int = 4,
+        transport: Transport | None = None,
+    ) -> None:
+        """Create a client; no request is sent yet.
+
+        Args:
+            url: address of the service, such as `http://localhost:8000`.
+            api_key: sent as `Authorization: Bearer …`.
+            timeout: seconds for a whole call, with all its requests and retries.
+            retries: maximum retries of a request that was temporarily refused or not answered, or
+                all rules of retries.
+            max_in_flight: maximum number of concurrent requests of one call.
+            transport: another httpx transport, such as a Unix socket, or a fake for tests.
+
+        Raises:
+            ValueError: `url` is not an http or https address, or a number is out of range.
+
+        """
+        policy = retries if isinstance(retries, Retries) else Retries(retries)
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL:
+            address = httpx.URL()
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError(f"{url} is not an address of http or https")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout is {timeout}: a number of seconds above 0 is needed")
+        if policy.count < 0 or max_in_flight < 1:
+            raise ValueError("retries is at least 0, and max_in_flight at least 1")
+        if api_key is not None and not KEY.fullmatch(api_key):
+            raise ValueError("api_key is empty, or not of printable ASCII without spaces")
+        self._session = Session(url.rstrip("/"), timeout, policy)
+        self._max_in_flight = max_in_flight
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._http: Http = self._open(headers=headers, transport=transport, verify=_trusted(url))
+
+    @property
+    def warnings(self) -> Warnings:
+        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
+        return self._session.warnings
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the model that gave the last result; None without the header."""
+        return self._session.fingerprint
+
+    @property
+    def expect_fingerprint(self) -> str | None:
+        """Fingerprint of the model that has to answer; None, the default, for any model.
+
+        Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
+        `Refused` with status 409, before anything is computed.
+        """
+        return self._session.expect_fingerprint
+
+    @expect_fingerprint.setter
+    def expect_fingerprint(self, fingerprint: str | None) -> None:
+        self._session.expect_fingerprint = fingerprint
+
+    def _request(self, step: Send) -> httpx.Request:
+        silence = min(step.silence_seconds, step.seconds)
+        return self._http.build_request(
+            "GET" if step.content is None else "POST",
+            self._session.url + step.path,
+            headers=step.headers,
+            content=step.content,
+            timeout=httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence)),
+        )
 
 
-def method(call: Callable[P, CallFor[T]]) -> Callable[Concatenate[Client, P], T]:
-    """Turn a call into a method."""
+def _trusted(url: str) -> ssl.SSLContext | bool:
+    """Return the certificates that an httpx client trusts: certifi's, and for HTTPS the system's.
 
-    @functools.wraps(call)
-    def wrapped(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    A company's own certificate authority is among the system's. Loading them takes 50 ms.
+    """
+    if not url.startswith("https:"):
+        return True
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context
+
+
+def _answer(response: httpx.Response, content: bytes) -> Answer:
+    """Return a reply that was read completely."""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status_code, headers, content)
+
+
+def _lost(error: Exception, step: Send, *, begun: bool) -> Lost:
+    """Return the outcome of a request without a complete reply.
+
+    Args:
+        error: one of `HTTP_ERRORS`, or a TimeoutError after the seconds of the step.
+        step: step that sent the request.
+        begun: whether a part of the reply had arrived.
+
+    """
+    silent = isinstance(error, httpx.TimeoutException) and not isinstance(
+        error, httpx.ConnectTimeout
+    )
+    late = isinstance(error, TimeoutError) or (silent and step.silence_seconds >= step.seconds)
+    return Lost(str(error) or type(error).__name__, begun, late)
+
+
+def _described(method: Callable[..., object], call: Callable[..., object]) -> None:
+    """Give a method its call's name, documentation and parameters, for `help` and notebooks."""
+    functools.update_wrapper(method, call)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature = inspect.signature(call)
+    method.__dict__["__signature__"] = signature.replace(
+        parameters=[own, *signature.parameters.values()],
+        return_annotation=inspect.Signature.empty,
+    )
+
+
+def _method(call: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    """Turn a call into a method of `Client`."""
+
+    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return client.run(call(*args, **kwargs))
 
-    with_signature(wrapped, call)
-    return wrapped
+    _described(method, call)
+    return method
+
+
+def _async_method(
+    call: Callable[P, Call[T]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """Turn a call into a method of `AsyncClient`."""
+
+    async def method(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await client.run(call(*args, **kwargs))
+
+    _described(method, call)
+    return method
+
+
+class _Stopped(Exception):
+    """Cancellation of an exchange because another one of the same call failed."""
 
 
 class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     """Client of a service, with persistent connections; it is thread-safe."""
 
-    encode = method(calls.encode)
-    embed = method(calls.embed)
-    attention = method(calls.attention)
-    head_scores = method(head_scores.head_scores)
-    explain = method(explanation.explain)
-    predict = method(calls.predict)
-    rerank = method(calls.rerank)
-    rank = method(ranking.rank)
-    explain_ranking = method(ranking.explain_ranking)
-    score = method(ranking.score)
-    embed_sparse = method(calls.embed_sparse)
-    vocabulary = method(calls.vocabulary)
-    tokenize = method(tokens.tokenize)
-    verify = method(calls.verify)
-    info = method(calls.info)
-    models = method(calls.models)
+    encode = _method(calls.encode)
+    embed = _method(calls.embed)
+    attention = _method(heads.attention)
+    head_scores = _method(heads.head_scores)
+    explain = _method(explanation.explain)
+    predict = _method(calls.predict)
+    rerank = _method(calls.rerank)
+    rank = _method(ranking.rank)
+    explain_ranking = _method(ranking.explain_ranking)
+    score = _method(ranking.score)
+    embed_sparse = _method(calls.embed_sparse)
+    vocabulary = _method(calls.vocabulary)
+    tokenize = _method(calls.tokenize)
+    verify = _method(calls.verify)
+    info = _method(exchange.info)
+    models = _method(calls.models)
+    _open = httpx.Client
 
-    def _open(self, transport: httpx.BaseTransport | None, headers: dict[str, str]) -> httpx.Client:
-        return httpx.Client(headers=headers, transport=transport, verify=trusted(self._session.url))
-
-    def run(self, call: CallFor[T]) -> T:
+    def run(self, call: Call[T]) -> T:
         """Run a call and return its result.
 
         Raises:
@@ -93,7 +256,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
             DeadlineExceeded: `timeout` has passed.
 
         """
-        steps = answered(Request.of(path, body, accept), self._session)
+        steps = answered(self._session, path, body, accept)
         answer: Answer = self._drive(steps, threading.Event())
         return answer
 
@@ -104,12 +267,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _drive(self, steps: Steps, stop: threading.Event) -> Any:
@@ -127,7 +285,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
                 case Together(exchanges):
                     result = self._together(exchanges)
             if stop.is_set():
-                raise Stopped
+                raise _Stopped
 
     def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
         """Run exchanges in threads; the first failure stops all, after the requests in flight."""
@@ -135,7 +293,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
 
         def stoppable(steps: Steps) -> Any:
             if stop.is_set():
-                raise Stopped
+                raise _Stopped
             try:
                 return self._drive(steps, stop)
             except BaseException:
@@ -154,7 +312,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
                 pool.shutdown(cancel_futures=True)
         errors = [future.exception() for future in futures if not future.cancelled()]
         for error in errors:
-            if error is not None and not isinstance(error, Stopped):
+            if error is not None and not isinstance(error, _Stopped):
                 raise error
         return [future.result() for future in futures]
 
@@ -162,8 +320,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
         clock, begun = self._session.clock, False
         until = clock() + step.seconds
         try:
-            request = self._request(step)
-            response = self._http.send(request, stream=True)
+            response = self._http.send(self._request(step), stream=True)
             begun, parts = True, []
             try:
                 for part in response.iter_bytes():
@@ -173,8 +330,101 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
             finally:
                 response.close()
         except HTTP_ERRORS as error:
-            return lost(error, step, begun=begun)
-        return answer_of(response, b"".join(parts))
+            return _lost(error, step, begun=begun)
+        return _answer(response, b"".join(parts))
+
+
+class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
+    """Client of a service, with persistent connections, for the tasks of one event loop."""
+
+    encode = _async_method(calls.encode)
+    embed = _async_method(calls.embed)
+    attention = _async_method(heads.attention)
+    head_scores = _async_method(heads.head_scores)
+    explain = _async_method(explanation.explain)
+    predict = _async_method(calls.predict)
+    rerank = _async_method(calls.rerank)
+    rank = _async_method(ranking.rank)
+    explain_ranking = _async_method(ranking.explain_ranking)
+    score = _async_method(ranking.score)
+    embed_sparse = _async_method(calls.embed_sparse)
+    vocabulary = _async_method(calls.vocabulary)
+    tokenize = _async_method(calls.tokenize)
+    verify = _async_method(calls.verify)
+    info = _async_method(exchange.info)
+    models = _async_method(calls.models)
+    _open = httpx.AsyncClient
+
+    async def run(self, call: Call[T]) -> T:
+        """Run a call and return its result; see `Client.run`."""
+        result: T = await self._drive(conduct(call, self._session))
+        return result
+
+    async def request(
+        self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
+    ) -> Answer:
+        """Send a request to any route, with retries; see `Client.request`."""
+        answer: Answer = await self._drive(answered(self._session, path, body, accept))
+        return answer
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _drive(self, steps: Steps) -> Any:
+        result: Any = None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            match step:
+                case Send():
+                    result = await self._send(step)
+                case Wait(seconds):
+                    result = await asyncio.sleep(seconds, None)
+                case Together(exchanges):
+                    result = await self._together(exchanges)
+
+    async def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
+        """Run exchanges in tasks; the first failure cancels the others."""
+        room = asyncio.Semaphore(self._max_in_flight)
+
+        async def limited(steps: Steps) -> Any:
+            await room.acquire()
+            result = await self._drive(steps)
+            room.release()  # not after a failure, so that no further exchange begins
+            return result
+
+        failure = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(limited(steps)) for steps in exchanges]
+        except BaseExceptionGroup as errors:
+            failure = errors.exceptions[0]
+        if failure:
+            raise failure
+        return [task.result() for task in tasks]
+
+    async def _send(self, step: Send) -> Answer | Lost:
+        begun = False
+        try:
+            async with asyncio.timeout(step.seconds):
+                response = await self._http.send(self._request(step), stream=True)
+                begun = True
+                try:
+                    content = await response.aread()
+                finally:
+                    await response.aclose()
+        except (*HTTP_ERRORS, TimeoutError) as error:
+            return _lost(error, step, begun=begun)
+        return _answer(response, content)
 
 
 def attention(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,11 @@ Shaded = tuple[str, float | None, str]
 """Characters, their value from -1 to 1, and their tooltip; None as value means no shade."""
 BORDER = "border:1px solid rgba(127,127,127,.3)"
 CELL = f"{BORDER};padding:2px 8px;text-align:left;vertical-align:top;background:none"
+MAX_TOKENS = 48
+"""Maximum number of tokens shown; longer texts are cut, because 512² cells would be 25 MB of
+HTML."""
+MAP_CELL = "width:11px;height:11px;min-width:11px;padding:0;border:1px solid rgba(127,127,127,.15)"
+PLAIN = "padding:0 3px;font-weight:normal;border:0;background:none"
 
 
 class Shown:
@@ -96,41 +101,24 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<table style="border-collapse:collapse;margin:4px 0">{body_html}</table>'
 
 
-def frame(columns: Mapping[str, Sequence[object] | NDArray[np.generic]]) -> DataFrame:
-    """Return a table of named columns.
+def frame(data: object, rows: object = None, columns: Sequence[str] | None = None) -> DataFrame:
+    """Return a pandas table; `rows` and `columns` are names for a matrix.
 
     Raises:
         ImportError: pandas is not installed.
 
     """
-    return _pandas().DataFrame(dict(columns))
-
-
-def matrix_frame(
-    values: NDArray[np.generic], rows: Sequence[str], columns: Sequence[str] | None = None
-) -> DataFrame:
-    """Return a table of a matrix; columns without names are numbered.
-
-    Raises:
-        ImportError: pandas is not installed.
-
-    """
-    return _pandas().DataFrame(values, index=list(rows), columns=columns and list(columns))
+    return _pandas().DataFrame(data, index=rows, columns=columns)
 
 
 def vectors_frame(
     vectors: NDArray[np.generic], rows: Sequence[str], layers: Sequence[int]
 ) -> DataFrame:
-    """Return a table of vectors `[rows, D]`, or `[layers, rows, D]` indexed by layer and row.
-
-    Raises:
-        ImportError: pandas is not installed.
-
-    """
+    """Return a table of vectors `[rows, D]`, or `[layers, rows, D]` indexed by layer and row."""
     if not layers:
-        return matrix_frame(vectors, rows)
+        return frame(vectors, rows)
     index = _pandas().MultiIndex.from_product([layers, rows], names=["layer", None])
-    return _pandas().DataFrame(vectors.reshape(len(index), -1), index=index)
+    return frame(vectors.reshape(len(index), -1), index)
 
 
 def _pandas() -> Any:
@@ -139,13 +127,6 @@ def _pandas() -> Any:
     except ImportError as error:
         raise ImportError("to_pandas needs pandas: pip install pandas") from error
     return pandas
-
-
-MAX_TOKENS = 48
-"""Maximum number of tokens shown; longer texts are cut, because 512² cells would be 25 MB of
-HTML."""
-MAP_CELL = "width:11px;height:11px;min-width:11px;padding:0;border:1px solid rgba(127,127,127,.15)"
-PLAIN = "padding:0 3px;font-weight:normal;border:0;background:none"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,27 +143,21 @@ class HeatMap(Shown):
 
     def html(self, about: str = "") -> str:
         """Return a table whose darkest cell is the largest weight, with `about` above it."""
-        shown = self.tokens[:MAX_TOKENS]
-        lines = [about, self.title] if about else [self.title]
         size = max(len(self.tokens), len(self.keys or ()))
-        if size > MAX_TOKENS:
-            lines.append(f"the first {MAX_TOKENS} of {size} tokens")
-        head = "".join(f"<div>{escape(line)}</div>" for line in lines)
-        body = self._tokens(shown) if self.weights is None else self._table(shown, self.weights)
+        cut = [f"the first {MAX_TOKENS} of {size} tokens"] if size > MAX_TOKENS else []
+        head = lines([*([about] if about else []), self.title, *cut])
+        if self.weights is None:
+            names = " ".join(f"<code>{escape(t)}</code>" for t in self.tokens[:MAX_TOKENS])
+            body = f'<div style="margin-top:4px">{names}</div>'
+        else:
+            body = self._table(self.tokens[:MAX_TOKENS], self.weights)
         return f'<div style="font-size:12px;overflow:auto">{head}{body}</div>'
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of the weights, queries × keys.
-
-        Raises:
-            ImportError: pandas is not installed.
-            HeadscopeError: there are no weights.
-
-        """
+        """Return a table of the weights, queries × keys."""
         if self.weights is None:
             raise HeadscopeError("the map has no weights")
-        keys = self.tokens if self.keys is None else self.keys
-        return matrix_frame(self.weights, self.tokens, keys)
+        return frame(self.weights, self.tokens, self.tokens if self.keys is None else self.keys)
 
     def _facts(self) -> list[str]:
         shape = (len(self.tokens),) if self.weights is None else self.weights.shape
@@ -190,10 +165,6 @@ class HeatMap(Shown):
 
     def _repr_html_(self) -> str:
         return self.html()
-
-    def _tokens(self, tokens: tuple[str, ...]) -> str:
-        names = " ".join(f"<code>{escape(token)}</code>" for token in tokens)
-        return f'<div style="margin-top:4px">{names}</div>'
 
     def _table(self, tokens: tuple[str, ...], weights: NDArray[np.floating]) -> str:
         keys = tokens if self.keys is None else self.keys[:MAX_TOKENS]

@@ -1,4 +1,4 @@
-"""Steps of a call: requests for parts of its inputs, one deadline for all.
+"""Call of a client as data, and its steps: requests for parts of its inputs, one deadline for all.
 
 If a reply is too large, the client requests both halves of the inputs. With `on_error="return"` a
 refused input is replaced by its error, and the other inputs of its request are sent again: at once
@@ -7,101 +7,33 @@ if the service names the input, as in `inputs[3] has 302 tokens`, and in halves 
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import urlencode
 
-from headscope import calls
-from headscope.call import Call, CallFor
 from headscope.errors import HeadscopeError, InvalidReply, Refused
-from headscope.reading import NOT_OURS
-from headscope.sending import Request, Session, answered
-from headscope.service_results import Info
-from headscope.wire import Answer, Step, Together, refusal
+from headscope.inputs import Item, Picture
+from headscope.reading import NOT_OURS, binary, read_info
+from headscope.results import Info
+from headscope.sending import JSON, Answer, Session, Step, Together, answered, refusal
 
-Failure = TypeVar("Failure", bound=HeadscopeError)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Raises = Literal["raise"]
+Returns = Literal["return"]
+OnError = Raises | Returns
+"""Handling of a refused input: raise its error, or return the error in the input's place."""
+BINARY = "application/vnd.safetensors"
+FLOAT_BYTES, JSON_FLOAT_BYTES, JSON_TOKEN_BYTES, JSON_SCORE_BYTES = 4, 15, 96, 64
+"""Estimated sizes in replies: a number in both forms, a token with its data, and a score."""
 OF_INPUTS = (400, 413, 422)
 """Statuses of refusals that may be about one input; all others are about the whole service."""
 TOO_LARGE = 413
-
-
-def pieces_of(error: HeadscopeError, call: CallFor[object], part: range) -> list[range | Refused]:
-    """Return the replacements of a refused request, and errors of single inputs, in order.
-
-    Raises:
-        HeadscopeError: the error, with the refused inputs in `inputs` and `index`.
-
-    """
-    index = index_of(error, call, part)
-    if call.whole:
-        raise placed(error, call, part, index)
-    returned = call.on_error == "return" and is_about_inputs(error, call, index)
-    if len(part) > 1 and index is None and (returned or error.status == TOO_LARGE):
-        return halves(part)
-    if not (returned and isinstance(error, Refused)):
-        raise placed(error, call, part, index)
-    own = part.start if index is None else index
-    before, after = range(part.start, own), range(own + 1, part.stop)
-    # the inputs after a refused first one may be refused too, so they are sent in halves
-    remaining = [after] if before else halves(after)
-    return [piece for piece in (before, placed(error, call, part, own), *remaining) if piece]
-
-
-def halves(part: range) -> list[range | Refused]:
-    """Return both halves of some inputs; the first is empty for a single input."""
-    middle = part.start + len(part) // 2
-    return [range(part.start, middle), range(middle, part.stop)]
-
-
-def is_about_inputs(error: HeadscopeError, call: CallFor[object], index: int | None) -> bool:
-    """Return whether a refusal may be about one input, rather than a field or the service.
-
-    A refusal that names a field of the request, but no input, is about the field.
-    """
-    if error.status not in OF_INPUTS:
-        return False
-    if index is not None or error.status == TOO_LARGE:
-        return True
-    return not any(re.search(rf"\b{re.escape(name)}\b", error.detail) for name in call.body or ())
-
-
-def index_of(error: HeadscopeError, call: CallFor[object], part: range) -> int | None:
-    """Return the index in the caller's list of the input that a refusal names; None without one."""
-    match = names_of(call).search(error.detail)
-    index = part.start + int(match[2]) if match else -1
-    return index if index in part else None
-
-
-def names_of(call: CallFor[object]) -> re.Pattern[str]:
-    """Return a pattern for an input in a message: its field, and its index in the request."""
-    names = {call.name, "inputs"} | ({call.targets_name} if call.targets else set())
-    return re.compile(rf"\b({'|'.join(sorted(names))})\[(\d+)\]")
-
-
-def placed(error: Failure, call: CallFor[object], part: range, index: int | None) -> Failure:
-    """Set the inputs that an error is about, and shift indices in its message to the caller's list.
-
-    Args:
-        error: the error of a request.
-        call: the call that the request is part of.
-        part: the inputs of the request.
-        index: index of the refused input, if it is known.
-
-    """
-    if not part:
-        return error
-    error.inputs, error.index = part, index
-    if len(part) < len(call.inputs):
-        first, last, total = part.start, part.stop - 1, len(call.inputs)
-        message = names_of(call).sub(
-            lambda match: f"{match[1]}[{int(match[2]) + first}]", str(error)
-        )
-        which = f"{call.name}[{first}]" if first == last else f"{call.name}[{first}] to [{last}]"
-        error.args = (f"{message} ({which} of {total})",)
-    return error
-
-
 REQUEST_CHARACTERS = 2**18
 PICTURE_CHARACTERS = 2**22
 """Characters of pictures in base64; a larger picture gets a request of its own."""
@@ -111,11 +43,125 @@ QUEUE_SHARE = 8
 BYTES_PER_TOKEN = 3
 """Bytes per token in UTF-8, for short words and ideographs; an overestimate of tokens in most
 languages."""
-P = TypeVar("P")
-T = TypeVar("T")
 
 
-def conduct(call: CallFor[T], session: Session) -> Generator[Step, Any, T]:
+def only(parts: Sequence[T]) -> T:
+    """Return the part of the only request."""
+    (part,) = parts
+    return part
+
+
+def chained(parts: Iterable[Sequence[T]]) -> list[T]:
+    """Concatenate lists."""
+    return list(itertools.chain.from_iterable(parts))
+
+
+@dataclass(frozen=True)
+class Call(Generic[T_co]):
+    """Call whose inputs are divided among requests; the replies are joined to a `T_co`."""
+
+    path: str
+    inputs: Sequence[Item]
+    """Inputs; empty for a GET."""
+    body: Mapping[str, object] | None
+    """Body without the inputs; None for a GET."""
+    read: Callable[[Any, Sequence[Any]], Any]
+    """Reader of a reply with status 200, given its JSON, or its tensors and metadata, and the
+    inputs of the request. Each input is a tuple with its target if there are targets."""
+    join: Callable[[Sequence[Any]], T_co]
+    """Function that joins what was read, in order; it gets none without inputs."""
+    accept: str = JSON
+    name: str = "inputs"
+    """Name of the inputs in the body."""
+    shared: str = ""
+    """Text that is combined with each input."""
+    targets: Sequence[str] = ()
+    """Targets, one per input, sent beside the inputs; or none."""
+    targets_name: str = "targets"
+    """Name of the targets in the body."""
+    weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
+    """Estimate of a reply's bytes, given an input's tokens and the service's information."""
+    on_error: OnError = "raise"
+    whole: bool = False
+    """Whether all inputs must be in one request, because they refer to each other."""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "return"):
+            raise ValueError(f'on_error is {self.on_error!r}: use "raise" or "return"')
+
+    def written(self, part: range) -> dict[str, object]:
+        """Return the inputs of a request as fields of the body."""
+        rows = slice(part.start, part.stop)
+        fields: dict[str, object] = {self.name: [_element(item) for item in self.inputs[rows]]}
+        return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
+
+    def read_part(self, content: bytes, part: range) -> Any:
+        """Read a reply.
+
+        Raises:
+            Exception: one of `headscope.reading.NOT_OURS`, for content in another format.
+
+        """
+        rows = slice(part.start, part.stop)
+        inputs, targets = self.inputs[rows], self.targets[rows]
+        reply = json.loads(content) if self.accept == JSON else binary(content)
+        return self.read(reply, [*zip(inputs, targets, strict=True)] if targets else inputs)
+
+    def size(self, index: int, info: Info) -> tuple[int, int, int, int, int]:
+        """Return the size of an input, as `ranges_of` bounds it."""
+        item = self.inputs[index]
+        sides = [item] if isinstance(item, str | Picture) else item
+        pictures = [side.characters for side in sides if isinstance(side, Picture)]
+        texts = [side for side in sides if isinstance(side, str)]
+        if texts:
+            texts += [self.shared, *self.targets[index : index + 1]]
+        tokens = info.picture_tokens * len(pictures)
+        if texts or not pictures:
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            tokens += min(size // BYTES_PER_TOKEN + 2, info.max_input_length)
+        return 1, sum(map(len, texts)), sum(pictures), tokens, self.weigh(tokens, info)
+
+    def index_of(self, error: HeadscopeError, part: range) -> int | None:
+        """Return the index in the caller's list of the input that a refusal names, if any."""
+        match = self._names.search(error.detail)
+        index = part.start + int(match[2]) if match else -1
+        return index if index in part else None
+
+    def placed(self, error: HeadscopeError, part: range, index: int | None) -> HeadscopeError:
+        """Set the inputs that an error is about, and shift indices in it to the caller's list."""
+        if not part:
+            return error
+        error.inputs, error.index = part, index
+        if len(part) < len(self.inputs):
+            first, last, total = part.start, part.stop - 1, len(self.inputs)
+            message = self._names.sub(
+                lambda match: f"{match[1]}[{int(match[2]) + first}]", str(error)
+            )
+            which = f"{self.name}[{first}]" + (f" to [{last}]" if first < last else "")
+            error.args = (f"{message} ({which} of {total})",)
+        return error
+
+    @property
+    def _names(self) -> re.Pattern[str]:
+        """Pattern for an input in a message: its field, and its index in the request."""
+        names = {self.name, "inputs"} | ({self.targets_name} if self.targets else set())
+        return re.compile(rf"\b({'|'.join(sorted(names))})\[(\d+)\]")
+
+
+def _element(item: Item) -> object:
+    """Return an input as JSON."""
+    if isinstance(item, Picture):
+        return item.element
+    return item if isinstance(item, str) else [_element(side) for side in item]
+
+
+def info(model: str | None = None) -> Call[Info]:
+    """Return information about a model and its limits: the first model, or the named one."""
+    query = "" if model is None else "?" + urlencode({"model": model})
+    return Call(f"/info{query}", (), None, read_info, only)
+
+
+def conduct(call: Call[T], session: Session) -> Generator[Step, Any, T]:
     """Yield the steps of a whole call; return its result.
 
     Raises:
@@ -127,27 +173,21 @@ def conduct(call: CallFor[T], session: Session) -> Generator[Step, Any, T]:
         replies = yield from exchange(call, range(0), session, deadline, set())
         return call.join(replies)
     parts = [range(len(call.inputs))] if call.inputs else []
-    fingerprints: set[str] = set()
     if len(call.inputs) > 1 and not call.whole:
-        info = session.infos.get(call.model)
-        if info is None:
-            info_call = calls.info(call.model)
-            infos = yield from exchange(info_call, range(0), session, deadline, set())
-            info = session.infos[call.model] = infos[0]
-        parts = list(ranges_of(call, info))
+        model = call.body.get("model")
+        name = None if model is None else str(model)
+        if name not in session.infos:
+            infos = yield from exchange(info(name), range(0), session, deadline, set())
+            session.infos[name] = only(infos)
+        parts = list(ranges_of(call, session.infos[name]))
+    fingerprints: set[str] = set()
     groups = yield Together(
         [exchange(call, part, session, deadline, fingerprints) for part in parts]
     )
-    return call.join([reply for replies in groups for reply in replies])
+    return call.join(chained(groups))
 
 
-def _tokens_of(texts: Sequence[str], info: Info) -> int:
-    """Estimate the number of tokens of an input, at most the model's maximum."""
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    return min(size // BYTES_PER_TOKEN + 2, info.max_input_length)
-
-
-def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
+def ranges_of(call: Call[object], info: Info) -> Iterator[range]:
     """Yield the inputs of each request, in order; a large input gets a request of its own.
 
     A request is limited by the limits that the service reports, and so that several requests fit
@@ -163,12 +203,7 @@ def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
     )
     start, total = 0, [0] * len(bounds)
     for i in range(len(call.inputs)):
-        texts, pictures = call.texts(i), call.pictures(i)
-        tokens = info.picture_tokens * len(pictures)
-        if texts or not pictures:
-            tokens += _tokens_of(texts, info)
-        of_pictures = sum(picture.characters for picture in pictures)
-        size = (1, sum(map(len, texts)), of_pictures, tokens, call.weigh(tokens, info))
+        size = call.size(i, info)
         total = [a + b for a, b in zip(total, size, strict=True)]
         if i > start and any(a > bound for a, bound in zip(total, bounds, strict=True)):
             yield range(start, i)
@@ -177,8 +212,8 @@ def ranges_of(call: CallFor[object], info: Info) -> Iterator[range]:
 
 
 def exchange(
-    call: Call[P, Any], part: range, session: Session, deadline: float, fingerprints: set[str]
-) -> Generator[Step, Any, list[P]]:
+    call: Call[object], part: range, session: Session, deadline: float, fingerprints: set[str]
+) -> Generator[Step, Any, list[Any]]:
     """Yield the steps for some inputs, split into several requests after a refusal.
 
     Args:
@@ -189,77 +224,93 @@ def exchange(
         fingerprints: fingerprints of the models that answered the call's requests so far.
 
     Returns:
-        The replies in the order of the inputs. An input whose error is returned has a list with
-        that error as its reply.
+        What was read of each reply, in the order of the inputs. An input whose error is returned
+        has a list with that error.
 
     """
     replies: list[Any] = []
-    pending: deque[range | Refused] = deque([part])
+    pending: deque[range | HeadscopeError] = deque([part])
     while pending:
         piece = pending.popleft()
-        if isinstance(piece, Refused):
+        if isinstance(piece, HeadscopeError):
             replies.append([piece])
             continue
         try:
             body = None if call.body is None else call.written(piece) | dict(call.body)
-            request = Request.of(call.path, body, call.accept)
-            answer = yield from answered(request, session, deadline)
+            answer = yield from answered(session, call.path, body, call.accept, deadline)
             if answer.status != 200:
                 raise refusal(answer, session.url + call.path)
-            replies.append(read(call, piece, answer, session, fingerprints))
+            replies.append(_read(call, piece, answer, session, fingerprints))
         except HeadscopeError as error:
-            pending.extendleft(reversed(pieces_of(error, call, piece)))
+            pending.extendleft(reversed(_pieces_of(error, call, piece)))
     return replies
 
 
-def read(
-    call: Call[P, Any], part: range, answer: Answer, session: Session, fingerprints: set[str]
-) -> P:
-    """Parse a reply with status 200, and add its model's fingerprint to `fingerprints`.
+def _read(
+    call: Call[object], part: range, answer: Answer, session: Session, fingerprints: set[str]
+) -> Any:
+    """Read a reply with status 200, and add its model's fingerprint to `fingerprints`.
 
     Raises:
         InvalidReply: the reply does not have this service's format, or comes from another model
-            than previous ones.
+            than previous ones or than expected. Services of before `x-expect-fingerprint` ignore
+            that header.
 
     """
+
+    def invalid(message: str) -> InvalidReply:
+        return InvalidReply(message, answer.status, request_id=answer.headers.get("x-request-id"))
+
+    expected = session.expect_fingerprint
     try:
         session.warnings.note(answer.headers)
-        session.fingerprint = answer.headers.get("x-model-fingerprint")
+        session.fingerprint = fingerprint = answer.headers.get("x-model-fingerprint")
         result = call.read_part(answer.content, part)
     except NOT_OURS as error:
-        address = session.url + call.path
-        raise InvalidReply(
-            f"the answer of {address} is not from this service",
-            answer.status,
-            request_id=answer.headers.get("x-request-id"),
-        ) from error
-    _check_expected(call, answer, session)
-    fingerprints |= {session.fingerprint} if session.fingerprint else set()
+        raise invalid(f"the answer of {session.url}{call.path} is not from this service") from error
+    if call.body is not None and expected not in (None, fingerprint):
+        raise invalid(
+            f"{session.url} answered with the model {fingerprint or 'without a fingerprint'}, "
+            f"and expect_fingerprint is {expected}"
+        )
+    fingerprints |= {fingerprint} if fingerprint else set()
     if len(fingerprints) > 1:
-        raise InvalidReply(
+        raise invalid(
             f"several models answered one call (fingerprints {', '.join(sorted(fingerprints))}): "
-            "the service was changed during the call, or its replicas differ; call again",
-            answer.status,
-            request_id=answer.headers.get("x-request-id"),
+            "the service was changed during the call, or its replicas differ; call again"
         )
     return result
 
 
-def _check_expected(call: Call[P, Any], answer: Answer, session: Session) -> None:
-    """Raise if a model of another fingerprint than the expected one has answered.
-
-    Services of before `x-expect-fingerprint` ignore that header.
+def _pieces_of(
+    error: HeadscopeError, call: Call[object], part: range
+) -> Sequence[range | HeadscopeError]:
+    """Return the replacements of a refused request, and errors of single inputs, in order.
 
     Raises:
-        InvalidReply: the message names both fingerprints.
+        HeadscopeError: the error, with the refused inputs in `inputs` and `index`.
 
     """
-    expected = session.expect_fingerprint
-    if call.body is None or expected in (None, session.fingerprint):
-        return
-    raise InvalidReply(
-        f"{session.url} answered with the model {session.fingerprint or 'without a fingerprint'}, "
-        f"and expect_fingerprint is {expected}",
-        answer.status,
-        request_id=answer.headers.get("x-request-id"),
-    )
+    index, too_large = call.index_of(error, part), error.status == TOO_LARGE
+    returned = call.on_error == "return" and error.status in OF_INPUTS
+    if index is None and not too_large:  # a refusal that names a field is about the field
+        fields = map(re.escape, call.body or ())
+        returned &= not any(re.search(rf"\b{field}\b", error.detail) for field in fields)
+    if call.whole:
+        raise call.placed(error, part, index)
+    if len(part) > 1 and index is None and (returned or too_large):
+        return _halves(part)
+    if not (returned and isinstance(error, Refused)):
+        raise call.placed(error, part, index)
+    refused = part.start if index is None else index
+    before, after = range(part.start, refused), range(refused + 1, part.stop)
+    # the inputs after a refused first one may be refused too, so they are sent in halves
+    remaining = [after] if before else _halves(after)
+    placed = call.placed(error, part, refused)
+    return [*([before] if before else []), placed, *filter(None, remaining)]
+
+
+def _halves(part: range) -> list[range]:
+    """Return both halves of some inputs; the first is empty for a single input."""
+    middle = part.start + len(part) // 2
+    return [range(part.start, middle), range(middle, part.stop)]

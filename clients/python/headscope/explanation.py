@@ -1,46 +1,62 @@
 """Explanations of the similarity of two texts or pictures: `POST /explain`, and its result.
 
-Notation: S_a and S_b tokens of two texts, W_a and W_b words.
+Notation: S_a and S_b tokens of two texts, W_a and W_b words; S tokens of one of them.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import FLOAT_BYTES, Call, CallFor, OnError, Raises, Returns, chained
-from headscope.display import Shown, short
+from headscope.display import (
+    LONG,
+    HeatMap,
+    Shaded,
+    Shown,
+    box,
+    frame,
+    lines,
+    shaded,
+    short,
+    start_of,
+    table,
+)
 from headscope.errors import HeadscopeError, Refused
-from headscope.explanation_view import explanation_frame, explanation_html, token_values
-from headscope.fields import TextFields
-from headscope.inputs import PairItem, Side, sides_of
-from headscope.reading import check_count
-from headscope.results import TokenizedText
-from headscope.service_results import Info
-from headscope.words import Word
+from headscope.exchange import (
+    FLOAT_BYTES,
+    JSON_FLOAT_BYTES,
+    Call,
+    OnError,
+    Raises,
+    Returns,
+    chained,
+)
+from headscope.fields import ExplainFields
+from headscope.inputs import Side, pairs_of
+from headscope.reading import build, each, tokenized
+from headscope.results import Info, TokenizedText
+from headscope.words import Word, membership
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-JSON_BYTES = 15
 Method = Literal["pairs", "decomposition"]
-
-
-class ExplainFields(TextFields, total=False):
-    """Fields of `POST /explain`."""
-
-    include: Sequence[Literal["pairs", "occlusion", "decomposition", "heads", "matches"]] | None
-    layer: int
-    pooling: Literal["mean", "cls", "max", "last"] | None
-    spans: Literal["tokens", "words", "sentences"] | None
-    block: int | None
-    top: int | None
+Values = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Values of the tokens, or of the spans, of both texts."""
+MEANINGS = {
+    "pairs": "share of the similarity",
+    "decomposition": "share of the similarity, by input tokens",
+    "occlusion": "loss of similarity without the token, or its word or sentence",
+    "matches": "matched similarity",
+}
+MAX_PAIRS = 5
+"""Maximum number of pairs of words that a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,7 @@ class Explanation(Shown):
     pairs: NDArray[np.float32] | None = None
     """`[S_a, S_b]`, shares of tokens, which sum to the similarity up to `completeness_error`."""
     completeness_error: float | None = None
-    occlusion: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    occlusion: Values | None = None
     """`[S_a]` and `[S_b]`, or the lengths of `spans`: loss of similarity without that token or
     span; NaN where it was not computed."""
     decomposition: NDArray[np.float32] | None = None
@@ -134,7 +150,10 @@ class Explanation(Shown):
             if self.computed and method in self.computed:
                 raise HeadscopeError(f"the deadline passed before the {method}: request less")
             raise HeadscopeError(f'the reply has no {method}: request it (include "{method}")')
-        first, second = (_membership(text.words, len(text.tokens)) for text in self.texts)
+        first, second = (
+            membership([word.tokens for word in text.words], len(text.tokens))
+            for text in self.texts
+        )
         return np.linalg.multi_dot([first, matrix, second.T]).astype(np.float32)
 
     def top_pairs(self, n: int = 10, method: Method = "pairs") -> list[WordPair]:
@@ -153,153 +172,175 @@ class Explanation(Shown):
         )
         return heapq.nlargest(n, pairs, key=lambda pair: pair.share)
 
+    def token_values(self) -> dict[str, Values]:
+        """Return the value of each token of both texts, by method of the reply.
+
+        An occluded span's loss is the value of its tokens; NaN if they are in no span, or if it
+        was not computed.
+        """
+        values: dict[str, Values] = {}
+        for name, matrix in (("pairs", self.pairs), ("decomposition", self.decomposition)):
+            if matrix is not None:
+                values[name] = matrix.sum(axis=1), matrix.sum(axis=0)
+        if self.occlusion is not None:
+            values["occlusion"] = self.occlusion
+            if self.spans is not None:
+                values["occlusion"] = one, other = self._filled(np.nan)
+                for own, spans, losses in zip(
+                    (one, other), self.spans, self.occlusion, strict=True
+                ):
+                    for span, loss in zip(spans, losses, strict=True):
+                        own[list(span.tokens)] = loss
+        if self.matches is not None:
+            values["matches"] = first, second = self._filled(0)
+            for match in self.matches:
+                first[match.query] += match.score
+                second[match.document] += match.score
+        return values
+
+    def _filled(self, value: float) -> Values:
+        one, other = (np.full(len(text.tokens), value, np.float32) for text in self.texts)
+        return one, other
+
     def to_pandas(self) -> DataFrame:
         """Return a table with a row per token of both texts, and a column per method of the reply.
 
         `pairs` and `decomposition` are the sums of a token's shares; they add up over the tokens of
         a word.
-
-        Raises:
-            ImportError: pandas is not installed.
-
         """
-        return explanation_frame(self)
+        rows = []
+        for side, text in enumerate(self.texts):
+            words = {token: word.text for word in text.words for token in word.tokens}
+            rows += [
+                (side, token, words.get(i, ""), *offset)
+                for i, (token, offset) in enumerate(zip(text.tokens, text.offsets, strict=True))
+            ]
+        names = ("text", "token", "word", "start", "end")
+        columns: dict[str, object] = dict(zip(names, zip(*rows, strict=True), strict=True))
+        values = {name: np.concatenate(both) for name, both in self.token_values().items()}
+        return frame(columns | values)
 
     def _facts(self) -> list[str]:
         texts = [short(text) for tokenized in self.texts for text in tokenized.texts]
         heads = [] if self.heads is None else ["heads"]
-        return [*texts, f"similarity={self.similarity:.4f}", *token_values(self), *heads]
+        return [*texts, f"similarity={self.similarity:.4f}", *self.token_values(), *heads]
 
     def _repr_html_(self) -> str:
-        return explanation_html(self)
+        """Return both texts with shaded words, the largest pairs of words, and the map of heads."""
+        title = f"similarity {self.similarity:.3f} · {self.model} ({self.backend})"
+        cut = [f"text {side} is truncated" for side in (0, 1) if self.texts[side].truncated]
+        return box(
+            [lines([title, *cut]), self._texts_html(), self._pairs_html(), self._heads_html()]
+        )
+
+    def _texts_html(self) -> str:
+        """Return a table with a row per method, and both texts with tokens shaded by their values.
+
+        The darkest shade is the largest value of a token of either text, without special tokens.
+        """
+        rows = []
+        for name, values in self.token_values().items():
+            both = list(zip(self.texts, values, strict=True))
+            magnitudes = [
+                abs(float(value))
+                for text, own in both
+                for value, (start, end) in zip(own, text.offsets, strict=True)
+                if start < end and not np.isnan(value)
+            ]
+            largest = max(magnitudes, default=0) or 1
+            shades = [shaded(_pieces(text, own, largest)) for text, own in both]
+            rows.append([f"{name}<br><small>{MEANINGS[name]}</small>", *shades])
+        plain = ["", *(escape(start_of(text.texts[0], LONG)) for text in self.texts)]
+        return table(("", "text 0", "text 1"), rows or [plain])
+
+    def _pairs_html(self) -> str:
+        """Return a table of the pairs of words with the largest shares; empty without shares."""
+        if self.pairs is None and self.decomposition is None:
+            return ""
+        method: Method = "decomposition" if self.pairs is None else "pairs"
+        best = self.top_pairs(MAX_PAIRS, method)
+        largest = max((abs(pair.share) for pair in best), default=0) or 1
+        rows = [
+            (
+                escape(pair.one.text),
+                escape(pair.other.text),
+                shaded([(f"{pair.share:.3f}", pair.share / largest, "")]),
+            )
+            for pair in best
+        ]
+        names = "word of text 0", "word of text 1", f"share ({method})"
+        return table(names, rows) if rows else ""
+
+    def _heads_html(self) -> str:
+        """Return the map of the heads' values; empty if it was not requested."""
+        if self.heads is None:
+            return ""
+        layers, heads = (
+            tuple(f"{name} {index}" for index in range(size))
+            for name, size in zip(("layer", "head"), self.heads.shape, strict=True)
+        )
+        return HeatMap("loss of similarity without a head", layers, self.heads, heads).html()
+
+
+def _pieces(text: TokenizedText, values: NDArray[np.float32], largest: float) -> Iterator[Shaded]:
+    """Yield a text's characters by token, with their shades; text between tokens has no shade."""
+    (whole,) = text.texts
+    at = 0
+    for token, value, (start, end) in zip(text.tokens, values, text.offsets, strict=True):
+        if start < end and end > at:
+            yield whole[at:start], None, ""
+            known = not np.isnan(value)
+            shade, label = (float(value) / largest, f"{value:.3f}") if known else (None, "–")
+            yield whole[max(start, at) : end], shade, f"{token}: {label}"
+            at = end
+    yield start_of(whole[at:], LONG), None, ""
 
 
 @overload
 def explain(
-    inputs: Sequence[Sequence[Side]],
-    *,
-    on_error: Raises = "raise",
-    **fields: Unpack[ExplainFields],
-) -> CallFor[list[Explanation]]: ...
+    inputs: Sequence[Sequence[Side]], *, on_error: Raises = "raise", **fields: Unpack[ExplainFields]
+) -> Call[list[Explanation]]: ...
 @overload
 def explain(
     inputs: Sequence[Sequence[Side]], *, on_error: Returns, **fields: Unpack[ExplainFields]
-) -> CallFor[list[Explanation | Refused]]: ...
+) -> Call[list[Explanation | Refused]]: ...
 def explain(
     inputs: Sequence[Sequence[Side]],
     *,
     on_error: OnError = "raise",
     **fields: Unpack[ExplainFields],
-) -> CallFor[object]:
+) -> Call[object]:
     """Return why the sides of each pair are similar: shares of tokens, and losses without each.
-
-    Args:
-        inputs: a list of pairs of texts or pictures.
-        on_error: "return" to get the error of a refused input in the input's place.
-        fields: further fields of `POST /explain`.
-
-    Returns:
-        One explanation per pair, in order.
 
     Raises:
         OSError: a picture's file cannot be read.
         TypeError: an input is not a pair.
 
     """
-    pairs = sides_of(inputs)
+    pairs = pairs_of(inputs)
     included = fields.get("include") or ("pairs",)
     matrices = sum(name in included for name in ("pairs", "decomposition"))
 
     def weigh(tokens: int, info: Info) -> int:
         heads = (info.layers or 0) * (info.heads or 0) * ("heads" in included)
-        return JSON_BYTES * (tokens * max(FLOAT_BYTES, tokens * matrices // 4) + heads)
+        return JSON_FLOAT_BYTES * (tokens * max(FLOAT_BYTES, tokens * matrices // 4) + heads)
 
-    return Call(
-        "/explain",
-        pairs,
-        {**fields},
-        read_explanations,
-        chained,
-        weigh=weigh,
-        on_error=on_error,
-    )
+    read = read_explanations
+    return Call("/explain", pairs, {**fields}, read, chained, weigh=weigh, on_error=on_error)
 
 
-def read_explanations(content: bytes, pairs: Sequence[PairItem]) -> list[Explanation]:
-    """Parse the JSON reply of /explain: one explanation per pair."""
-    reply = json.loads(content)
-    check_count(reply["results"], pairs)
-    return [
-        _explanation(result, reply["model"], reply["backend"], pair)
-        for result, pair in zip(reply["results"], pairs, strict=True)
-    ]
-
-
-def _explanation(result: dict[str, Any], model: str, backend: str, pair: PairItem) -> Explanation:
-    first, second = (
-        TokenizedText(
-            model=model,
-            backend=backend,
-            texts=(side if isinstance(side, str) else side.name,),
-            tokens=fields["tokens"],
-            token_ids=fields["token_ids"],
-            segment_ids=[0] * len(fields["tokens"]),
-            offsets=[(start, end) for start, end in fields["offsets"]],
-            truncated=fields["truncated"],
-            grid=_numbers(fields.get("grid")),
-            size=_numbers(fields.get("size")),
-            crop=_numbers(fields.get("crop")),
-            tower=fields.get("tower"),
-        )
-        for side, fields in zip(pair, result["texts"], strict=True)
-    )
-    occlusion, matches, heads = (result.get(name) for name in ("occlusion", "matches", "heads"))
-    spans = result.get("spans")
-    return Explanation(
-        model,
-        backend,
-        result["similarity"],
-        (first, second),
-        _matrix(result.get("pairs"), first, second),
-        result.get("completeness_error"),
-        None if occlusion is None else (_floats(occlusion[0]), _floats(occlusion[1])),
-        _matrix(result.get("decomposition"), first, second),
-        result.get("decomposition_error"),
-        result.get("agreement"),
-        None if matches is None else tuple(TokenMatch(**match) for match in matches),
-        None if heads is None else _floats(heads),
-        None if spans is None else (_spans(spans[0]), _spans(spans[1])),
-        result.get("partial", False),
-        result.get("computed"),
-    )
-
-
-def _numbers(values: Any) -> Any:
-    return None if values is None else tuple(values)
-
-
-def _spans(spans: Any) -> Spans:
-    return tuple(
-        OccludedBlock(tuple(s["rows"]), tuple(s["columns"]), tuple(s["tokens"]))
-        if "rows" in s
-        else OccludedSpan(s["start"], s["end"], tuple(s["tokens"]))
-        for s in spans
-    )
-
-
-def _floats(values: Any) -> NDArray[np.float32]:
-    return np.array(values, np.float32)
-
-
-def _matrix(values: Any, first: TokenizedText, second: TokenizedText) -> NDArray[np.float32] | None:
-    if values is None:
-        return None
-    return np.array(values, np.float32).reshape(len(first.tokens), len(second.tokens))
-
-
-def _membership(words: Sequence[Word], tokens: int) -> NDArray[np.float32]:
-    """Return `[W, S]`, 1 if the token belongs to the word, else 0."""
-    member = np.zeros((len(words), tokens), np.float32)
-    for row, word in zip(member, words, strict=True):
-        row[word.tokens] = 1
-    return member
+def read_explanations(reply: Any, pairs: Sequence[Sequence[Any]]) -> list[Explanation]:
+    """Read one explanation per pair."""
+    head = {"model": reply["model"], "backend": reply["backend"]}
+    explanations = []
+    for result, pair in each(reply["results"], pairs):
+        sides = zip(result["texts"], pair, strict=True)
+        texts = [tokenized(TokenizedText, reply, text, side) for text, side in sides]
+        sizes = [len(text.tokens) for text in texts]
+        matrices = {
+            name: np.array(result[name], np.float32).reshape(sizes)
+            for name in ("pairs", "decomposition")
+            if result.get(name) is not None
+        }
+        explanations.append(build(Explanation, result | head | {"texts": texts} | matrices))
+    return explanations

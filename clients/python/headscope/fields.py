@@ -145,3 +145,29 @@ class TokenizeFields(ModelField, total=False):
 
     add_special_tokens: bool
     prompt_name: str | None
+
+
+class ExplainFields(TextFields, total=False):
+    """Fields of `POST /explain`."""
+
+    include: Sequence[Literal["pairs", "occlusion", "decomposition", "heads", "matches"]] | None
+    layer: int
+    pooling: Literal["mean", "cls", "max", "last"] | None
+    spans: Literal["tokens", "words", "sentences"] | None
+    block: int | None
+    top: int | None
+
+
+class RankingFields(TruncationFields, total=False):
+    """Fields of `POST /rank`."""
+
+    top_n: int | None
+    query_prompt_name: str | None
+    document_prompt_name: str | None
+    explain: Literal["none", "tokens", "contrast"]
+    compare: Sequence[int] | None
+    top_words: int | None
+    query_without: Sequence[tuple[int, int]] | None
+    documents_without: Sequence[Sequence[tuple[int, int]]] | None
+    weights: ScoreWeights | None
+    backend: Literal["onnx", "torch"] | None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Any, Protocol, TypeGuard
 
 
 class PillowImage(Protocol):
@@ -28,10 +28,6 @@ class PillowImage(Protocol):
 
     def save(self, fp: Any, format: str | None = None) -> None:  # noqa: A002 - Pillow's name
         """Write the image to a file."""
-
-
-PictureLike = os.PathLike[str] | bytes | PillowImage
-"""Picture of a caller; a string is a text, never a path."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,19 @@ class Picture:
     def element(self) -> Mapping[str, str]:
         """Element of a request's inputs."""
         return {"image": base64.b64encode(self.data).decode("ascii")}
+
+
+PictureLike = os.PathLike[str] | bytes | PillowImage
+"""Picture of a caller; a string is a text, never a path."""
+Text = str | Sequence[str]
+"""Text, or pair of texts."""
+Given = Text | PictureLike
+"""Input of a call that takes pictures."""
+Inputs = Given | Sequence[Given]
+Side = str | PictureLike
+"""Text or picture of a pair whose sides are encoded apart."""
+Item = str | Picture | Sequence[str | Picture]
+"""Checked input: a text or a picture, or a pair."""
 
 
 def is_picture(value: object) -> TypeGuard[PictureLike]:
@@ -84,81 +93,34 @@ def read_picture(value: PictureLike) -> Picture:
     return Picture(file.getvalue(), f"a picture of {width} × {height} pixels")
 
 
-Text = str | Sequence[str]
-"""Text, or pair of texts."""
-Item = Text | Picture
-Side = str | PictureLike
-"""Text or picture of a pair whose sides are encoded apart."""
-PairItem = Sequence[str | Picture]
-Given = Text | PictureLike
-"""Input of a call that takes pictures."""
-Inputs = Given | Sequence[Given]
-
-
-def items_of(inputs: Inputs, *, mixed: bool = False) -> list[Item]:
-    """Return a list of texts, of pairs, or of pictures among both.
+def items_of(inputs: Inputs, *, mixed: bool = False, pictures: bool = True) -> list[Item]:
+    """Return a list of texts or of pairs; of both if `mixed`, or beside pictures.
 
     Raises:
         OSError: a picture's file cannot be read.
-        TypeError: an input is neither, or texts and pairs are mixed without pictures.
-
-    """
-    if is_picture(inputs):
-        return [read_picture(inputs)]
-    if isinstance(inputs, str) or not any(map(is_picture, cast("Sequence[Given]", inputs))):
-        return [*texts_of(cast("str | Sequence[Text]", inputs), mixed=mixed)]
-    items: list[Item] = []
-    for i, given in enumerate(cast("Sequence[Given]", inputs)):
-        if is_picture(given):
-            items.append(read_picture(given))
-            continue
-        try:
-            items += texts_of([cast("Text", given)])
-        except TypeError:
-            raise TypeError(f"inputs[{i}] is not a text, a pair of texts or a picture") from None
-    return items
-
-
-def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str | list[str]]:
-    """Return a list of texts or of pairs; of both if they may be mixed.
-
-    Raises:
         TypeError: an input is neither, or texts and pairs are mixed.
 
     """
-    checked: list[str | list[str]] = []
-    for i, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
-        if isinstance(text, str):
-            checked.append(text)
-        elif len(text) == 2 and all(isinstance(part, str) for part in text):
-            checked.append(list(text))
+    given: Any = [inputs] if isinstance(inputs, str) or is_picture(inputs) else inputs
+    items: list[Item] = []
+    for i, value in enumerate(given):
+        if isinstance(value, str):
+            items.append(value)
+        elif pictures and is_picture(value):
+            items.append(read_picture(value))
+        elif isinstance(value, Collection) and [isinstance(s, str) for s in value] == [True, True]:
+            items.append(list(value))
         else:
-            raise TypeError(f"inputs[{i}] is neither a text nor a pair of texts")
-        if not mixed and isinstance(text, str) != isinstance(checked[0], str):
+            kinds = "a text, a pair of texts or a picture" if pictures else "a text or a pair"
+            raise TypeError(f"inputs[{i}] is not {kinds}")
+    mixed = mixed or any(isinstance(item, Picture) for item in items)
+    for i, item in enumerate(items):
+        if not mixed and isinstance(item, str) != isinstance(items[0], str):
             raise TypeError(f"inputs[{i}]: texts and pairs cannot be in one list")
-    return checked
+    return items
 
 
-def targets_of(
-    targets: str | Sequence[str], inputs: Sequence[Item], name: str = "targets"
-) -> list[str]:
-    """Return the targets of inputs, one per input.
-
-    Raises:
-        TypeError: a target is not a text.
-        ValueError: the numbers of targets and inputs differ.
-
-    """
-    checked = [targets] if isinstance(targets, str) else list(targets)
-    for i, target in enumerate(checked):
-        if not isinstance(target, str):
-            raise TypeError(f"{name}[{i}] is not a text")
-    if len(checked) != len(inputs):
-        raise ValueError(f"{len(checked)} {name} of {len(inputs)} inputs: give one for each input")
-    return checked
-
-
-def sides_of(pairs: Sequence[Sequence[Side]]) -> list[PairItem]:
+def pairs_of(pairs: Sequence[Sequence[Side]]) -> list[Item]:
     """Return a list of pairs of texts or pictures.
 
     Raises:
@@ -166,7 +128,7 @@ def sides_of(pairs: Sequence[Sequence[Side]]) -> list[PairItem]:
         TypeError: an input is not a pair of texts or pictures.
 
     """
-    checked: list[PairItem] = []
+    checked: list[Item] = []
     for i, pair in enumerate(pairs):
         sides = () if isinstance(pair, str) or is_picture(pair) else tuple(pair)
         if len(sides) != 2 or not all(isinstance(s, str) or is_picture(s) for s in sides):
@@ -175,7 +137,7 @@ def sides_of(pairs: Sequence[Sequence[Side]]) -> list[PairItem]:
     return checked
 
 
-def only_texts(texts: Sequence[str]) -> list[str]:
+def list_of_texts(texts: Sequence[str], name: str = "inputs") -> list[str]:
     """Return a list of texts.
 
     Raises:
@@ -186,5 +148,19 @@ def only_texts(texts: Sequence[str]) -> list[str]:
         raise TypeError("a list of texts is needed")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"inputs[{i}] is not a text")
+            raise TypeError(f"{name}[{i}] is not a text")
     return list(texts)
+
+
+def targets_of(targets: str | Sequence[str], count: int, name: str = "targets") -> list[str]:
+    """Return the targets of `count` inputs, one per input.
+
+    Raises:
+        TypeError: a target is not a text.
+        ValueError: the numbers of targets and inputs differ.
+
+    """
+    checked = list_of_texts([targets] if isinstance(targets, str) else targets, name)
+    if len(checked) != count:
+        raise ValueError(f"{len(checked)} {name} of {count} inputs: give one for each input")
+    return checked

@@ -6,25 +6,31 @@ vectors of a model without a task head. Notation: B texts, D tokens of a documen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call, CallFor, OnError, Raises, Returns, chained, only
 from headscope.display import Shown, short
 from headscope.errors import Refused
-from headscope.fields import ScoreFields, ScoreWeights, TruncationFields
-from headscope.inputs import only_texts, targets_of
-from headscope.reading import check_count
+from headscope.exchange import (
+    JSON_SCORE_BYTES,
+    JSON_TOKEN_BYTES,
+    Call,
+    OnError,
+    Raises,
+    Returns,
+    chained,
+    only,
+)
+from headscope.fields import RankingFields, ScoreFields
+from headscope.inputs import list_of_texts, targets_of
+from headscope.reading import build, each, tokenized
 from headscope.results import Rank, TokenizedText
 
 Scores = Sequence[float | Refused]
-SCORE_BYTES = 64
-"""Estimated size of a score in JSON, in bytes."""
 
 
 @overload
@@ -34,7 +40,7 @@ def score(
     *,
     on_error: Raises = "raise",
     **fields: Unpack[ScoreFields],
-) -> CallFor[NDArray[np.float32]]: ...
+) -> Call[NDArray[np.float32]]: ...
 @overload
 def score(
     queries: str | Sequence[str],
@@ -42,21 +48,15 @@ def score(
     *,
     on_error: Returns,
     **fields: Unpack[ScoreFields],
-) -> CallFor[list[float | Refused]]: ...
+) -> Call[list[float | Refused]]: ...
 def score(
     queries: str | Sequence[str],
     texts: Sequence[str],
     *,
     on_error: OnError = "raise",
     **fields: Unpack[ScoreFields],
-) -> CallFor[object]:
-    """Return the score of each text with a query, or with its own query, `[B]`.
-
-    Args:
-        queries: one query for all texts, or a list with one query per text.
-        texts: the texts to score.
-        on_error: "return" to get a list of scores, and errors of refused texts.
-        fields: further fields of `POST /score`.
+) -> Call[object]:
+    """Return the score of each text with the only query, or with its own query, `[B]`.
 
     Raises:
         ValueError: the numbers of queries and texts differ.
@@ -67,33 +67,26 @@ def score(
         scores = chained(parts)
         return scores if on_error == "return" else np.array(scores, np.float32)
 
-    return _scored(queries, only_texts(texts), fields, on_error, join)
+    return _scored(queries, list_of_texts(texts), fields, on_error, join)
 
 
 @overload
 def rank(
     query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[ScoreFields]
-) -> CallFor[list[Rank]]: ...
+) -> Call[list[Rank]]: ...
 @overload
 def rank(
     query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[ScoreFields]
-) -> CallFor[list[Rank | Refused]]: ...
+) -> Call[list[Rank | Refused]]: ...
 def rank(
     query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[ScoreFields]
-) -> CallFor[object]:
+) -> Call[object]:
     """Rank texts by their scores with a query; a model of vectors ranks them by cosine.
 
-    Args:
-        query: the query.
-        texts: the texts to rank.
-        on_error: "return" to get the errors of refused texts after the ranks.
-        fields: further fields of `POST /score`.
-
-    Returns:
-        All texts, the largest score first; `index` is the index in the list.
-
+    The largest score is first, and errors of refused texts are last; `index` is the index in the
+    list.
     """
-    checked = only_texts(texts)
+    checked = list_of_texts(texts)
 
     def join(parts: Sequence[Scores]) -> list[Rank | Refused]:
         scores = list(enumerate(chained(parts)))
@@ -110,49 +103,28 @@ def _scored(
     fields: ScoreFields,
     on_error: OnError,
     join: Callable[[Sequence[Scores]], object],
-) -> CallFor[object]:
+) -> Call[object]:
     """Return a call of /score."""
     query = queries if isinstance(queries, str) else None
     return Call(
         "/score",
         texts,
         {**fields} if query is None else {**fields, "text_1": query},
-        read_scores,
+        _read_scores,
         join,
         name="text_2",
         shared=query or "",
-        targets=targets_of(queries, texts, "queries") if query is None else (),
+        targets=targets_of(queries, len(texts), "queries") if query is None else (),
         targets_name="text_1",
-        weigh=lambda *_: SCORE_BYTES,
+        weigh=lambda *_: JSON_SCORE_BYTES,
         on_error=on_error,
     )
 
 
-def read_scores(content: bytes, texts: Sequence[object]) -> list[float]:
-    """Parse the scores of a reply of /score, in the order of the texts."""
-    data = json.loads(content)["data"]
-    check_count(data, texts)
-    scores = {item["index"]: float(item["score"]) for item in data}
+def _read_scores(reply: Any, texts: Sequence[object]) -> list[float]:
+    """Read the scores of /score, in the order of the texts."""
+    scores = {item["index"]: float(item["score"]) for item, _ in each(reply["data"], texts)}
     return [scores[index] for index in range(len(texts))]
-
-
-JSON_BYTES = 96
-"""Estimated bytes of a token with its share in JSON."""
-
-
-class RankingFields(TruncationFields, total=False):
-    """Fields of `POST /rank`."""
-
-    top_n: int | None
-    query_prompt_name: str | None
-    document_prompt_name: str | None
-    explain: Literal["none", "tokens", "contrast"]
-    compare: Sequence[int] | None
-    top_words: int | None
-    query_without: Sequence[tuple[int, int]] | None
-    documents_without: Sequence[Sequence[tuple[int, int]]] | None
-    weights: ScoreWeights | None
-    backend: Literal["onnx", "torch"] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -252,21 +224,16 @@ class Ranking(Shown):
 
 def explain_ranking(
     query: str, documents: Sequence[str], **fields: Unpack[RankingFields]
-) -> CallFor[Ranking]:
-    """Rank documents by the score of any model, and explain the ranking.
+) -> Call[Ranking]:
+    """Rank 1 to 512 documents by the score of any model, and explain the ranking.
 
     All documents go into one request, because ranks refer to all of them.
-
-    Args:
-        query: the query.
-        documents: 1 to 512 texts.
-        fields: further fields of `POST /rank`, such as `explain`.
 
     Raises:
         ValueError: there is no document.
 
     """
-    checked = only_texts(documents)
+    checked = list_of_texts(documents)
     if not checked:
         raise ValueError("documents is empty: at least one document is needed")
     return Call(
@@ -277,80 +244,20 @@ def explain_ranking(
         only,
         name="documents",
         shared=query,
-        weigh=lambda tokens, _: JSON_BYTES * tokens,
+        weigh=lambda tokens, _: JSON_TOKEN_BYTES * tokens,
         whole=True,
     )
 
 
-def read_ranking(content: bytes, documents: Sequence[str]) -> Ranking:
-    """Parse the JSON reply of /rank."""
-    reply = json.loads(content)
-    model, backend = reply["model"], reply["backend"]
-    contrast = reply.get("contrast")
-    return Ranking(
-        model,
-        backend,
-        reply["scoring"],
-        reply.get("method"),
-        tuple(
-            _document(result, documents[result["index"]], model, backend)
-            for result in reply["results"]
-        ),
-        None if contrast is None else _contrast(contrast),
-        (_prompt(reply["prompts"]["query"]), _prompt(reply["prompts"]["document"])),
-    )
-
-
-def _prompt(prompt: dict[str, str] | None) -> str | None:
-    return None if prompt is None else prompt["name"]
-
-
-def _document(result: dict[str, Any], text: str, model: str, backend: str) -> RankedDocument:
-    index, score, parts = result["index"], float(result["score"]), result.get("parts")
-    if "shares" not in result:
-        return RankedDocument(index, score, text, parts=parts)
-    tokenized = TokenizedText(
-        model=model,
-        backend=backend,
-        texts=(text,),
-        tokens=result["tokens"],
-        token_ids=result["token_ids"],
-        segment_ids=[0] * len(result["tokens"]),
-        offsets=[(start, end) for start, end in result["offsets"]],
-        truncated=result["truncated"],
-    )
-    return RankedDocument(
-        *(index, score, text, tokenized, np.array(result["shares"], np.float32)),
-        *(result["completeness_error"], result["partial"], result["computed"], parts),
-        tuple(result["unknown"]),
-    )
-
-
-def _contrast(fields: dict[str, Any]) -> Contrast:
-    (first, other), (one, two) = fields["without"], fields["other"]
-    return Contrast(
-        documents=_pair(fields["documents"]),
-        ranks=_pair(fields["ranks"]),
-        difference=fields["difference"],
-        words=tuple(_word(row) for row in fields["words"]),
-        other=(one, two),
-        completeness_error=fields["completeness_error"],
-        without=(_without(first), _without(other)),
-        partial=fields["partial"],
-        computed=_pair(fields["computed"]),
-    )
-
-
-def _word(row: dict[str, Any]) -> WordDifference:
-    (a, b), (first, other) = row["shares"], row["spans"]
-    spans = tuple(map(_pair, first)), tuple(map(_pair, other))
-    return WordDifference(row["word"], (a, b), row["difference"], spans)
-
-
-def _without(rows: Sequence[dict[str, Any]]) -> tuple[WithoutWord, ...]:
-    return tuple(WithoutWord(row["word"], row["score"], row["rank"]) for row in rows)
-
-
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-    first, other = values
-    return first, other
+def read_ranking(reply: Any, documents: Sequence[str]) -> Ranking:
+    """Read the ranking of the documents."""
+    results = []
+    for result in reply["results"]:
+        text = documents[result["index"]]
+        shown = tokenized(TokenizedText, reply, result, text) if "tokens" in result else None
+        results.append({**result, "text": text, "tokenized": shown})
+    prompts = [reply["prompts"][side] for side in ("query", "document")]
+    names = [None if prompt is None else prompt["name"] for prompt in prompts]
+    absent = {"method": None, "contrast": None}
+    ranking: Ranking = build(Ranking, absent | reply | {"documents": results, "prompts": names})
+    return ranking

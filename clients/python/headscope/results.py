@@ -5,10 +5,11 @@ Notation: S tokens of one text, H features of a token's vector, D of a text's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +103,35 @@ class Target(Shown):
         return [short(self.text), f"{len(self.tokens)} tokens"]
 
 
+class Tensor:
+    """Attribute of a result that is one of its `tensors`, if the call requested it."""
+
+    def __init__(self, request: str, name: str = "") -> None:
+        """Create the attribute; `request` says how a call requests the tensor `name`."""
+        self.request, self.name = request, name
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        """Use the attribute's name for the tensor, unless it has another one."""
+        self.name = self.name or name
+
+    @overload
+    def __get__(self, result: None, kind: type) -> Tensor: ...
+    @overload
+    def __get__(self, result: Any, kind: type) -> NDArray[Any]: ...
+    def __get__(self, result: Any, kind: type) -> Any:
+        """Return the tensor of a result.
+
+        Raises:
+            HeadscopeError: the reply lacks the tensor.
+
+        """
+        if result is None:
+            return self
+        if self.name not in result.tensors:
+            raise HeadscopeError(f"the reply has no {self.name}: request it ({self.request})")
+        return result.tensors[self.name]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoding(TokenizedText):
     """Vectors of one text."""
@@ -115,55 +145,31 @@ class Encoding(TokenizedText):
     windows: int | None = None
     """Number of windows in which the text was encoded, with `overflow` "windows"."""
 
-    @property
-    def span_vectors(self) -> NDArray[Any]:
-        """Vector of each span or chunk, `[n, D]`; for several layers `[layers, n, D]`."""
-        return self._tensor("span_vectors", "`spans` or `chunk`")
-
-    @property
-    def embeddings(self) -> NDArray[np.float32]:
-        """Vectors of the tokens, `[S, H]`; for several layers `[layers, S, H]`."""
-        return self._tensor("embeddings", 'outputs "tokens"')
-
-    @property
-    def pooled(self) -> NDArray[Any]:
-        """Vector of the text, `[D]`, of `vector_type`; for several layers `[layers, D]`."""
-        return self._tensor("pooled", 'outputs "pooled"')
-
-    @property
-    def vector_ranges(self) -> NDArray[np.float32]:
-        """Lowest and highest value of each feature, `[2, D]`, for `vector_type` int8 and uint8."""
-        return self._tensor("vector_ranges", 'vector_type "int8" or "uint8"')
+    embeddings = Tensor('outputs "tokens"')
+    """Vectors of the tokens, `[S, H]`; for several layers `[layers, S, H]`."""
+    pooled = Tensor('outputs "pooled"')
+    """Vector of the text, `[D]`, of `vector_type`; for several layers `[layers, D]`."""
+    multivector = Tensor('outputs "multivector"')
+    """Vectors of late interaction, `[n, D]`, without the vectors of skipped tokens."""
+    span_vectors = Tensor("`spans` or `chunk`")
+    """Vector of each span or chunk, `[n, D]`; for several layers `[layers, n, D]`."""
+    vector_ranges = Tensor('vector_type "int8" or "uint8"')
+    """Lowest and highest value of each feature, `[2, D]`, for `vector_type` int8 and uint8."""
+    sparse_indices = Tensor('outputs "sparse"')
+    sparse_values = Tensor('outputs "sparse"')
 
     @property
     def sparse(self) -> SparseVector:
         """Sparse vector of the text."""
-        indices = self._tensor("sparse_indices", 'outputs "sparse"')
-        return SparseVector(indices.astype(np.int64), self.tensors["sparse_values"])
-
-    @property
-    def multivector(self) -> NDArray[np.float32]:
-        """Vectors of late interaction, `[n, D]`, without the vectors of skipped tokens."""
-        return self._tensor("multivector", 'outputs "multivector"')
+        return SparseVector(self.sparse_indices.astype(np.int64), self.sparse_values)
 
     def to_pandas(self) -> DataFrame:
-        """Return a table with a row per token's vector; for several layers, indexed by layer.
-
-        Raises:
-            ImportError: pandas is not installed.
-            HeadscopeError: the reply has no vectors of tokens.
-
-        """
+        """Return a table with a row per token's vector; for several layers, indexed by layer."""
         return vectors_frame(self.embeddings, self.tokens, self.layers)
 
     def _facts(self) -> list[str]:
         tensors = [shape_of(name, tensor.shape) for name, tensor in self.tensors.items()]
         return [*super()._facts(), *tensors]
-
-    def _tensor(self, name: str, how: str) -> NDArray[Any]:
-        if name not in self.tensors:
-            raise HeadscopeError(f"the reply has no {name}: request it ({how})")
-        return self.tensors[name]
 
 
 class Encodings(Shown, tuple[Encoding, ...]):
@@ -184,24 +190,15 @@ class Encodings(Shown, tuple[Encoding, ...]):
         return np.concatenate(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
 
     def to_pandas(self) -> DataFrame:
-        """Return a table with a row per text's vector; for several layers, indexed by layer.
-
-        Raises:
-            ImportError: pandas is not installed.
-            HeadscopeError: the reply has no vectors of texts.
-
-        """
+        """Return a table with a row per text's vector; for several layers, indexed by layer."""
         texts = [" | ".join(encoding.texts) for encoding in self]
         return vectors_frame(self.pooled, texts, self[0].layers if self else ())
 
     def _facts(self) -> list[str]:
         pooled = bool(self) and all("pooled" in encoding.tensors for encoding in self)
+        tokens = sum(len(encoding.tokens) for encoding in self)
         shape = [shape_of("pooled", self.pooled.shape)] if pooled else []
-        return [
-            f"{len(self)} texts",
-            f"{sum(len(encoding.tokens) for encoding in self)} tokens",
-            *shape,
-        ]
+        return [f"{len(self)} texts", f"{tokens} tokens", *shape]
 
     def _repr_html_(self) -> str:
         """Return the notebook's form: a row for each of the first texts."""
@@ -253,12 +250,7 @@ class SparseVector(Shown):
     """Weights `[n]`."""
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of indices and values.
-
-        Raises:
-            ImportError: pandas is not installed.
-
-        """
+        """Return a table of indices and values."""
         return frame({"index": self.indices, "value": self.values})
 
     def _facts(self) -> list[str]:
@@ -267,3 +259,113 @@ class SparseVector(Shown):
             return words
         top = int(self.values.argmax())
         return [*words, f"largest {self.values[top]:.3f} at {self.indices[top]}"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Largest difference of an engine's tensor from PyTorch's, over all texts."""
+
+    max_abs_diff: float
+    min_cosine: float
+    atol: float
+    rtol: float
+    passed: bool
+    cosine_at_least: float | None = None
+    layer: int | None = None
+    """Layer of a hidden state or map; None for other tensors."""
+    head: int | None = None
+    """Head of a map; None for other tensors."""
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Shown):
+    """Comparison of an engine with PyTorch on some texts, tensor by tensor."""
+
+    passed: bool
+    reference: str
+    against: str
+    inputs: int
+    hidden: tuple[Difference, ...]
+    attention: tuple[Difference, ...]
+    pooled: Difference
+    task: Difference | None = None
+    """Difference of the task head's outputs; None without a task head."""
+
+    @property
+    def differences(self) -> dict[str, tuple[Difference, ...]]:
+        """Differences of all tensors, by kind."""
+        task = {} if self.task is None else {"task": (self.task,)}
+        kinds = {"hidden": self.hidden, "attention": self.attention, "pooled": (self.pooled,)}
+        return kinds | task
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the differences, with a row per tensor."""
+        pairs = [(kind, d) for kind, several in self.differences.items() for d in several]
+        columns = {
+            name.name: [getattr(d, name.name) for _, d in pairs] for name in fields(Difference)
+        }
+        return frame({"tensor": [kind for kind, _ in pairs], **columns})
+
+    def _facts(self) -> list[str]:
+        passed = "passed" if self.passed else "failed"
+        largest = [
+            f"{kind} ≤ {max(difference.max_abs_diff for difference in differences):.1e}"
+            for kind, differences in self.differences.items()
+            if differences
+        ]
+        against = f"{self.against} against {self.reference}"
+        return [passed, against, f"{self.inputs} inputs", *largest]
+
+
+@dataclass(frozen=True, repr=False)
+class Info(Shown):
+    """Information of a service about a model; see `GET /info`."""
+
+    model_id: str
+    version: str
+    max_input_length: int
+    """Maximum tokens of one text."""
+    max_client_batch_size: int
+    """Maximum number of inputs of one request."""
+    max_queue_tokens: int
+    layers: int | None
+    """Number of layers; None for a static embedding, which has no layers and heads."""
+    heads: int | None
+    hidden_size: int | None
+    embedding_dimension: int
+    engine: str
+    provider: str
+    precision: str
+    backend: str
+    status: str
+    """Status of the service: `working`, `degraded` or `failed`."""
+    fields: Mapping[str, Any]
+    """All fields of the reply, by their names."""
+    decoder_layers: int | None = None
+    """Number of layers of the decoder; None without a decoder. So for the next one."""
+    decoder_heads: int | None = None
+
+    @property
+    def picture_tokens(self) -> int:
+        """Number of tokens of a picture: patches and special tokens."""
+        images = self.fields.get("images")
+        if not isinstance(images, Mapping):
+            return self.max_input_length
+        rows, columns = images["grid"]
+        return rows * columns + len(images["special_tokens"])
+
+    def _facts(self) -> list[str]:
+        sizes = {"layers": self.layers, "heads": self.heads, "hidden_size": self.hidden_size}
+        known = [f"{name} {size}" for name, size in sizes.items() if size is not None]
+        engine = f"{self.engine} on {self.provider} in {self.precision}"
+        return [repr(self.model_id), *known, engine, self.status]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """Model of a service."""
+
+    id: str
+    """Name of the model, for `model` in requests."""
+    created: int
+    """Time when its artifact was created, in seconds since 1970."""

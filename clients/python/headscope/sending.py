@@ -1,29 +1,111 @@
-"""Steps of one request with its retries.
+"""Steps of a client as data, and the steps of one request with its retries.
 
-Requests change nothing in the service, so they may be sent twice.
+The generators here and in `headscope.exchange` yield steps. A client executes each step and sends
+back its outcome, so that only sending and waiting are written twice, for `Client` and
+`AsyncClient`. Requests change nothing in the service, so they may be sent twice.
 """
 
 from __future__ import annotations
 
+import email.utils
+import http
 import json
 import math
 import random
+import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.errors import DeadlineExceeded, HeadscopeError, NoConnection
-from headscope.service_results import Info
-from headscope.wire import JSON, Answer, Lost, Send, Step, Wait, refusal
+from headscope.errors import (
+    DeadlineExceeded,
+    Failed,
+    HeadscopeError,
+    InvalidReply,
+    NoConnection,
+    NotFound,
+    Overloaded,
+    Refused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from headscope.results import Info
 
+JSON = "application/json"
+MAX_DETAIL_CHARACTERS = 1000
+MAX_TIMEOUT_MS = 999_999_999
+KINDS: Mapping[int, type[HeadscopeError]] = {
+    401: Unauthorized,
+    403: Unauthorized,
+    404: NotFound,
+    413: TooLarge,
+    429: Overloaded,
+    501: Refused,
+    502: Unavailable,
+    503: Unavailable,
+}
 MEANINGS = {
     "truncated": "cut to the most tokens",
     "prompt_missing": "computed without a prompt, though the model names prompts",
     "unknown_tokens": "computed with more than a tenth of unknown tokens",
 }
+
+
+@dataclass(frozen=True)
+class Send:
+    """Step that sends a request; its outcome is an `Answer` or `Lost`."""
+
+    path: str
+    headers: Mapping[str, str]
+    content: bytes | None
+    """JSON of a POST; None for a GET."""
+    seconds: float
+    """Remaining seconds for the whole reply."""
+    silence_seconds: float
+    """Seconds without a byte after which the connection counts as ended."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Step that waits for some seconds; it has no outcome."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Together:
+    """Step that runs several exchanges concurrently; its outcome is their results in order."""
+
+    exchanges: Sequence[Steps]
+
+
+Step = Send | Wait | Together
+Steps = Generator[Step, Any, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Complete reply."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Headers, with names in lower case."""
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Request without a complete reply."""
+
+    why: str
+    begun: bool = False
+    """Whether a part of the reply had arrived."""
+    late: bool = False
+    """Whether the remaining time has passed."""
 
 
 class TextWarning(UserWarning):
@@ -60,9 +142,6 @@ class Warnings:
                 which = "text was" if count == 1 else "texts were"
                 message = f"{count} {which} {meaning}; see client.warnings for all replies"
                 warnings.warn(message, TextWarning, stacklevel=2)
-
-
-MAX_TIMEOUT_MS = 999_999_999
 
 
 @dataclass(frozen=True)
@@ -113,7 +192,6 @@ class Session:
     infos: dict[str | None, Info] = field(default_factory=dict)
     """Information about models by name, requested once each."""
     warnings: Warnings = field(default_factory=Warnings)
-    """Counts of texts that may not be computed as the caller expects."""
     fingerprint: str | None = None
     """Fingerprint of the model that gave the last result."""
     expect_fingerprint: str | None = None
@@ -124,72 +202,55 @@ class Session:
         """Deadline of a call that begins now, by the session's clock."""
         return self.clock() + self.timeout
 
-
-@dataclass(frozen=True)
-class Request:
-    """Request to a route: a POST of JSON, or a GET without content."""
-
-    path: str
-    content: bytes | None
-    accept: str = JSON
-
-    @classmethod
-    def of(cls, path: str, body: Mapping[str, object] | None, accept: str = JSON) -> Request:
-        """Return a request with a body that may contain numpy's numbers and arrays.
-
-        Raises:
-            TypeError: a value is not JSON.
-            ValueError: a number is not finite.
-
-        """
-        if body is None:
-            return cls(path, None, accept)
-        content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
-        return cls(path, content, accept)
-
-    def step(self, seconds: float, session: Session) -> Send:
-        """Return the step that sends the request, and asks for a reply within the time left."""
-        headers = {"accept": self.accept}
-        silence_seconds = session.retries.silence_seconds
-        if self.content is not None:
-            milliseconds = 1000 * min(seconds, silence_seconds)
-            headers |= {
-                "content-type": JSON,
-                "x-request-timeout-ms": str(max(1, int(min(milliseconds, MAX_TIMEOUT_MS)))),
-            }
-            if session.expect_fingerprint is not None:
-                headers["x-expect-fingerprint"] = session.expect_fingerprint
-        method = "GET" if self.content is None else "POST"
-        return Send(method, self.path, headers, self.content, seconds, silence_seconds)
+    def attempt(self, path: str, content: bytes | None, accept: str, seconds: float) -> Send:
+        """Return the step that sends a request, and asks for a reply within `seconds`."""
+        headers, silence_seconds = {"accept": accept}, self.retries.silence_seconds
+        if content is not None:
+            milliseconds = min(1000 * min(seconds, silence_seconds), MAX_TIMEOUT_MS)
+            headers["content-type"] = JSON
+            headers["x-request-timeout-ms"] = str(max(1, int(milliseconds)))
+            if self.expect_fingerprint is not None:
+                headers["x-expect-fingerprint"] = self.expect_fingerprint
+        return Send(path, headers, content, seconds, silence_seconds)
 
 
 def answered(
-    request: Request, session: Session, deadline: float | None = None
+    session: Session,
+    path: str,
+    body: Mapping[str, object] | None,
+    accept: str = JSON,
+    deadline: float | None = None,
 ) -> Generator[Step, Answer | Lost, Answer]:
     """Yield the steps of a request with its retries; return the last answer, of any status.
 
     Args:
-        request: the request.
         session: session of the client.
+        path: path of the route.
+        body: JSON of a POST, which may contain numpy's numbers and arrays; None for a GET.
+        accept: media type of the reply.
         deadline: deadline of the call, by the session's clock; by default it begins now.
 
     Raises:
         NoConnection: the last attempt has no complete reply.
         DeadlineExceeded: the deadline has passed.
+        TypeError, ValueError: the body is not JSON.
 
     """
+    content = None
+    if body is not None:
+        content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
     deadline = session.deadline if deadline is None else deadline
-    retries, address = session.retries, session.url + request.path
+    retries, address = session.retries, session.url + path
     attempt, error = 0, None
     while (left := deadline - session.clock()) > 0:
-        outcome = yield request.step(left, session)
+        outcome = yield session.attempt(path, content, accept, left)
         may_succeed = retries.may_succeed(outcome)
         if isinstance(outcome, Answer):
             if not may_succeed:
                 return outcome
             error = refusal(outcome, address)
         elif outcome.late:
-            raise _late(session, error)
+            break
         else:
             error = NoConnection(f"no reply from {address}: {outcome.why}")
         wait = retries.wait(error, attempt, session.jitter())
@@ -201,7 +262,9 @@ def answered(
             retries.on_retry(error)
         yield Wait(wait)
         attempt += 1
-    raise _late(session, error)
+    message = f"no result from {session.url} within {session.timeout:g} seconds"
+    before = f"; before that, {error}" if error else ""
+    raise DeadlineExceeded(message + before, request_id=error.request_id if error else None)
 
 
 def _plain(value: Any) -> Any:
@@ -211,8 +274,50 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be sent")
 
 
-def _late(session: Session, before: HeadscopeError | None) -> DeadlineExceeded:
-    """Return the error of a call whose time has passed, with the previous error."""
-    since = f"; before that, {before}" if before else ""
-    message = f"no result from {session.url} within {session.timeout:g} seconds{since}"
-    return DeadlineExceeded(message, request_id=before.request_id if before else None)
+def refusal(answer: Answer, url: str) -> HeadscopeError:
+    """Return the error for an answer with a status other than 200."""
+    status, (detail, from_service) = answer.status, words_of_error(answer)
+    kind = KINDS.get(status, Refused if 400 <= status < 500 else Failed)
+    message = f"{status}: {detail}"
+    if status < 400:
+        kind, message = InvalidReply, f"{message} (the answer of {url} is not from this service)"
+    elif status == 404 and not from_service:
+        message = f"{message} (is {url} this service?)"
+    return kind(
+        message,
+        status,
+        detail=detail,
+        request_id=answer.headers.get("x-request-id"),
+        retry_after_seconds=_retry_after(answer.headers.get("retry-after")),
+    )
+
+
+def words_of_error(answer: Answer) -> tuple[str, bool]:
+    """Return the service's error message and True, or the status's name and False without one."""
+    try:
+        content = json.loads(answer.content)
+        error = content["detail"] if "detail" in content else content["error"]
+        words = error["message"] if isinstance(error, dict) else error
+    except (ValueError, KeyError, TypeError):
+        words = None
+    if isinstance(words, str) and words:
+        return words[:MAX_DETAIL_CHARACTERS], True
+    try:
+        return http.HTTPStatus(answer.status).phrase, False
+    except ValueError:
+        return "an unknown status", False
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Return the seconds of a `retry-after` header, a number or a date (RFC 9110, 10.2.3).
+
+    Other values are ignored: the result is None.
+    """
+    if value is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""Places of tokens in texts, and words of several tokens.
+"""Texts of tokens, and words of several tokens.
 
 Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a pair segment 0, so `segment_ids`
 alone are not sufficient. Notation: S tokens.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Offset = tuple[int, int]
 SPECIAL = (0, 0)
 """Offsets of special tokens and of a prompt's tokens."""
+IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "HIRAGANA", "KATAKANA")
 
 
 def second_start(
@@ -36,11 +37,8 @@ def second_start(
         return None
     if 1 in segment_ids:
         return segment_ids.index(1)
-    ends = [
-        i
-        for i, (token, offset) in enumerate(zip(tokens, offsets, strict=True))
-        if (token, offset) == (tokens[-1], SPECIAL)
-    ]
+    named = enumerate(zip(tokens, offsets, strict=True))
+    ends = [i for i, token in named if token == (tokens[-1], SPECIAL)]
     if len(ends) > 1:
         return ends[-2] + 1
     previous = SPECIAL
@@ -62,9 +60,6 @@ def places_of(
     second = second_start(tokens, offsets, segment_ids, texts)
     first = len(tokens) if second is None else second
     return [0] * first + [1] * (len(tokens) - first)
-
-
-IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "HIRAGANA", "KATAKANA")
 
 
 @dataclass(frozen=True)
@@ -100,46 +95,43 @@ def words_of(
 
     """
     places = places_of(tokens, offsets, segment_ids, texts)
-    placed = zip(offsets, places, strict=True)
-    pieces = [texts[place][start:end] for (start, end), place in placed]
+    pieces = [texts[i][start:end] for i, (start, end) in zip(places, offsets, strict=True)]
     words = []
-    for run in touching(tokens, offsets, places, pieces):
-        segment, special = places[run[0]], is_nowhere(offsets[run[0]])
-        for group in split(run, tokens, pieces):
+    for run in _runs(tokens, offsets, places, pieces):
+        segment, (start, end) = places[run[0]], offsets[run[0]]
+        special = start == end  # a special token, or a space such as `Ġ`
+        for group in _split(run, tokens, pieces):
             start, end = offsets[group[0]][0], offsets[group[-1]][1]
             text = tokens[run[0]] if special else texts[segment][start:end]
             words.append(Word(text, group, segment, special))
     return words
 
 
-def touching(
-    tokens: Sequence[str],
-    offsets: Sequence[Offset],
-    places: Sequence[int],
-    pieces: Sequence[str],
+def _runs(
+    tokens: Sequence[str], offsets: Sequence[Offset], places: Sequence[int], pieces: Sequence[str]
 ) -> list[list[int]]:
     """Return runs of adjacent tokens in the text; a special token is a run of its own."""
     runs: list[list[int]] = []
     for i, (start, end) in enumerate(offsets):
-        before = offsets[i - 1] if i else (0, 0)
-        placed = start < end and before[0] < before[1]
+        before = offsets[i - 1] if i else SPECIAL
+        both = start < end and before[0] < before[1] and places[i] == places[i - 1]
         touches = before[1] == start and not pieces[i][:1].isspace()
-        if placed and places[i] == places[i - 1] and (touches or continues(tokens[i])):
+        if both and (touches or _continues(tokens[i])):
             runs[-1].append(i)
         else:
             runs.append([i])
     return runs
 
 
-def split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> Iterator[list[int]]:
+def _split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> Iterator[list[int]]:
     """Yield a run's words; all between its first and last piece with a letter is one word."""
-    wordy = [place for place, token in enumerate(run) if is_wordy(pieces[token])]
+    wordy = [i for i, token in enumerate(run) if _is_wordy(pieces[token])]
     first, last = (wordy[0], wordy[-1]) if wordy else (len(run), -1)
     group = [run[0]]
-    for place, token in enumerate(run[1:], 1):
-        inside = first < place <= last
-        ideographs = is_ideographic(pieces[group[-1]]) or is_ideographic(pieces[token])
-        if continues(tokens[token]) or (inside and not ideographs):
+    for i, token in enumerate(run[1:], 1):
+        inside = first < i <= last
+        ideographs = _is_ideographic(pieces[group[-1]]) or _is_ideographic(pieces[token])
+        if _continues(tokens[token]) or (inside and not ideographs):
             group.append(token)
         else:
             yield group
@@ -147,24 +139,27 @@ def split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> I
     yield group
 
 
-def is_nowhere(offset: Offset) -> bool:
-    """Return whether a token has no characters: a special token, or a space such as `Ġ`."""
-    return offset[0] == offset[1]
-
-
-def continues(token: str) -> bool:
+def _continues(token: str) -> bool:
     """Return whether a token has WordPiece's mark of continuation."""
     return token.startswith("##")
 
 
-def is_wordy(piece: str) -> bool:
+def _is_wordy(piece: str) -> bool:
     """Return whether a piece has a letter, a mark or a digit."""
     return any(unicodedata.category(character)[0] in "LMN" for character in piece)
 
 
-def is_ideographic(piece: str) -> bool:
+def _is_ideographic(piece: str) -> bool:
     """Return whether a piece has a Chinese or Japanese character."""
     return any(unicodedata.name(character, "").startswith(IDEOGRAPHS) for character in piece)
+
+
+def membership(groups: Sequence[Sequence[int]], size: int) -> NDArray[np.float32]:
+    """Return `[W, S]`: 1 if the token belongs to the group, else 0."""
+    member = np.zeros((len(groups), size), np.float32)
+    for row, group in zip(member, groups, strict=True):
+        row[list(group)] = 1
+    return member
 
 
 def merge(weights: NDArray[np.floating], groups: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -175,8 +170,6 @@ def merge(weights: NDArray[np.floating], groups: Sequence[Sequence[int]]) -> NDA
 
     Shape: `[…, S, S]` → `[…, W, W]` for W groups of token indices.
     """
-    member = np.zeros((len(groups), weights.shape[-1]), np.float32)
-    for row, group in zip(member, groups, strict=True):
-        row[list(group)] = 1
+    member = membership(groups, weights.shape[-1])
     merged: NDArray[np.float32] = member / member.sum(axis=-1, keepdims=True) @ (weights @ member.T)
     return merged

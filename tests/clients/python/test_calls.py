@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from headscope import AsyncClient, HeadscopeError, Label, NotFound, Refused, Span, calls, fields
+from headscope import AsyncClient, HeadscopeError, Label, NotFound, Refused, Span, fields, heads
 from model.artifact.manifest import Artifact
 from service.api.native.attention.scores import HeadScoresRequest
 from service.api.native.attention.selection import AttentionRequest
@@ -197,7 +197,7 @@ async def test_a_text_that_is_refused_has_its_place_in_the_list(both):
     assert failed.value.index == 3
     with pytest.raises(TypeError, match=r"inputs\[1\]: texts and pairs"):
         await client.encode(["a", ("b", "c")])
-    with pytest.raises(TypeError, match=r"inputs\[0\] is neither"):
+    with pytest.raises(TypeError, match=r"inputs\[0\] is not a text, a pair"):
         await client.encode([["a", "b", "c"]])
 
 
@@ -360,9 +360,9 @@ async def test_attention_of_texts_with_targets(artifact):
 
 def test_each_input_has_one_target():
     with pytest.raises(ValueError, match="1 targets of 2 inputs: give one for each input"):
-        calls.attention(["a", "b"], targets="c")
+        heads.attention(["a", "b"], targets="c")
     with pytest.raises(TypeError, match=r"targets\[1\] is not a text"):
-        calls.attention(["a", "b"], targets=["c", 1])
+        heads.attention(["a", "b"], targets=["c", 1])
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from headscope import (
     Unauthorized,
     Unavailable,
     calls,
+    heads,
 )
 from headscope.errors import DeadlineExceeded, Overloaded
 from headscope.exchange import REPLY_BYTES, REQUEST_CHARACTERS, conduct, ranges_of
 from headscope.reading import read_info
-from headscope.sending import Retries, Session
-from headscope.wire import Answer, Lost, Send, Together, Wait
+from headscope.sending import Answer, Lost, Retries, Send, Session, Together, Wait
 from tests.clients.python.fake import INFO, URL, Service, asked, problem, sent
 
 FULL = Answer(429, {}, b'{"detail": "full"}')
@@ -109,7 +109,7 @@ def test_limits_are_asked_once_and_only_for_lists():
     session = Session(URL, 60, Retries())
     first = conduct(calls.embed(["1", "2", "3", "4"]), session)
     asked = next(first)
-    assert (asked.method, asked.path, asked.content) == ("GET", "/info", None)
+    assert (asked.path, asked.content) == ("/info", None)
     together = first.send(Answer(200, {}, json.dumps(INFO).encode()))
     assert [json.loads(next(steps).content)["inputs"] for steps in together.exchanges] == [
         ["1", "2", "3"],
@@ -120,7 +120,7 @@ def test_limits_are_asked_once_and_only_for_lists():
 
 
 def ranges(call, **limits):
-    info = read_info(json.dumps(INFO | {"max_client_batch_size": 99} | limits).encode())
+    info = read_info(INFO | {"max_client_batch_size": 99} | limits)
     found = list(ranges_of(call, info))
     assert [i for part in found for i in part] == list(range(len(call.inputs)))
     return [len(part) for part in found]
@@ -146,14 +146,14 @@ def test_a_request_is_bounded_by_what_its_reply_weighs():
     texts = ["x" * 1000] * 90
     limits = {"max_queue_tokens": 10**9, "layers": 20, "heads": 10}
     each = 200 * 100 * 100 * 4
-    assert max(ranges(calls.attention(texts), **limits)) == REPLY_BYTES // each
-    assert max(ranges(calls.attention(texts, top_k=25), **limits)) == 2 * REPLY_BYTES // each
-    assert ranges(calls.attention(texts, layers=[0], heads=[1]), **limits) == [90]
-    pooled = calls.attention(texts, max_size=50, include=["norms"])
+    assert max(ranges(heads.attention(texts), **limits)) == REPLY_BYTES // each
+    assert max(ranges(heads.attention(texts, top_k=25), **limits)) == 2 * REPLY_BYTES // each
+    assert ranges(heads.attention(texts, layers=[0], heads=[1]), **limits) == [90]
+    pooled = heads.attention(texts, max_size=50, include=["norms"])
     assert max(ranges(pooled, **limits)) == 4 * REPLY_BYTES // each
-    row = calls.attention(texts, queries=[0], keys=[1, 2])
+    row = heads.attention(texts, queries=[0], keys=[1, 2])
     assert ranges(row, **limits) == [90]
-    assert ranges(calls.attention(texts, include=["stats"]), **limits) == [90]
+    assert ranges(heads.attention(texts, include=["stats"]), **limits) == [90]
     rows = {"max_queue_tokens": 10**9, "hidden_size": 8192}
     assert max(ranges(calls.encode(texts), **rows)) == REPLY_BYTES // (100 * 8192 * 4)
     assert ranges(calls.embed(texts), **rows) == [90]
@@ -163,13 +163,13 @@ def test_a_request_is_bounded_by_what_its_reply_weighs():
 
 def test_targets_count_as_their_inputs_do_and_go_with_them():
     """Three inputs fit into a request; a long target fills one."""
-    info = read_info(json.dumps(INFO | {"max_queue_tokens": 10**9}).encode())
+    info = read_info(INFO | {"max_queue_tokens": 10**9})
     long = "x" * REQUEST_CHARACTERS
-    call = calls.attention(list("abcde"), targets=["A", "B", "C", long, "E"])
+    call = heads.attention(list("abcde"), targets=["A", "B", "C", long, "E"])
     parts = list(ranges_of(call, info))
     assert [(part.start, part.stop) for part in parts] == [(0, 3), (3, 4), (4, 5)]
     assert call.written(parts[0]) == {"inputs": ["a", "b", "c"], "targets": ["A", "B", "C"]}
-    assert "targets" not in calls.attention(["a"]).written(range(1))
+    assert "targets" not in heads.attention(["a"]).written(range(1))
 
 
 TEXTS = [str(i) for i in range(10)]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import httpx
 import numpy as np
 import pytest
 
 from headscope import Client, HeadscopeError, InvalidReply, explanation
 from headscope.explanation import Explanation, read_explanations
-from headscope.explanation_view import token_values
 from headscope.reading import read_info
 from tests.clients.python.fake import INFO, URL
 from tests.clients.python.page import Page
@@ -40,7 +37,7 @@ def result(**more):
 
 
 def content(*results):
-    return json.dumps({"model": "m", "backend": "onnx", "results": results, "usage": {}}).encode()
+    return {"model": "m", "backend": "onnx", "results": [*results], "usage": {}}
 
 
 def test_the_largest_shares_of_words():
@@ -102,7 +99,7 @@ def test_pairs_alone_are_asked_for():
         explanation.explain(["a text"])
     call = explanation.explain([(ONE, OTHER)], include=["occlusion"])
     assert (call.path, call.body) == ("/explain", {"include": ["occlusion"]})
-    info = read_info(json.dumps(INFO | {"layers": 6, "heads": 12}).encode())
+    info = read_info(INFO | {"layers": 6, "heads": 12})
     more = explanation.explain([(ONE, OTHER)], include=["occlusion", "heads"])
     assert more.weigh(100, info) >= call.weigh(100, info) + 72 * 10
 
@@ -130,7 +127,8 @@ def test_a_text_and_a_picture():
     }
     call = explanation.explain([(ONE, b"a file")])
     assert call.written(range(1)) == {"inputs": [[ONE, {"image": "YSBmaWxl"}]]}
-    assert (call.texts(0), [one.data for one in call.pictures(0)]) == (["", ONE], [b"a file"])
+    info = read_info(INFO)
+    assert call.size(0, info)[1:4] == (len(ONE), 8, info.max_input_length + len(ONE) // 3 + 2)
     (read,) = explanation.read_explanations(content(found), call.inputs)
     text, picture = read.texts
     assert (text.tower, picture.tower, picture.grid, picture.size) == (
@@ -149,7 +147,7 @@ def test_another_matrix_than_of_these_tokens_is_no_reply():
     def answer(request):
         if request.url.path == "/info":
             return httpx.Response(200, json=INFO)
-        return httpx.Response(200, content=content(result(pairs=[[1.0]])))
+        return httpx.Response(200, json=content(result(pairs=[[1.0]])))
 
     with (
         Client(URL, transport=httpx.MockTransport(answer)) as client,
@@ -181,7 +179,7 @@ def spans(page: Page) -> dict[str, float]:
 
 def test_what_each_token_is_worth():
     found = explained(pairs=PAIRS.tolist(), occlusion=OCCLUSION, matches=MATCHES)
-    values = token_values(found)
+    values = found.token_values()
     assert [*values] == ["pairs", "occlusion", "matches"]
     np.testing.assert_allclose(values["pairs"][0], PAIRS.sum(axis=1))
     np.testing.assert_allclose(values["pairs"][1], PAIRS.sum(axis=0))
@@ -210,7 +208,7 @@ def test_the_loss_without_a_word_is_of_its_tokens_and_the_rest_has_none():
         [{"start": 2, "end": 5, "tokens": [2]}],
     ]
     found = explained(occlusion=[[None, 0.2], [0.1]], spans=words)
-    one, other = token_values(found)["occlusion"]
+    one, other = found.token_values()["occlusion"]
     nan = np.nan
     np.testing.assert_array_equal(one, np.array([nan, nan, nan, 0.2, 0.2, nan], np.float32))
     np.testing.assert_array_equal(other, np.array([nan, nan, 0.1, nan], np.float32))

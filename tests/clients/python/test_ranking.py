@@ -24,7 +24,7 @@ from headscope import (
     Rank,
     Refused,
     fields,
-    head_scores,
+    heads,
     ranking,
 )
 from headscope.reading import read_info
@@ -71,7 +71,7 @@ CONTRAST = {
 
 
 def test_tokens_and_their_shares():
-    content = json.dumps({**HEAD, "method": "occlusion", "results": [EXPLAINED]}).encode()
+    content = {**HEAD, "method": "occlusion", "results": [EXPLAINED]}
     found = ranking.read_ranking(content, DOCUMENTS)
     (document,) = found.documents
     assert (document.text, document.score, document.partial) == ("a dog", 0.5, True)
@@ -85,7 +85,7 @@ def test_tokens_and_their_shares():
 
 def test_a_contrast():
     results = [{"index": n, "score": 1.0 - n} for n in (1, 0)]
-    content = json.dumps({**HEAD, "results": results, "contrast": CONTRAST}).encode()
+    content = {**HEAD, "results": results, "contrast": CONTRAST}
     found = ranking.read_ranking(content, DOCUMENTS)
     assert [document.shares for document in found.documents] == [None, None]
     contrast = found.contrast
@@ -173,24 +173,24 @@ def content(**more):
         "weights": [[0.25, 0.75]],
     }
     head = {"model": "m", "backend": "onnx", "layer": 1, "head": 0, "scale": 0.5}
-    return json.dumps(head | {"results": [result | more.pop("result", {})]} | more).encode()
+    return head | {"results": [result | more.pop("result", {})]} | more
 
 
 def test_products_are_of_features():
-    (one,) = head_scores.read_head_scores(content(), ["a b"])
+    (one,) = heads.read_head_scores(content(), ["a b"])
     assert isinstance(one, HeadScores)
     assert one.products.tolist() == [[[1.5, -1.0], [0.25, 0.0]]]
-    (one,) = head_scores.read_head_scores(content(scale=None), ["a b"])
+    (one,) = heads.read_head_scores(content(scale=None), ["a b"])
     with pytest.raises(HeadscopeError, match="not sums of products"):
         _ = one.products
 
 
 def test_what_is_asked_for_is_weighed():
-    info = read_info(json.dumps(INFO).encode())
-    whole = head_scores.head_scores("a", layer=0, head=1)
+    info = read_info(INFO)
+    whole = heads.head_scores("a", layer=0, head=1)
     assert whole.body == {"layer": 0, "head": 1}
     assert whole.weigh(100, info) > 2 * 100 * 100
-    part = head_scores.head_scores("a", layer=0, head=1, queries=[1], keys=[2, 3])
+    part = heads.head_scores("a", layer=0, head=1, queries=[1], keys=[2, 3])
     assert part.weigh(100, info) < 1000
 
 
@@ -198,7 +198,7 @@ def test_scores_of_another_shape_are_no_reply():
     def answer(request):
         if request.url.path == "/info":
             return httpx.Response(200, json=INFO)
-        return httpx.Response(200, content=content(result={"scores": [[1.0]]}))
+        return httpx.Response(200, json=content(result={"scores": [[1.0]]}))
 
     with (
         Client(URL, transport=httpx.MockTransport(answer)) as client,

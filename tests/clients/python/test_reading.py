@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from headscope import Rank, Verification
-from headscope.call import ranked, worst
-from headscope.reading import NOT_OURS, read_attention, read_encodings, read_verification
+from headscope.calls import ranked, read_encodings, read_verification, worst
+from headscope.heads import read_attention
+from headscope.reading import NOT_OURS
+from headscope.reading import binary as parsed
 from model.numerics.comparison import TOLERANCES, Comparison, Key
 from service.api.native.verify import report
 from tests.clients.python.fake import binary
@@ -27,7 +27,9 @@ def test_each_text_gets_what_is_its_own():
         tensors[f"attention.{i}.values"] = np.full((1, 1, size, 1), i, np.float16)
         tensors[f"stats.{i}.entropy"] = np.full((1, 1), i, np.float32)
         tensors[f"rollout.{i}"] = np.full((size, size), i, np.float32)
-    replies = read_attention(binary(TEXTS, tensors, layers=[4], heads=[2]), TEXTS)
+    replies = read_attention(
+        parsed(binary(TEXTS, tensors, layers=[4], heads=[2])), TEXTS, aimed=False
+    )
     for i, (text, found) in enumerate(zip(TEXTS, replies, strict=True)):
         start = sum(LENGTHS[:i])
         assert (found.texts, found.layers, found.heads) == ((text,), [4], [2])
@@ -53,7 +55,7 @@ def test_each_text_gets_what_is_its_own():
 )
 def test_another_number_of_texts_is_no_reply(content):
     with pytest.raises(NOT_OURS):
-        read_encodings(content, TEXTS)
+        read_encodings(parsed(content), TEXTS)
 
 
 def test_ranks_go_by_score_and_equal_ones_as_they_were():
@@ -70,7 +72,7 @@ def test_of_several_verifications_the_worst_counts():
     def one(wrong, inputs):
         differences = compared(wrong=wrong).differences
         content = report(Comparison(differences=differences, inputs=inputs), TOLERANCES["fp32"])
-        return read_verification(json.dumps(content).encode(), "x" * inputs)
+        return read_verification(content, "x" * inputs)
 
     found = worst([one(None, 1), one(Key("attention", 0, 1), 2)])
     assert isinstance(found, Verification)

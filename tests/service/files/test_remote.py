@@ -19,7 +19,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from headscope import Client
-from headscope.wire import Answer, refusal
+from headscope.sending import Answer, refusal
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
