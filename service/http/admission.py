@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ class AllowedHosts:
     """Set of the hosts that requests may name; it always contains the loopback hosts."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
-        """Store names and addresses; IPv6 addresses are in brackets."""
-        self._hosts = {_canonical(host) for host in (*LOOPBACK, *hosts)}
+        """Store names and addresses."""
+        self._hosts = {canonical(host) for host in (*LOOPBACK, *hosts)}
         self._admitted: bytes | None = None
         """The last `Host` header that was admitted: most requests have the same."""
 
@@ -65,7 +65,7 @@ class AllowedHosts:
 
     def _admits(self, value: str) -> bool:
         host = _HOST.fullmatch(value.strip())
-        return host is not None and _canonical(host[1]) in self._hosts
+        return host is not None and canonical(host[1]) in self._hosts
 
 
 def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
@@ -79,7 +79,7 @@ def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
 
     """
     if setting is None:
-        return AllowedHosts([f"[{host}]" if ":" in host else host]) if is_loopback(host) else None
+        return AllowedHosts([host]) if is_loopback(host) else None
     hosts = [name.strip() for name in setting.split(",")]
     return None if "*" in hosts else AllowedHosts(hosts)
 
@@ -91,14 +91,13 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(address.is_loopback for address in addresses)
 
 
-def _canonical(host: str) -> str:
-    """Return a host in lower case, without a final dot, and with IPv6 compressed."""
-    if host.startswith("["):
-        try:
-            return f"[{IPv6Address(host[1:-1]).compressed}]"
-        except ValueError:
-            return host
-    return host.removesuffix(".").lower()
+def canonical(host: str) -> str:
+    """Return a host in lower case without a final dot; addresses without brackets, compressed."""
+    bare = host.strip("[]").lower().removesuffix(".")
+    try:
+        return ip_address(bare).compressed
+    except ValueError:
+        return bare
 
 
 NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")

@@ -3,10 +3,6 @@
 A request could make the service connect to what only the service reaches: its own machine, the
 network behind a firewall, or a cloud's metadata (server-side request forgery, CWE-918). A name is
 therefore resolved once, every address is checked, and the connection goes to a checked address.
-
-Fetches run in threads, each in an event loop of its own: a name that is resolved slowly, or a reply
-that is decrypted, does not stop the service's loop, and a timeout ends even a reply that comes byte
-by byte.
 """
 
 from __future__ import annotations
@@ -18,13 +14,14 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.errors import DeadlinePassed, Unprocessable
+from service.http.admission import canonical
 from service.settings.groups import IMAGE_HOST
 from service.system.budget import Reservation
 
@@ -77,15 +74,6 @@ def is_public(address: Address) -> bool:
     return all(each.is_global and not each.is_multicast for each in (address, *_inner(address)))
 
 
-def canonical(host: str) -> str:
-    """Return a host in lower case without a final dot; addresses without brackets, compressed."""
-    bare = host.strip("[]").lower().removesuffix(".")
-    try:
-        return ip_address(bare).compressed
-    except ValueError:
-        return bare
-
-
 def _matches(entry: str, host: str) -> bool:
     return host.endswith(entry[1:]) if entry.startswith("*.") else host == entry
 
@@ -105,18 +93,17 @@ FETCHES = 16
 """Maximum number of fetches of a worker at a time; others wait. A client may have as many as stay
 idle (dynamic thresholds: Choudhury and Hahne 1998), half of them if it is alone."""
 RESERVED_BYTES = 2**18
-"""Bytes of a file that are reserved as its thread begins, and each time that they have arrived."""
+"""Bytes of a file that are reserved as its fetch begins, and each time that they have arrived."""
 REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPTED = ("image/", "application/octet-stream")
 """Beginnings of the content types of replies with a picture; the second is of object stores."""
 HEADERS = {"accept": "image/*", "accept-encoding": "identity", "user-agent": "headscope"}
-_THREADS = ThreadPoolExecutor(FETCHES, "images")
+_NAMES = ThreadPoolExecutor(FETCHES, "names")
+"""Threads for what cannot be interrupted: the look-up of a name, and the loading of httpx."""
 _running: Counter[str] = Counter()
-"""Number of each client's threads."""
-Reserve = Callable[[], Awaitable[None]]
-"""Function that reserves further `RESERVED_BYTES`."""
+"""Number of each client's fetches."""
 _waiting: list[tuple[str, asyncio.Future[None]]] = []
-"""Client of each fetch that waits for a thread, and the future that gives it one."""
+"""Client of each fetch that waits, and the future that lets it begin."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +112,7 @@ class FetchLimits:
 
     max_bytes: int
     seconds: float
-    """Maximum time, with redirects and the resolution of names, from when its thread begins."""
+    """Maximum time, with redirects and the resolution of names, from when the fetch begins."""
     deadline: float
     """`time.monotonic()` by which the fetch ends in any case."""
 
@@ -144,52 +131,36 @@ async def fetch(
 ) -> bytes:
     """Return the file at an address of http or https.
 
-    `field` of the request is named in errors. The client shares the threads with other clients, and
-    the reservation grows as the file arrives.
+    `field` of the request is named in errors. The reservation grows as the file arrives.
 
     Raises:
         Unprocessable: the host is not allowed, leads to an address that is not public or elsewhere,
             does not answer with a picture in time, or the file is too large.
-        DeadlinePassed: the deadline passed before a thread was idle.
+        DeadlinePassed: the deadline passed before the fetch could begin.
         Overloaded: there is not enough memory.
 
     """
-    loop, reserved = asyncio.get_running_loop(), 0
-
-    async def reserve() -> None:
-        nonlocal reserved
-        if file.done():
-            raise Refused("the request has ended")
-        reservation.grow(RESERVED_BYTES)
-        reserved += RESERVED_BYTES
-
-    def in_loop() -> Awaitable[None]:
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reserve(), loop))
-
     try:
         async with asyncio.timeout(limits.deadline - time.monotonic()):
             await asyncio.sleep(0)  # in which a deadline that has passed ends the block
-            await _thread(client)
+            await _take(client)
     except TimeoutError:
         raise DeadlinePassed("the deadline passed before all pictures were fetched") from None
     seconds = min(limits.seconds, max(0.0, limits.deadline - time.monotonic()))
-    running = _THREADS.submit(_run, url, hosts, limits.max_bytes, seconds, in_loop)
-    running.add_done_callback(functools.partial(_ended, loop, client))
-    file = asyncio.wrap_future(running)
     try:
-        async with asyncio.timeout(seconds):  # also while it resolves a name
-            data = await file
+        async with asyncio.timeout(seconds):
+            return await _fetch(url, hosts, limits.max_bytes, client, reservation)
     except TimeoutError:
         late = f"the host did not send the picture within {seconds:g} seconds"
         raise Unprocessable(f"{field}: {late}") from None
     except Refused as error:
         raise Unprocessable(f"{field}: {error}") from None
-    reservation.shrink(reserved - len(data))
-    return data
+    finally:
+        _give_back(client)
 
 
-async def _thread(client: str) -> None:
-    """Wait for an idle thread, and count it as the client's."""
+async def _take(client: str) -> None:
+    """Wait until the client may have another fetch, and count it."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     _waiting.append((client, turn))
     _start()
@@ -197,12 +168,12 @@ async def _thread(client: str) -> None:
         await turn
     except asyncio.CancelledError:
         if not turn.cancelled():  # it was given at the same time
-            _end(client)
+            _give_back(client)
         raise
 
 
 def _start() -> None:
-    """Give the idle threads to those who wait, first to clients with few."""
+    """Let waiting fetches begin, clients with few of them first."""
     for client, turn in sorted(_waiting, key=lambda waiting: _running[waiting[0]]):
         if turn.cancelled():
             _waiting.remove((client, turn))
@@ -212,39 +183,28 @@ def _start() -> None:
             turn.set_result(None)
 
 
-def _end(client: str) -> None:
+def _give_back(client: str) -> None:
     _running[client] -= 1
     if not _running[client]:
         del _running[client]
     _start()
 
 
-def _ended(loop: asyncio.AbstractEventLoop, client: str, _: Future[bytes]) -> None:
-    """Count a thread as idle once it has ended, which may be after its request."""
-    with contextlib.suppress(RuntimeError):  # the service has ended
-        loop.call_soon_threadsafe(_end, client)
-
-
-def _run(url: str, hosts: ImageHosts, max_bytes: int, seconds: float, reserve: Reserve) -> bytes:
-    async def run() -> bytes:
-        async with asyncio.timeout(seconds):
-            await reserve()
-            return await _fetch(url, hosts, max_bytes, reserve)
-
-    return asyncio.run(run())
-
-
-async def _fetch(url: str, hosts: ImageHosts, max_bytes: int, reserve: Reserve) -> bytes:
+async def _fetch(
+    url: str, hosts: ImageHosts, max_bytes: int, client: str, reservation: Reservation
+) -> bytes:
     """Return the file at an address, after redirects to the same host."""
+    loop = asyncio.get_running_loop()
+    certificates = await loop.run_in_executor(_NAMES, _certificates)  # which loads httpx, too
     import httpx  # noqa: PLC0415 - loaded by the first fetch
 
     target = checked(url, hosts)
+    reservation.grow(RESERVED_BYTES)
     options = httpx.Limits(max_keepalive_connections=0)
-    certificates = _certificates() if target.scheme == "https" else False
-    async with httpx.AsyncClient(verify=certificates, trust_env=False, limits=options) as client:
+    async with httpx.AsyncClient(verify=certificates, trust_env=False, limits=options) as http:
         for _ in range(1 + MAX_REDIRECTS):
-            address = resolved(target, hosts)
-            request = client.build_request(
+            address = await _resolved(target, hosts, client)
+            request = http.build_request(
                 "GET",
                 target.copy_with(host=address),
                 headers={**HEADERS, "host": target.netloc.decode("ascii")},
@@ -252,10 +212,10 @@ async def _fetch(url: str, hosts: ImageHosts, max_bytes: int, reserve: Reserve) 
                 timeout=None,
             )
             try:
-                response = await client.send(request, stream=True)
+                response = await http.send(request, stream=True)
                 try:
                     if response.status_code not in REDIRECTS:
-                        return await _file(response, max_bytes, reserve)
+                        return await _file(response, max_bytes, reservation)
                     target = redirected(target, response.headers, hosts)
                 finally:
                     await response.aclose()
@@ -284,13 +244,28 @@ def checked(url: str, hosts: ImageHosts) -> httpx.URL:
     return target.copy_with(fragment=None)
 
 
-def resolved(target: httpx.URL, hosts: ImageHosts) -> str:
-    """Return the address of a host to which the connection goes, by one look-up of its name."""
+async def _resolved(target: httpx.URL, hosts: ImageHosts, client: str) -> str:
+    """Return the address of a host to which the connection goes, by one look-up of its name.
+
+    A look-up that goes on after its fetch has ended counts as a fetch of the client.
+    """
     name, port = target.raw_host.decode("ascii"), _port(target)
+    loop = asyncio.get_running_loop()
+    look_up = functools.partial(socket.getaddrinfo, name.strip("[]"), port)
+    looking = _NAMES.submit(look_up, type=socket.SOCK_STREAM)
     try:
-        found = socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)
+        found = await asyncio.wrap_future(looking)
     except (OSError, UnicodeError):
         raise Refused("the name of the host is unknown") from None
+    except asyncio.CancelledError:
+        _running[client] += 1
+
+        def ended(_: Future[Any]) -> None:
+            with contextlib.suppress(RuntimeError):  # the service has ended
+                loop.call_soon_threadsafe(_give_back, client)
+
+        looking.add_done_callback(ended)
+        raise
     addresses = [str(address[0]).partition("%")[0] for *_, address in found]
     if not all(hosts.allow_address(target.scheme, each, port) for each in addresses):
         raise Refused(
@@ -310,7 +285,7 @@ def redirected(target: httpx.URL, headers: Mapping[str, str], hosts: ImageHosts)
     return onward
 
 
-async def _file(response: httpx.Response, max_bytes: int, reserve: Reserve) -> bytes:
+async def _file(response: httpx.Response, max_bytes: int, reservation: Reservation) -> bytes:
     """Return the body of a reply."""
     kind = response.headers.get("content-type", "").lower()
     if response.status_code != 200:
@@ -320,21 +295,22 @@ async def _file(response: httpx.Response, max_bytes: int, reserve: Reserve) -> b
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused("the host answers with a compressed reply")
     declared = response.headers.get("content-length", "0")
-    parts, size = [], int(declared) if declared.isdecimal() else 0
+    parts, size, reserved = [], int(declared) if declared.isdecimal() else 0, RESERVED_BYTES
     if size <= max_bytes:
-        size, reserved = 0, RESERVED_BYTES
+        size = 0
         async for part in response.aiter_raw():
             size += len(part)
             if size > max_bytes:
                 break
             while size > reserved:
-                await reserve()
+                reservation.grow(RESERVED_BYTES)
                 reserved += RESERVED_BYTES
             parts.append(part)
     if size > max_bytes:
         raise Refused(f"the file has more than {max_bytes} bytes (--max-image-bytes)")
     if not size:
         raise Refused("the file is empty")
+    reservation.shrink(reserved - size)
     return b"".join(parts)
 
 

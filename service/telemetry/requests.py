@@ -66,7 +66,7 @@ class HttpMetrics:
         self._templates: list[Route] = []
 
     def name_routes(self, routes: Iterable[BaseRoute]) -> None:
-        """Store the routes of the application, those of fixed paths first."""
+        """Store the routes of the application; fixed paths match first."""
         named = [route for route in routes if isinstance(route, Route)]
         self._templates = sorted(named, key=lambda route: bool(route.param_convertors))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Any
 
@@ -86,9 +86,8 @@ class Host:
 
 
 @pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the threads of earlier tests, whose hosts are gone."""
-    monkeypatch.setattr(image_fetch, "_THREADS", ThreadPoolExecutor(image_fetch.FETCHES))
+def counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the fetches of earlier tests, whose event loops are gone."""
     monkeypatch.setattr(image_fetch, "_running", Counter())
     monkeypatch.setattr(image_fetch, "_waiting", [])
 
@@ -228,7 +227,7 @@ async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
 LARGE = FetchLimits(max_bytes=2**24, seconds=30, deadline=math.inf)
 
 
-async def test_a_slow_host_of_a_client_costs_others_neither_threads_nor_memory(host: Host) -> None:
+async def test_a_slow_host_of_a_client_costs_others_neither_turns_nor_memory(host: Host) -> None:
     budget = ByteBudget(2**24)
     slow = [
         asyncio.create_task(
@@ -274,7 +273,7 @@ async def test_a_request_that_has_ended_reserves_nothing_more(host: Host) -> Non
     assert budget.held == 0
 
 
-async def test_who_waits_for_a_thread_waits_until_the_deadline(
+async def test_who_waits_to_begin_waits_until_the_deadline(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_fetch, "FETCHES", 0)
@@ -283,6 +282,21 @@ async def test_who_waits_for_a_thread_waits_until_the_deadline(
         with pytest.raises(DeadlinePassed, match="before all pictures were fetched"):
             await fetched(host, "/file", limits)
     assert host.requests == []
+
+
+async def test_a_look_up_that_goes_on_counts_as_a_fetch(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that slow names of a client do not take the threads of all others."""
+    released = threading.Event()
+    monkeypatch.setattr(
+        image_fetch.socket, "getaddrinfo", lambda *_, **__: released.wait(60) and []
+    )
+    with pytest.raises(Unprocessable, match=r"within 0\.05 seconds"):
+        await fetched(host, "/file", FetchLimits(1000, 0.05, math.inf))
+    assert image_fetch._running == {"a": 1}
+    released.set()
+    await until(lambda: not image_fetch._running)
 
 
 HOSTS = ImageHosts("images.example.org, *.Example.com:8443, 10.0.0.5, [fd00:0::1]:8080")
