@@ -65,23 +65,22 @@ class InProcess:
         """Return the vectors `[text, feature]`."""
         return np.array(self._encode(texts)[1])
 
-    def _encode(self, texts: list[str]) -> tuple[float, list[Floats | None]]:
+    def _encode(self, texts: list[str]) -> tuple[float, list[Floats]]:
         """Return the seconds for all texts, and their vectors."""
 
-        async def run() -> tuple[float, list[Floats | None]]:
+        async def run() -> tuple[float, list[Floats]]:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
             manifest = self._artifact.manifest
             reader = RequestTokenizer(
                 self._tokenizer, EVERYTHING, manifest.config.segments, manifest.decoder
             )
             inference = Inference(self._artifact, self._vectors, reader, engines)
-            last = self._artifact.manifest.config.num_hidden_layers
-            wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
+            wanted = EncodeOptions(("pooled",))
 
-            async def encode(part: list[str]) -> list[Floats | None]:
+            async def encode(part: list[str]) -> list[Floats]:
                 prepared = await inference.prepare(part, Options(truncate=True), ANYBODY, "encode")
                 encoded = await inference.encode(prepared, wanted)
-                return [text.pooled for text in encoded]
+                return [own["pooled"] for own in encoded]
 
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]
             started = time.perf_counter()

@@ -19,7 +19,7 @@ from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import ApiExchange, bind_model, name_model
 from service.engines.contract import BatchCost
 from service.health.readiness import ANSWER_SECONDS, SILENT
-from service.inference.head_vectors import names_of
+from service.inference.outputs.declared import names_of
 from service.models.served import ServedModel
 from service.settings import Settings
 from service.system.distribution import version
@@ -121,7 +121,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, object]:
         "docker_label": None,
         **_of_encoder(manifest),
         **_of_vectors(manifest.sentence, vectors),
-        "outputs": names_of(manifest.task),
+        "outputs": names_of(manifest),
         "max_characters": None if manifest.images else limits.max_characters,
         "fingerprint": model.fingerprint,
         **_of_engine(model),

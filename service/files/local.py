@@ -19,7 +19,7 @@ from service.errors import InputTooLong, Unprocessable
 from service.files.encoder import PICTURE, Refused
 from service.files.options import Encoding, UsageError
 from service.files.pictures import read_picture
-from service.files.text_arrays import ChunksPlan, Plan, PooledPlan
+from service.files.text_arrays import ChunksPlan, FilePlan, VectorsPlan, plan_of
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
@@ -42,10 +42,9 @@ from service.engines.contract import Engine, Output, Task
 from service.errors import NotExported
 from service.files.encoder import Outcome, Pending, batches_by_length
 from service.files.options import Kind
-from service.files.text_arrays import plan_of
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
-from service.inference.text_spans import check_pooling
+from service.inference.outputs.spans import check_pooling
 from service.inference.text_warnings import NO_WARNINGS, Warnings
 from service.models.engine_start import engine_factories, torch_hosts
 from service.scheduler.outputs import check_outputs
@@ -85,13 +84,19 @@ class TextReader(Reader):
         self._tokenizer, self._options = tokenizer, _options(tokenizer, encoding)
         self.separator_ids = frozenset(tokenizer.separator_ids)
 
-    def planned(self, plan: Plan, encoding: Encoding, batch_tokens: int) -> Plan:
+    def planned(self, plan: FilePlan, encoding: Encoding, batch_tokens: int) -> FilePlan:
         """Apply the plan's limit of tokens, and return the plan, of chunks if requested."""
         self._options = replace(self._options, max_tokens=plan.max_tokens)
-        if encoding.kind != "chunks" or not isinstance(plan, PooledPlan):
+        if encoding.kind != "chunks" or not isinstance(plan, VectorsPlan):
             return plan
-        alone = replace(self._options, windows=False)
-        return ChunksPlan.of(plan, self._tokenizer, alone, batch_tokens)
+        return ChunksPlan(
+            plan.manifest,
+            batch_tokens,
+            plan=plan.plan,
+            encoding=encoding,
+            tokenizer=self._tokenizer,
+            options=replace(self._options, windows=False),
+        )
 
     def read(self, given: Sequence[str]) -> list[Text | Refused]:
         """Return the tokens of each text, or its rejection."""
@@ -198,7 +203,7 @@ class LocalEncoder:
         self._engine = engine or start_engine(settings, artifact)
         self._started = engine is None
         vectors = TextVectors.of(artifact)
-        self._plan: Plan = plan_of(manifest, vectors, encoding, self._reader.separator_ids)
+        self._plan = plan_of(manifest, vectors, encoding, self._reader.separator_ids)
         batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
         if isinstance(self._reader, TextReader):
             self._plan = self._reader.planned(self._plan, encoding, batch_tokens)

@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size, L layers, N heads, D output featu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
 from service.inference.attention.statistics import STATISTICS
-from service.inference.chunks import ChunkKind, ChunkOptions
+from service.inference.outputs.chunks import ChunkKind, ChunkOptions
+from service.inference.outputs.declared import OUTPUTS
+from service.inference.outputs.field import Field
 from service.inference.tokenization.truncation import Direction
 
 Kind = Literal["pooled", "chunks", "tokens", "sparse", "multivector", "stats", "importance"]
@@ -166,30 +168,27 @@ FINGERPRINT = "model_fingerprint"
 NO_METADATA: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class Field:
-    """Array of a text."""
-
-    name: str
-    """Name of the field as a column."""
-    dtype: str | None
-    """Name of the dtype in numpy; None for the dtype of the computed arrays."""
-    ragged: bool = False
-    """Whether the length of the first axis differs between texts."""
+def _columns(output: str) -> tuple[Field, ...]:
+    """Return the vectors of an output of /encode, by the names of their columns."""
+    vectors = (field for field in OUTPUTS[output].fields if not (field.fact or field.bounds_of))
+    return tuple(replace(field, name=field.column or field.name) for field in vectors)
 
 
 FIELDS: Mapping[Kind, tuple[Field, ...]] = {
-    "pooled": (Field("embedding", None),),
-    "chunks": (Field("start", "int64"), Field("end", "int64"), Field("embedding", None)),
-    "tokens": (Field("token_ids", "int32", True), Field("embeddings", "float32", True)),
-    "sparse": (Field("indices", "int64", True), Field("values", "float32", True)),
-    "multivector": (Field("multivector", "float32", True),),
-    "stats": tuple(Field(name, "float32") for name in STATISTICS),
-    "importance": (Field("importance", "float32"),),
+    "pooled": _columns("pooled"),
+    "chunks": (
+        *(Field("start", "int64"), Field("end", "int64")),
+        *(replace(own, ragged=False) for own in _columns("spans")),
+    ),
+    "tokens": (Field("token_ids", "int32", ("S",), ragged=True), *_columns("tokens")),
+    "sparse": tuple(
+        replace(own, dtype="int64") if own.dtype == "int32" else own for own in _columns("sparse")
+    ),
+    "multivector": _columns("multivector"),
+    "stats": tuple(Field(name, "float32", ("L", "N")) for name in STATISTICS),
+    "importance": (Field("importance", "float32", ("L", "N")),),
 }
-"""Kind of output → fields of a text: `[D]`; `[n]`, `[n]` and `[n, D]` of n chunks; `[S]` and
-`[S, H]`; one entry for each word with non-zero weight; `[n, D]` of n tokens; `[L, N]` for each
-statistic; `[L, N]`."""
+"""Kind of output → fields of a text; chunks have a row each, with `[n]`, `[n]` and `[n, D]`."""
 
 
 def columns_of(kind: Kind) -> tuple[Field, ...]:
@@ -214,7 +213,7 @@ def joined(kind: Kind, rows: Sequence[int], texts: Sequence[TextArrays]) -> dict
             columns[field.name] = np.concatenate(arrays)
         return columns
     for place, field in enumerate(FIELDS[kind]):
-        arrays = [np.asarray(text[place], field.dtype) for text in texts]
+        arrays = [np.asarray(text[place], field.dtype or None) for text in texts]
         columns[field.name] = np.concatenate(arrays) if field.ragged else np.stack(arrays)
         if field.ragged:
             columns[LENGTHS] = np.array([len(array) for array in arrays], np.int64)

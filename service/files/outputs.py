@@ -21,12 +21,12 @@ from service.files.options import (
     ROW,
     ROWS,
     Array,
-    Field,
     Kind,
     columns_of,
 )
 from service.files.parts import Part, Spec, write_head
 from service.files.rows import Place
+from service.inference.outputs.field import Field
 
 CU_SEQLENS = "cu_seqlens"
 _EPOCH = (1980, 1, 1, 0, 0, 0)

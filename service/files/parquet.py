@@ -16,10 +16,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.files.options import LENGTHS, NO_METADATA, Array, Field, Kind, UsageError, columns_of
+from service.files.options import LENGTHS, NO_METADATA, Array, Kind, UsageError, columns_of
 from service.files.outputs import with_rows
 from service.files.parts import Part
 from service.files.rows import InputFailure, Place, Row, Source, text_of
+from service.inference.outputs.field import Field
 
 BATCH_ROWS = 512
 _BUFFER_BYTES = 2**20

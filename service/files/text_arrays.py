@@ -1,11 +1,12 @@
-"""Plans for each kind of output: tasks for an engine, and conversion of its outputs to arrays.
+"""Plans of files: tasks for an engine, and conversion of its outputs to the columns of each text.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads, V words of the vocabulary, n
-chunks of a text, D features of a vector.
+Notation: S tokens of one text, H hidden size, L layers, N heads, n chunks of a text, D features of
+a vector.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
@@ -14,21 +15,23 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from model.numerics.quantization import FLOAT32, Quantization
-from service.engines.contract import Ablated, Floats, MapsTask, Output, Pooling, Task, TextTask
+from model.numerics.late_interaction import ROLES
+from model.numerics.quantization import FLOAT32
+from service.engines.contract import Floats, MapsTask, Output, Task, TextTask
 from service.errors import InputTooLong, NoTaskHead, Unprocessable
 from service.files.encoder import Refused, batches_by_length
-from service.files.options import Array, Encoding, TextArrays, UsageError
+from service.files.options import Encoding, TextArrays, UsageError
 from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
-from service.inference.chunks import chunks_of
 from service.inference.encoding import EncodeOptions
-from service.inference.head_vectors import HeadVectors, sparse_vector
 from service.inference.long_texts import Window, store, windows_of
-from service.inference.text_spans import TextSpans, span_vectors
-from service.inference.tokenization.text import ArrayText, Text
+from service.inference.outputs import field
+from service.inference.outputs.chunks import chunks_of
+from service.inference.outputs.declared import OUTPUTS
+from service.inference.outputs.vector_types import quantization_of
+from service.inference.plan import Plan
+from service.inference.tokenization.text import ArrayText, Text, TextSpans
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.inference.vector_types import quantization_of
 from service.scheduler.outputs import requested
 
 Run = Callable[[Sequence[Task]], list[Output]]
@@ -36,13 +39,8 @@ Run = Callable[[Sequence[Task]], list[Output]]
 _UNBOUNDED = 2**62
 
 
-def _states_task(text: Text, layers: tuple[int, ...]) -> TextTask:
-    """Return the task of a text's hidden states."""
-    return TextTask(text.input_ids, text.segment_ids, layers, pixels=text.pixels)
-
-
 @dataclass(frozen=True)
-class Plan(ABC):
+class FilePlan(ABC):
     """Plan for one kind of output of a model."""
 
     manifest: Manifest
@@ -58,117 +56,70 @@ class Plan(ABC):
     def prepare(self, given: str, text: Text) -> Text | Refused:
         """Return a text as it is computed, or its rejection."""
         del given
-        return self.refusal(text) or text
+        return text
 
-    def refusal(self, text: Text) -> Refused | None:
-        """Return the rejection of a text that cannot be computed, else None."""
-        del text
-        return None
+
+def computed(plan: Plan, texts: Sequence[Text], run: Run) -> list[field.TextArrays]:
+    """Compute the arrays of a plan of /encode for a batch of texts."""
+    outputs = run([plan.task(text) for text in texts])
+    pairs = zip(plan.reductions(texts), outputs, strict=True)
+    arrays = [reduce(output) for reduce, output in pairs]
+    if plan.projects:
+        plan.complete(arrays)
+    return converted(plan, arrays)
+
+
+def converted(plan: Plan, arrays: list[field.TextArrays]) -> list[field.TextArrays]:
+    """Convert the vectors to the requested type.
+
+    Raises:
+        UsageError: a feature exceeds the type.
+
+    """
+    try:
+        plan.convert(arrays)
+    except Unprocessable as error:
+        raise UsageError(_in_flags(re.sub(r"inputs\[\d+\]: ", "", str(error)))) from None
+    return arrays
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledPlan(Plan):
-    """Plan for a vector of each text."""
+class VectorsPlan(FilePlan):
+    """Plan for an output of /encode."""
 
-    vectors: TextVectors
-    encoding: Encoding
-    layer: int
-    quantization: Quantization = FLOAT32
+    plan: Plan
 
     def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
-        """Compute `[D]` for each text, in the requested type."""
-        return [(vector,) for vector in self.typed(self.pooled(texts, run))]
-
-    def typed(self, vectors: Sequence[Floats]) -> Array:
-        """Return vectors as an array of the requested type."""
-        try:
-            return self.quantization(np.stack(vectors))
-        except OverflowError as error:
-            raise UsageError(f"--vector-type {self.encoding.vector_type}: {error}") from None
-
-    def pooled(self, texts: Sequence[Text], run: Run, ablated: Ablated = ()) -> list[Floats]:
-        """Return the vector of each text without the ablated heads."""
-        wanted, sentence = self.encoding, self.manifest.sentence
-        mode = wanted.pooling or sentence.pooling
-        outputs = run(
-            [
-                TextTask(
-                    text.input_ids,
-                    text.segment_ids,
-                    pooling=Pooling(self.layer, mode, text.first_pooled(sentence)),
-                    ablated=ablated,
-                    pixels=text.pixels,
-                )
-                for text in texts
-            ]
-        )
-        pooled = [requested(output.pooled) for output in outputs]
-        return self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
+        """Compute the arrays of the output, after the `[S]` token ids of token vectors."""
+        arrays = [tuple(own.values()) for own in computed(self.plan, texts, run)]
+        if self.plan.options.outputs != ("tokens",):
+            return arrays
+        return [(text.input_ids, *own) for text, own in zip(texts, arrays, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportancePlan(PooledPlan):
+class ImportancePlan(FilePlan):
     """Plan for the change of a text's vector without each head."""
+
+    plan: Plan
+    """Plan of the vectors."""
 
     def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[L, N]` for each text, ablating one head at a time in the whole batch."""
         config = self.manifest.config
-        whole = self.pooled(texts, run)
+        whole = computed(self.plan, texts, run)
         shifts = np.empty(
             (len(texts), config.num_hidden_layers, config.num_attention_heads), np.float32
         )
         for layer, head in np.ndindex(*shifts.shape[1:]):
-            without = self.pooled(texts, run, ((layer, head),))
-            shifts[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
+            without = computed(self.plan.having(ablated=((layer, head),)), texts, run)
+            pairs = zip(without, whole, strict=True)
+            shifts[:, layer, head] = [shift(own["pooled"], other["pooled"]) for own, other in pairs]
         return [(importance,) for importance in shifts]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokensPlan(Plan):
-    """Plan for a vector of each token."""
-
-    layer: int
-
-    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
-        """Compute `[S]` token ids and `[S, H]` vectors for each text."""
-        outputs = run([_states_task(text, (self.layer,)) for text in texts])
-        return [
-            (text.input_ids, output.hidden[0]) for text, output in zip(texts, outputs, strict=True)
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparsePlan(Plan):
-    """Plan for the words of the vocabulary with non-zero weights."""
-
-    head: HeadVectors
-
-    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
-        """Compute token ids, ascending, and their weights for each text."""
-        outputs = run([self.head.encoded(text) for text in texts])
-        return [
-            sparse_vector(self.head.task, requested(output.scores), text.input_ids)
-            for text, output in zip(texts, outputs, strict=True)
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultivectorPlan(Plan):
-    """Plan for the vectors of late interaction."""
-
-    head: HeadVectors
-
-    def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
-        """Compute `[n, D]`, a vector of each token that has one, for each text."""
-        tasks = [self.head.encoded(text) for text in texts]
-        return [
-            (requested(self.head.multivector(requested(output.scores), task.input_ids)),)
-            for task, output in zip(tasks, run(tasks), strict=True)
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatisticsPlan(Plan):
+class StatisticsPlan(FilePlan):
     """Plan for the statistics of every head."""
 
     separators: Collection[int]
@@ -195,12 +146,13 @@ class StatisticsPlan(Plan):
             )
         return arrays
 
-    def refusal(self, text: Text) -> Refused | None:
-        """Reject a text with too large maps of a layer."""
+    def prepare(self, given: str, text: Text) -> Text | Refused:
+        """Return the text, or the rejection of a text with too large maps of a layer."""
+        del given
         tokens = len(text.input_ids)
         size = 4 * self.manifest.config.num_attention_heads * tokens**2
         if size <= LAYER_BYTES:
-            return None
+            return text
         return Refused(
             f"the text has {tokens} tokens: maps that are computed together take {size} bytes, "
             f"the limit is {LAYER_BYTES}"
@@ -213,68 +165,50 @@ class StatisticsPlan(Plan):
 
 def plan_of(
     manifest: Manifest, vectors: TextVectors, encoding: Encoding, separators: Collection[int]
-) -> Plan:
-    """Return the plan for an encoding."""
-    layer = encoding.layer % (manifest.config.num_hidden_layers + 1)
-    match encoding.kind:
-        case "pooled" | "chunks":
-            quantization = _quantization(manifest, vectors, encoding, layer)
-            return PooledPlan(
-                manifest,
-                vectors=vectors,
-                encoding=encoding,
-                layer=layer,
-                quantization=quantization,
-            )
-        case "importance":
-            return ImportancePlan(manifest, vectors=vectors, encoding=encoding, layer=layer)
-        case "tokens":
-            return TokensPlan(manifest, layer=layer)
-        case "sparse":
-            if manifest.task is None or "sparse" not in manifest.task.vectors:
-                raise NoTaskHead(
-                    f"{manifest.model} gives no sparse vectors: take a sparse encoder (SPLADE)"
-                )
-            return SparsePlan(manifest, head=HeadVectors(manifest.task, ("sparse",)))
-        case "multivector":
-            if manifest.task is None or "multivector" not in manifest.task.vectors:
-                raise NoTaskHead(
-                    f"{manifest.model} gives no token vectors for MaxSim: take a late-interaction "
-                    "model"
-                )
-            return _multivector(manifest, HeadVectors(manifest.task, ("multivector",)), encoding)
-        case "stats":
-            return StatisticsPlan(manifest, CHUNK_TOKENS, separators=separators)
+) -> FilePlan:
+    """Return the plan for an encoding; of chunks, the plan of their vectors.
 
+    Raises:
+        NoTaskHead: the model lacks the output.
+        UsageError: the options do not fit the model.
 
-def _multivector(manifest: Manifest, head: HeadVectors, wanted: Encoding) -> MultivectorPlan:
-    """Return the plan for the vectors of texts in the role that the prompt names."""
-    try:
-        head = head.in_role(wanted.prompt_name)
-    except Unprocessable as error:
-        text = str(error).replace("outputs: multivector", "--outputs multivector")
-        raise UsageError(text.replace("`prompt_name`", "--prompt-name")) from None
-    return MultivectorPlan(manifest, max_tokens=head.max_tokens, head=head)
-
-
-def _quantization(
-    manifest: Manifest, vectors: TextVectors, wanted: Encoding, layer: int
-) -> Quantization:
-    """Return the conversion of vectors to the requested type."""
+    """
+    if encoding.kind == "stats":
+        return StatisticsPlan(manifest, CHUNK_TOKENS, separators=separators)
+    names = {"chunks": "spans", "importance": "pooled"}
+    output = OUTPUTS[names.get(encoding.kind, encoding.kind)]
+    if not output.offered(manifest):
+        raise NoTaskHead(f"{manifest.model} gives no {output.remedy}")
     options = EncodeOptions(
-        layer,
-        tokens=False,
-        pooled=True,
-        pooling=wanted.pooling,
-        dimensions=wanted.dimensions,
-        normalize=wanted.normalize,
+        (output.name,),
+        encoding.layer,
+        encoding.pooling,
+        encoding.dimensions,
+        encoding.normalize,
+        role=encoding.prompt_name if encoding.prompt_name in ROLES else None,
     )
     last = manifest.config.num_hidden_layers
     try:
-        return quantization_of(wanted.vector_type, wanted.vector_ranges, options, vectors, last)
+        plan = Plan(options, manifest, vectors).having(
+            quantization=quantization_of(
+                encoding.vector_type, encoding.vector_ranges, options, vectors, last
+            )
+        )
     except Unprocessable as error:
-        text = str(error).replace("vector_type", "--vector-type")
-        raise UsageError(text.replace("vector_ranges", "--vector-ranges")) from None
+        raise UsageError(_in_flags(str(error))) from None
+    if encoding.kind == "importance":
+        return ImportancePlan(manifest, plan=plan)
+    return VectorsPlan(manifest, max_tokens=plan.max_tokens, plan=plan)
+
+
+def _in_flags(message: str) -> str:
+    """Return a message about fields of a request in terms of the command."""
+    message = message.replace("outputs: multivector", "--outputs multivector")
+    return re.sub(
+        "`?(prompt_name|vector_type|vector_ranges)`?",
+        lambda match: "--" + match[1].replace("_", "-"),
+        message,
+    )
 
 
 STATE_BYTES = 2**29
@@ -285,29 +219,20 @@ STATE_BYTES = 2**29
 class ChunkedText(ArrayText):
     """Text that is cut into chunks."""
 
-    chunks: TextSpans
-    windows: Sequence[Window] = ()
+    whole: Sequence[Window] = ()
     """Windows of the whole text, unless its chunks are encoded alone."""
     parts: Sequence[Text] = ()
     """Chunks as texts of their own, if they are encoded alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunksPlan(PooledPlan):
+class ChunksPlan(VectorsPlan):
     """Plan for the offsets of a text's chunks, and a vector of each."""
 
+    encoding: Encoding
     tokenizer: TextTokenizer
     options: Options
     """Options of tokenisation of a chunk."""
-
-    @classmethod
-    def of(
-        cls, plan: PooledPlan, tokenizer: TextTokenizer, options: Options, batch_tokens: int
-    ) -> ChunksPlan:
-        """Return the plan for chunks with the options of a plan for whole texts."""
-        own = {part.name: getattr(plan, part.name) for part in fields(plan)}
-        own["batch_tokens"] = batch_tokens
-        return cls(**own, tokenizer=tokenizer, options=options)
 
     def prepare(self, given: str, text: Text) -> Text | Refused:
         """Cut a text into chunks, and tokenise chunks that are encoded alone."""
@@ -330,38 +255,30 @@ class ChunksPlan(PooledPlan):
             return Refused.of(error)
         arrays = text.in_arrays()
         own = {part.name: getattr(arrays, part.name) for part in fields(ArrayText) if part.init}
-        return ChunkedText(**own, chunks=chunks, windows=windows, parts=parts)
+        return ChunkedText(**own | {"spans": chunks}, whole=windows, parts=parts)
 
     def compute(self, texts: Sequence[Text], run: Run) -> list[TextArrays]:
         """Compute `[n]` starts and ends in code points, and `[n, D]` vectors for each text."""
         chunked = [text for text in texts if isinstance(text, ChunkedText)]
-        rows = self._late(chunked, run) if self.encoding.late else self._alone(chunked, run)
-        features = self.vectors.kept(self.encoding.pooling, self.encoding.dimensions)
-        vectors = self.typed([*rows, np.zeros(features, np.float32)])[:-1]
-        counts = [len(text.chunks.ranges) for text in chunked]
-        parts = np.split(vectors, np.cumsum(counts)[:-1])
+        arrays = self._late(chunked, run) if self.encoding.late else self._alone(chunked, run)
         return [
-            (*text.chunks.places.T.astype(np.int64), part)
-            for text, part in zip(chunked, parts, strict=True)
+            (*own["spans"].T.astype(np.int64), own["span_vectors"])
+            for own in converted(self.plan, arrays)
         ]
 
-    def _late(self, texts: Sequence[ChunkedText], run: Run) -> list[Floats]:
+    def _late(self, texts: Sequence[ChunkedText], run: Run) -> list[field.TextArrays]:
         """Return the vectors of all chunks, pooled over the token vectors of whole texts."""
-        wanted = self.encoding
-        mode = wanted.pooling or self.manifest.sentence.pooling
-        pooled = [
-            vector
-            for text, state in zip(texts, self._states(texts, run), strict=True)
-            for vector in span_vectors(state, text.chunks.ranges, mode)
-        ]
-        return self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
+        pairs = zip(texts, self._states(texts, run), strict=True)
+        arrays = [self.plan.raw(text, Output([state])) for text, state in pairs]
+        self.plan.complete(arrays)
+        return arrays
 
     def _states(self, texts: Sequence[ChunkedText], run: Run) -> list[Floats]:
         """Return the token vectors `[S, H]` of each text, computed in windows if it is long."""
         size = self.manifest.config.hidden_size
-        states = [np.empty((len(text.input_ids), size), np.float32) for text in texts]
+        states = [np.empty((text.size, size), np.float32) for text in texts]
         work: list[tuple[int, Window]] = [
-            (index, window) for index, text in enumerate(texts) for window in text.windows
+            (index, window) for index, text in enumerate(texts) for window in text.whole
         ]
         lengths = [len(window.tokens) for _, window in work]
         for batch in batches_by_length(lengths, self.batch_tokens):
@@ -373,14 +290,20 @@ class ChunksPlan(PooledPlan):
 
     def _task(self, text: Text, window: Window) -> TextTask:
         ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
-        return TextTask(ids, segments, (self.layer,))
+        return TextTask(ids, segments, self.plan.states)
 
-    def _alone(self, texts: Sequence[ChunkedText], run: Run) -> list[Floats]:
+    def _alone(self, texts: Sequence[ChunkedText], run: Run) -> list[field.TextArrays]:
         """Return the vectors of all chunks, each encoded as a text of its own."""
         parts = [part for text in texts for part in text.parts]
-        vectors: dict[int, Floats] = {}
-        lengths = [len(part.input_ids) for part in parts]
-        for batch in batches_by_length(lengths, self.batch_tokens) if parts else []:
-            found = self.pooled([parts[place] for place in batch], run)
-            vectors |= zip(batch, found, strict=True)
-        return [vectors[place] for place in range(len(parts))]
+        plan = self.plan.having(outputs=("pooled",), quantization=FLOAT32)
+        vectors = np.empty((len(parts), plan.features), np.float32)
+        for batch in batches_by_length([part.size for part in parts], self.batch_tokens):
+            some = [parts[place] for place in batch]
+            for place, own in zip(batch, computed(plan, some, run) if some else (), strict=True):
+                vectors[place] = own["pooled"]
+        spans: list[TextSpans] = [requested(text.spans) for text in texts]
+        rows = np.split(vectors, np.cumsum([len(own.ranges) for own in spans])[:-1])
+        return [
+            {"spans": own.places, "span_vectors": part}
+            for own, part in zip(spans, rows, strict=True)
+        ]

@@ -5,6 +5,7 @@ Notation: S tokens of one text, H hidden size, L layers.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,9 +21,10 @@ from service.inference.attention.maps import Convert, unchanged
 from service.inference.attention.selection import OF_VALUES, AttentionSelection
 from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.engine_pool import EnginePool
 from service.inference.long_texts import encode_windows
+from service.inference.outputs.field import TextArrays
 from service.inference.plan import Plan
 from service.inference.reader import Reader
 from service.inference.text_warnings import Warnings
@@ -31,7 +33,6 @@ from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.inference.vector_types import quantized
 from service.inference.verification import check_time, compare_engines, reserve
 from service.scheduler.admission import NOTHING
 from service.scheduler.call import Call
@@ -207,62 +208,62 @@ class Inference:
         self.plans[key] = plan
 
     def plan(self, options: EncodeOptions) -> Plan:
-        """Return the plan of the requested arrays; errors as for `require_options`."""
-        self.require_options(options)
-        return Plan(options, self.manifest, self.vectors)
+        """Return the plan of the requested outputs.
+
+        Raises:
+            Unprocessable: the model lacks an output, or the options do not fit it.
+            NotExported: a head's output of a static embedding.
+            NotVerified: a use that failed the artifact's verification.
+
+        """
+        plan = Plan(options, self.manifest, self.vectors)
+        if options.ablated:
+            self.require_head_outputs()
+        for use in sorted(plan.uses, reverse=True):
+            self.require_use(use)
+        return plan
 
     async def encode(
         self, prepared: PreparedTexts, wanted: EncodeOptions | Plan
-    ) -> Sequence[TextEncoding]:
+    ) -> Sequence[TextArrays]:
         """Return the requested arrays of each text.
 
         Args:
             prepared: the texts.
-            wanted: the requested arrays, or a plan of them.
+            wanted: the requested outputs, or a plan of them.
 
         Raises:
-            NotExported, NotVerified: as for `require_options`.
+            NotExported, NotVerified: as for `plan`.
             Unprocessable: a feature exceeds the requested type.
             Overloaded: the queue is full, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
         plan = wanted if isinstance(wanted, Plan) else self.plan(wanted)
-        if prepared.window_tokens and prepared.windowed:
-            outputs = await encode_windows(prepared, plan, self.config.hidden_size)
-            return await quantized(await plan.finished(outputs), plan.options.quantization)
-        texts = prepared.texts
-        tasks = [plan.task(text) for text in texts]
-        if plan.options.head:  # which may add tokens
-            own_tokens = sum(len(text.input_ids) for text in texts)
-            prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
-        reduce = plan.reductions(texts, tasks)
-        results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
-        prepared.timings.add(results)
-        outputs = [result.value for result in results]
-        if plan.projects:
-            outputs = [*await plan.finished(outputs)]
+        if windowed := prepared.window_tokens and prepared.windowed:
+            arrays: Sequence[TextArrays] = await encode_windows(
+                prepared, plan, self.config.hidden_size
+            )
+        else:
+            texts = prepared.texts
+            tasks = [plan.task(text) for text in texts]
+            if plan.unwindowed:  # which may add tokens
+                own_tokens = sum(len(text.input_ids) for text in texts)
+                prepared.timings.tokens += sum(task.tokens for task in tasks) - own_tokens
+            reduce = plan.reductions(texts)
+            results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
+            prepared.timings.add(results)
+            arrays = [result.value for result in results]
+        if windowed or plan.projects:
+            await asyncio.to_thread(plan.complete, arrays)
         if plan.options.quantization is FLOAT32:
-            return outputs
-        return await quantized(outputs, plan.options.quantization)
+            return arrays
+        return await plan.converted(arrays)
 
     def require_use(self, use: Use) -> None:
         """Raise if a use failed the artifact's verification."""
         if not self._allow_unverified:
             check_use(self.manifest, use)
-
-    def require_options(self, options: EncodeOptions) -> None:
-        """Raise if the artifact cannot compute the requested arrays.
-
-        Raises:
-            NotExported: a head's output of a static embedding.
-            NotVerified: a use that failed the artifact's verification.
-
-        """
-        if options.ablated:
-            self.require_head_outputs()
-        for use in options.uses(self.manifest):
-            self.require_use(use)
 
     def require(self, kind: type) -> None:
         """Raise if the artifact lacks a capability of `model.runtimes.capabilities`.

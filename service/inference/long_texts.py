@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.numerics.pooling import modes_of
-from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
+from service.engines.contract import Floats, Ids, Output, TextTask
 from service.errors import InputTooLong, Unprocessable
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import PreparedTexts
+from service.inference.outputs.field import TextArrays
 from service.inference.plan import Plan
-from service.inference.text_spans import TextSpans
 from service.inference.tokenization.text import Text
 
 OVERLAP = 4
@@ -106,41 +106,36 @@ class _Keep:
             store(self.window, hidden, state)
 
 
-async def encode_windows(
-    prepared: PreparedTexts, plan: Plan, hidden_size: int
-) -> list[TextEncoding]:
+async def encode_windows(prepared: PreparedTexts, plan: Plan, hidden_size: int) -> list[TextArrays]:
     """Return each text's arrays with raw pooled vectors, from the token vectors of its windows.
 
     Args:
         prepared: the texts, and the maximum number of tokens of a window.
-        plan: plan of the requested arrays.
+        plan: plan of the requested outputs.
         hidden_size: H.
 
     """
-    windows, options = await asyncio.to_thread(_windows, prepared), plan.options
-    poolings = [plan.pooling(text) for text in prepared.texts]
-    _check(windows, options, poolings)
-    lengths = [len(text.input_ids) for text in prepared.texts]
+    windows, texts = await asyncio.to_thread(_windows, prepared), prepared.texts
+    _check(windows, plan)
+    lengths, number = [text.size for text in texts], len(plan.states)
     if reservation := prepared.caller.reservation:
-        reservation.grow(4 * len(options.states) * sum(lengths) * hidden_size)
-    number = len(options.states)
+        reservation.grow(4 * number * sum(lengths) * hidden_size)
     states = [np.empty((number, length, hidden_size), np.float32) for length in lengths]
     tasks, keep = [], []
-    for text, of_text, own in zip(prepared.texts, windows, states, strict=True):
+    for text, of_text, own in zip(texts, windows, states, strict=True):
+        text.windows = len(of_text)
         for window in of_text:
             ids, segments = text.input_ids[window.tokens], text.segment_ids[window.tokens]
-            tasks.append(TextTask(ids, segments, options.states, ablated=options.ablated))
+            tasks.append(TextTask(ids, segments, plan.states, ablated=plan.options.ablated))
             keep.append(_Keep(window, own))
     prepared.timings.tokens = sum(task.tokens for task in tasks)
     prepared.timings.add(await prepared.scheduler.submit("encode", tasks, prepared.caller, keep))
-    spans: Sequence[TextSpans | None] = options.spans or [None] * len(states)
 
-    def encoding(index: int) -> TextEncoding:
-        found = plan.raw([*states[index]], poolings[index], spans[index])
-        found.windows = len(windows[index])
-        return found
+    def arrays() -> list[TextArrays]:
+        pairs = zip(texts, states, strict=True)
+        return [plan.raw(text, Output([*own])) for text, own in pairs]
 
-    return await asyncio.to_thread(lambda: [encoding(index) for index in range(len(states))])
+    return await asyncio.to_thread(arrays)
 
 
 def _windows(prepared: PreparedTexts) -> list[list[Window]]:
@@ -151,16 +146,14 @@ def _windows(prepared: PreparedTexts) -> list[list[Window]]:
     ]
 
 
-def _check(
-    windows: Sequence[Sequence[Window]], options: EncodeOptions, poolings: Sequence[Pooling]
-) -> None:
-    """Raise if the arrays of a text cannot be computed in several windows."""
-    for index, (of_text, pooling) in enumerate(zip(windows, poolings, strict=True)):
-        if len(of_text) == 1:
-            continue
-        if options.pooled and SINGLE_TOKENS & {*modes_of(pooling.mode)}:
+def _check(windows: Sequence[Sequence[Window]], plan: Plan) -> None:
+    """Raise if a pooled vector of a text cannot be computed in several windows."""
+    if "pooled" not in plan.options.outputs or not SINGLE_TOKENS & {*modes_of(plan.mode)}:
+        return
+    for index, of_text in enumerate(windows):
+        if len(of_text) > 1:
             raise Unprocessable(
-                f"inputs[{index}] takes {len(of_text)} windows: the pooling {pooling.mode!r} takes "
+                f"inputs[{index}] takes {len(of_text)} windows: the pooling {plan.mode!r} takes "
                 'a token that knows one window only; set `pooling` to "mean" or "max", or ask for '
                 "token vectors or spans"
             )

@@ -1,7 +1,4 @@
-"""Plan of a request's arrays: what its fields beside the texts decide, checked once.
-
-Notation: S tokens of one text, H hidden size, D features of a vector.
-"""
+"""Plan of a request's outputs: what its fields beside the texts decide, checked once."""
 
 from __future__ import annotations
 
@@ -10,21 +7,27 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from model.numerics.pooling import modes_of
 from model.numerics.quantization import FLOAT32
-from service.engines.contract import Floats, Ids, Output, Pooling, TextTask
-from service.inference.encoding import EncodeOptions, TextEncoding
-from service.inference.text_spans import TextSpans, span_vectors
+from service.engines.contract import Floats, Output, TextTask
+from service.errors import Unprocessable
+from service.inference.encoding import EncodeOptions
+from service.inference.outputs.declared import OUTPUTS, names_of
+from service.inference.outputs.field import VECTOR, TextArrays
+from service.inference.outputs.vector_types import convert
 from service.inference.tokenization.text import Text
+from service.inference.tokenization.tokenizer import Options
 from service.scheduler.outputs import requested
 
-Reduce = Callable[[Output], TextEncoding]
+Reduce = Callable[[Output], TextArrays]
 """Function from a text's output to its arrays, called in the computing thread."""
+INLINE_FEATURES = 2**16
+"""Maximum number of features that are converted on the event loop, in about 0.3 ms."""
 
 
 class Plan:
@@ -34,172 +37,148 @@ class Plan:
     """
 
     def __init__(self, options: EncodeOptions, manifest: Manifest, vectors: TextVectors) -> None:
-        """Decide for options that were checked.
+        """Check the options.
 
-        Args:
-            options: the requested arrays.
-            manifest: manifest of the model.
-            vectors: the model's vector pipeline.
+        Raises:
+            Unprocessable: the model lacks an output, or the options do not fit it.
 
         """
-        self.options = options
-        self._sentence, self._vectors = manifest.sentence, vectors
-        self._mode, self._layer = options.pooling or self._sentence.pooling, options.states[-1]
-        several = bool(options.layers)
-        whole = options.tokens or several or options.spans
-        self._states = options.states if whole else ()
-        self._engine_pools = options.pooled and not several
-        self._whole_text = Pooling(self._layer, self._mode)
-        self._finish = vectors.finisher(options.pooling, options.dimensions, options.normalize)
-        self.projects = bool(self._sentence.modules)
-        """Whether vectors are finished for all texts at once, as matrix products are faster so."""
-        converted = options.quantization is not FLOAT32
-        self.plain = self._engine_pools and not (
-            whole or options.head or self.projects or converted
+        known = names_of(manifest)
+        for name in options.outputs:
+            if not OUTPUTS[name].offered(manifest):
+                raise Unprocessable(
+                    f"outputs: {manifest.model} has no {name}: its outputs are {', '.join(known)}"
+                )
+        self.options, self._manifest, self._vectors = options, manifest, vectors
+        self.mode = options.pooling or vectors.pooling
+        """Pooling of vectors."""
+        self.states = options.states(manifest.config.num_hidden_layers)
+        self.outputs = [
+            kind(options, manifest, vectors)
+            for name, kind in OUTPUTS.items()
+            if name in options.outputs
+        ]
+        self.fields = [field for output in self.outputs for field in output.fields]
+        self.members = sorted(
+            (field for field in self.fields if not field.bounds_of),
+            key=lambda field: (not field.fact, "." not in field.name),
         )
-        """Whether a text has nothing but its vector in float32, pooled by the engine."""
+        """Fields of a text in JSON: facts, members of objects, and vectors."""
+        self.uses = {output.use for output in self.outputs if output.use}
+        if options.ablated:
+            self.uses.add("heads")
+        self.unwindowed = [output.name for output in self.outputs if not output.windowed]
+        """Names of outputs that are not computed in windows."""
+        self.max_tokens = min(
+            (own.max_tokens for own in self.outputs if own.max_tokens), default=None
+        )
+        """Maximum tokens of a text; the model's limit when None."""
+        self._vector_fields = [field.name for field in self.fields if field.dtype == VECTOR]
+        self._states = self.states if any(own.needs_states for own in self.outputs) else ()
+        self._pooling = next((own.pooling for own in self.outputs if own.pooling), None)
+        self._by_text = [output for output in self.outputs if output.by_text]
+        self._finish = vectors.finisher(options.pooling, options.dimensions, options.normalize)
+        self.projects = bool(manifest.sentence.modules and self._vector_fields)
+        """Whether vectors are completed for all texts at once, as matrix products are faster so."""
         self.features = vectors.kept(options.pooling, options.dimensions)
         """D of pooled vectors."""
+        self.plain = (
+            not self.projects
+            and options.quantization is FLOAT32
+            and (self._pooling is not None and len(self.outputs) == 1)
+        )
+        """Whether a text has nothing but its vector in float32, pooled by the engine."""
 
-    def pooling(self, text: Text) -> Pooling:
-        """Return the pooling of a text, at the last requested hidden state."""
-        first = text.prompt_tokens and text.first_pooled(self._sentence)
-        return replace(self._whole_text, first_token=first) if first else self._whole_text
-
-    def floats(self, texts: Sequence[Text]) -> int:
-        """Return the number of floats of the arrays of texts, without vectors of the task head."""
+    def nbytes(self, texts: Sequence[Text], number: float) -> int:
+        """Return the predicted bytes of all vectors in a reply, by the bytes of a float."""
         if self.plain:
-            return len(texts) * self.features
-        options = self.options
-        pooled = options.pooled * len(texts) + sum(len(own.ranges) for own in options.spans)
-        of_state = pooled * self.features
-        if options.tokens:
-            tokens = sum([text.size for text in texts])
-            of_state += tokens * self._vectors.hidden_size
-        return len(options.states) * of_state
+            return round(number * len(texts) * self.features)
+        return round(sum(output.nbytes(texts, number) for output in self.outputs))
+
+    def limited(self, options: Options) -> Options:
+        """Return tokenisation options with the limit of the outputs.
+
+        Raises:
+            Unprocessable: the texts may have windows, in which an output is not computed.
+
+        """
+        if options.windows and self.unwindowed:
+            raise Unprocessable(
+                f"outputs: {self.unwindowed[0]} of long texts is not computed in windows: set "
+                "`overflow` to truncate or error"
+            )
+        return replace(options, max_tokens=self.max_tokens) if self.max_tokens else options
 
     def task(self, text: Text) -> TextTask:
-        """Return the forward pass of a text; states of several layers are pooled afterwards."""
-        pooling = None
-        if self._engine_pools:
-            pooling = self.pooling(text) if text.prompt_tokens else self._whole_text
-        if head := self.options.head:
-            task = head.encoded(text)
-            states, ablated = self._states, self.options.ablated
-            return replace(task, hidden_layers=states, pooling=pooling, ablated=ablated)
-        return TextTask(
+        """Return the forward pass of a text."""
+        task = TextTask(
             text.input_ids,
             text.segment_ids,
             self._states,
-            pooling,
+            self._pooling,
             self.options.ablated,
             pixels=text.pixels,
         )
+        for output in self._by_text:
+            output.extend(task, text)
+        return task
 
-    def reductions(self, texts: Sequence[Text], tasks: Sequence[TextTask]) -> Sequence[Reduce]:
+    def reductions(self, texts: Sequence[Text]) -> Sequence[Reduce]:
         """Return the reduction of each text's output; the same one where texts do not differ."""
-        options = self.options
-        if self.plain or not (options.spans or options.head or options.layers):
-            return [self.arrays] * len(texts)
-        spans: Sequence[TextSpans | None] = options.spans or [None] * len(texts)
-        return [
-            partial(
-                self.arrays,
-                pooling=self.pooling(text),
-                spans=own,
-                input_ids=task.input_ids if options.head else None,
-            )
-            for text, task, own in zip(texts, tasks, spans, strict=True)
-        ]
-
-    def arrays(
-        self,
-        output: Output,
-        pooling: Pooling | None = None,
-        spans: TextSpans | None = None,
-        input_ids: Ids | None = None,
-    ) -> TextEncoding:
-        """Return a text's arrays; its pooled vectors are raw if the plan `projects`.
-
-        Args:
-            output: output of the engine.
-            pooling: pooling of states that the engine has not pooled.
-            spans: spans of the text.
-            input_ids: token ids that the encoder read, for vectors of the task head.
-
-        """
         if self.plain:
-            return TextEncoding(None, self._finish(requested(output.pooled)))
-        raw = self.raw(output.hidden, pooling, spans, output.pooled)
-        if (head := self.options.head) and input_ids is not None:
-            scores = requested(output.scores)
-            raw.sparse = head.sparse(scores, input_ids)
-            raw.multivector = head.multivector(scores, input_ids)
+            return [self._vector] * len(texts)
+        return [partial(self.arrays, text) for text in texts]
+
+    def _vector(self, computed: Output) -> TextArrays:
+        return {"pooled": self._finish(requested(computed.pooled))}
+
+    def arrays(self, text: Text, computed: Output) -> TextArrays:
+        """Return a text's arrays; its pooled vectors are raw if the plan `projects`."""
+        arrays = self.raw(text, computed)
         if not self.projects:
-            for name in ("pooled", "spans"):
-                if (array := getattr(raw, name)) is not None:
-                    setattr(raw, name, self._complete(array, iter(_rows(array))))
-        return raw
+            self.complete([arrays])
+        return arrays
 
-    def raw(
-        self,
-        states: Sequence[Floats],
-        pooling: Pooling | None,
-        spans: TextSpans | None,
-        pooled: Floats | None = None,
-    ) -> TextEncoding:
-        """Return a text's arrays with raw pooled vectors.
+    def raw(self, text: Text, computed: Output) -> TextArrays:
+        """Return a text's arrays with raw pooled vectors."""
+        return {
+            name: array
+            for output in self.outputs
+            for name, array in output.reduce(text, computed).items()
+        }
 
-        Args:
-            states: hidden states `[S, H]`; none if only the engine's pooled vector is needed.
-            pooling: pooling of the states.
-            spans: spans of the text.
-            pooled: the engine's pooled vector; None if the states are pooled here.
+    def complete(self, texts: Sequence[TextArrays]) -> None:
+        """Project, cut and normalise the raw pooled vectors of texts, `[…, H]` to `[…, D]`."""
+        arrays = [own[name] for own in texts for name in self._vector_fields]
+        rows = [row for array in arrays for row in array.reshape(-1, array.shape[-1])]
+        projected = iter(self._vectors.project(rows, self.options.pooling))
+        for own in texts:
+            for name in self._vector_fields:
+                own[name] = self._completed(own[name], projected)
+
+    def _completed(self, array: Floats, rows: Iterator[Floats]) -> Floats:
+        complete = [self._finish(next(rows)) for _ in range(math.prod(array.shape[:-1]))]
+        return np.array(complete, np.float32).reshape(*array.shape[:-1], self.features)
+
+    def convert(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
+        """Convert the pooled vectors to the requested type, of all texts at once.
+
+        Raises:
+            Unprocessable: a feature exceeds the type.
 
         """
-        options = self.options
-        tokens = self._joined(states) if options.tokens else None
-        if options.pooled and pooled is None:
-            first = pooling.first_token if pooling else 0
-            pooled = self._joined(
-                [self._vectors.pool(state, self._mode, first, ()) for state in states]
-            )
-        if spans is None:
-            return TextEncoding(tokens, pooled)
-        shape = len(spans.ranges), states[0].shape[1] * len(modes_of(self._mode))
-        rows = [
-            np.array(span_vectors(state, spans.ranges, self._mode), np.float32).reshape(shape)
-            for state in states
-        ]
-        return TextEncoding(tokens, pooled, spans=self._joined(rows), places=spans.places)
+        quantization, names = self.options.quantization, self._vector_fields
+        if quantization is FLOAT32 or not names:
+            return texts
+        return convert(texts, names, quantization)
 
-    async def finished(self, encodings: Sequence[TextEncoding]) -> Sequence[TextEncoding]:
-        """Return arrays whose raw pooled vectors are projected, cut and normalised in a thread."""
-        if not (self.options.pooled or self.options.spans):
-            return encodings
-        return await asyncio.to_thread(self._finished, encodings)
+    async def converted(self, texts: Sequence[TextArrays]) -> Sequence[TextArrays]:
+        """Return the arrays after `convert`, in a thread if there are many."""
+        size = sum(own[name].size for own in texts for name in self._vector_fields)
+        if size <= INLINE_FEATURES:
+            return self.convert(texts)
+        return await asyncio.to_thread(self.convert, texts)
 
-    def _finished(self, encodings: Sequence[TextEncoding]) -> Sequence[TextEncoding]:
-        arrays = [array for own in encodings for array in (own.pooled, own.spans)]
-        rows = [row for array in arrays if array is not None for row in _rows(array)]
-        projected = iter(self._vectors.project(rows, self.options.pooling))
-        for own in encodings:
-            own.pooled = self._complete(own.pooled, projected)
-            own.spans = self._complete(own.spans, projected)
-        return encodings
-
-    def _complete(self, array: Floats | None, rows: Iterator[Floats]) -> Floats | None:
-        """Return the vectors of an array's rows `[…, H]`, cut and normalised, `[…, D]`."""
-        if array is None:
-            return None
-        complete = [self._finish(next(rows)) for _ in range(math.prod(array.shape[:-1]))]
-        features = len(complete[0]) if complete else self.features
-        return np.array(complete, np.float32).reshape(*array.shape[:-1], features)
-
-    def _joined(self, arrays: Sequence[Floats]) -> Floats:
-        """Return the array of each requested hidden state, stacked if there may be several."""
-        return np.stack(arrays) if self.options.layers else arrays[0]
-
-
-def _rows(array: Floats) -> Floats:
-    return array.reshape(-1, array.shape[-1])
+    def having(self, **changes: Any) -> Plan:
+        """Return the plan of the same model with other options."""
+        return Plan(replace(self.options, **changes), self._manifest, self._vectors)

@@ -6,23 +6,24 @@ Notation: n chunks of a text, D features of a vector.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from model.numerics.quantization import Quantization
+from model.numerics.quantization import FLOAT32
 from service.errors import Unprocessable
-from service.inference.chunks import ChunkOptions, chunks_of
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.text_spans import MOST_SPANS, TextSpans
-from service.inference.tokenization.text import Text
+from service.inference.encoding import PreparedTexts
+from service.inference.outputs.chunks import ChunkOptions, chunks_of
+from service.inference.outputs.field import TextArrays
+from service.inference.outputs.spans import MOST_SPANS
+from service.inference.plan import Plan
+from service.inference.tokenization.text import Text, TextSpans
 from service.inference.tokenization.tokenizer import Options
-from service.inference.vector_types import quantized
 from service.scheduler.call import Call
+from service.scheduler.outputs import requested
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,7 @@ class SeparateChunks:
     """Chunks of a request's texts, tokenised as inputs of their own."""
 
     texts: list[Text]
-    """Whole texts, which were cut by their tokens."""
-    chunks: list[TextSpans]
+    """Whole texts, which were cut by their tokens, and whose spans are the chunks."""
     prepared: PreparedTexts
     """Chunks of all texts, text by text."""
 
@@ -66,19 +66,21 @@ class SeparateChunks:
         most = min(MOST_SPANS, tokenizer.max_inputs)
         chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk, most)
         _check(texts, chunks, tokenizer.limit(options))
+        for text, own in zip(texts, chunks, strict=True):
+            text.spans = own
         parts = [
-            text[start:end]
-            for text, own in zip(inputs, chunks, strict=True)
+            given[start:end]
+            for given, own in zip(inputs, chunks, strict=True)
             for start, end in own.places.tolist()
         ]
         named = replace(options, naming="chunk {} of all inputs")
         prepared = await inference.prepare(parts, named, caller, "encode", engine)
         prepared.timings.began = began
         prepared.timings.tokenization_seconds = time.monotonic() - began
-        return cls(texts, chunks, prepared)
+        return cls(texts, prepared)
 
-    async def encode(self, inference: Inference, options: EncodeOptions) -> Sequence[TextEncoding]:
-        """Return the chunks' vectors of each text, `[n, D]` or `[layers, n, D]` with `layers`.
+    async def encode(self, inference: Inference, plan: Plan) -> Sequence[TextArrays]:
+        """Return the vectors of each text's chunks, `[n, D]` or `[layers, n, D]` with `layers`.
 
         Raises:
             Unprocessable: a feature exceeds the requested type.
@@ -86,16 +88,18 @@ class SeparateChunks:
             ServiceError: the engine failed.
 
         """
-        plain = Quantization("float32")
-        pooled = replace(options, tokens=False, pooled=True, spans=(), quantization=plain)
+        pooled = plan.having(outputs=("pooled",), quantization=FLOAT32)
         found = await inference.encode(self.prepared, pooled)
-        vectors = np.stack([own.pooled for own in found if own.pooled is not None], axis=-2)
-        bounds = itertools.accumulate([len(own.ranges) for own in self.chunks], initial=0)
-        encodings = [
-            TextEncoding(None, None, spans=vectors[..., first:last, :], places=own.places)
-            for own, (first, last) in zip(self.chunks, itertools.pairwise(bounds), strict=True)
-        ]
-        return await quantized(encodings, options.quantization)
+        vectors = np.stack([own["pooled"] for own in found], axis=-2)
+        spans = [requested(text.spans) for text in self.texts]
+        ends = np.cumsum([len(own.ranges) for own in spans])[:-1]
+        parts = np.split(vectors, ends, axis=-2)
+        return await plan.converted(
+            [
+                {"spans": own.places, "span_vectors": part}
+                for own, part in zip(spans, parts, strict=True)
+            ]
+        )
 
 
 def _check(texts: Sequence[Text], chunks: Sequence[TextSpans], limit: int) -> None:

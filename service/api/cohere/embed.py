@@ -244,7 +244,7 @@ async def _answer(body: CohereEmbedRequest, exchange: ApiExchange, form: Form) -
     prepared.texts.recount()
     feature_bytes = sum(FORMS[name].feature_bytes for name in body.types)
     characters = sum(map(len, body.given_texts))
-    size = round(feature_bytes * prepared.floats) + CHARACTER_BYTES * characters
+    size = prepared.nbytes(feature_bytes) + CHARACTER_BYTES * characters
     reserve(exchange, size)
     vectors = await prepared.vectors()
     timings = prepared.timings

@@ -23,9 +23,10 @@ from service.api.wire.route import ApiExchange, PartsResponse, caller_of, reserv
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.outputs.field import TextArrays
+from service.inference.outputs.spans import spans_of
 from service.inference.plan import Plan
-from service.inference.text_spans import spans_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, Picture, TokenIds, size_of
 from service.inference.tokenization.text import Offset
@@ -46,12 +47,13 @@ async def prepare_late_chunks(exchange: ApiExchange, wanted: Embedding) -> Prepa
     options = replace(wanted.options, naming=JOINED)
     prepared = await prepare_embedding(exchange, replace(wanted, inputs=[text], options=options))
     try:
-        found = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
+        (found,) = await asyncio.to_thread(spans_of, [text], [spans], prepared.texts.texts)
     except Unprocessable as error:
         message = str(error).replace("spans[0]", "input").replace("inputs[0]", JOINED)
         raise Unprocessable(f"late_chunking: {message}") from None
-    arrays = replace(prepared.plan.options, pooled=False, spans=found)
-    return replace(prepared, plan=prepared.inference.plan(arrays))
+    prepared.texts.texts[0].spans = found
+    vectors = replace(prepared.plan.options, outputs=("spans",))
+    return replace(prepared, plan=prepared.inference.plan(vectors))
 
 
 def joined(inputs: Sequence[Input]) -> tuple[str, list[Offset]]:
@@ -152,17 +154,16 @@ class PreparedEmbedding:
     pictures: PreparedEmbedding | None = None
     """Pictures beside the texts, for the vision tower."""
 
-    @property
-    def floats(self) -> int:
-        """Total number of floats in all vectors."""
-        beside = self.pictures.floats if self.pictures else 0
-        return self.plan.floats(self.texts.texts) + beside
+    def nbytes(self, number: float) -> int:
+        """Return the predicted bytes of all vectors, by the bytes of a float."""
+        beside = self.pictures.nbytes(number) if self.pictures else 0
+        return self.plan.nbytes(self.texts.texts, number) + beside
 
     @property
     def count(self) -> int:
         """Number of items in the reply: spans of the only text, or inputs."""
-        spans = self.plan.options.spans
-        own = len(spans[0].ranges) if spans else len(self.texts.texts)
+        spans = self.texts.texts[0].spans
+        own = len(spans.ranges) if spans else len(self.texts.texts)
         return own + (self.pictures.count if self.pictures else 0)
 
     @property
@@ -172,7 +173,7 @@ class PreparedEmbedding:
             return self.texts.timings
         return Timings.beside([self.texts.timings, self.pictures.timings])
 
-    async def encode(self) -> Sequence[TextEncoding]:
+    async def encode(self) -> Sequence[TextArrays]:
         """Return the arrays of each own input; errors as for `vectors`."""
         return await self.inference.encode(self.texts, self.plan)
 
@@ -188,11 +189,10 @@ class PreparedEmbedding:
             encodings = await self.encode()
         else:
             encodings = in_order(self.towers, await together([self, self.pictures]))
-        options = self.plan.options
-        if options.spans:
-            return [vector for text in encodings if text.spans is not None for vector in text.spans]
-        arrays = [text.tokens if options.tokens else text.pooled for text in encodings]
-        return [np.ascontiguousarray(array) for array in arrays if array is not None]
+        name = self.plan.fields[-1].name
+        if name == "span_vectors":
+            return [vector for own in encodings for vector in own[name]]
+        return [np.ascontiguousarray(own[name]) for own in encodings]
 
 
 @dataclass(frozen=True)
@@ -290,9 +290,7 @@ def _plan(inference: Inference, wanted: Embedding) -> Plan:
         raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
     plan = inference.plan(
         EncodeOptions(
-            layer=inference.config.num_hidden_layers,
-            tokens=wanted.tokens,
-            pooled=not wanted.tokens,
+            ("tokens" if wanted.tokens else "pooled",),
             dimensions=wanted.dimensions,
             normalize=wanted.normalize,
         )
@@ -328,7 +326,7 @@ async def answer(exchange: ApiExchange, prepared: PreparedEmbedding, form: ListF
         ServiceError: the engine failed.
 
     """
-    size = round(form.float_bytes * prepared.floats)
+    size = prepared.nbytes(form.float_bytes)
     size += form.item_bytes * prepared.count
     reserve(exchange, size)
     vectors = await prepared.vectors()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 from fastapi import APIRouter
-from numpy.typing import NDArray
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS
@@ -24,10 +22,9 @@ from service.api.kserve.inputs import (
 from service.api.kserve.models import MODEL, VERSIONED, model_of_path
 from service.api.kserve.outputs import (
     ATTENTION,
-    HEAD_VECTORS,
-    VECTORS,
+    LAYERED,
+    OUTPUT_OF,
     Output,
-    OutputName,
     head,
     tails,
     text_values,
@@ -36,8 +33,6 @@ from service.api.kserve.outputs import (
 from service.api.native.attention.maps import FEWER_MAPS, stream_reply
 from service.api.native.attention.selection import AttentionRequest, attention_selection
 from service.api.native.encode_request import EncodeRequest, encode_options
-from service.api.native.vector_outputs import OutputName as VectorName
-from service.api.native.vector_outputs import vector_tensors, with_vectors, within_limits
 from service.api.wire.bodies import inlined
 from service.api.wire.json_pieces import as_bytes
 from service.api.wire.media import JSON, OCTETS, Part, Unwritten
@@ -55,11 +50,11 @@ from service.api.wire.route import (
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.attention.maps import LayerMaps, TextSummary
-from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.selection import NO_MAPS, AttentionSelection
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.head_vectors import HeadVectors, token_features
-from service.inference.tokenization.text import Text
+from service.inference.encoding import PreparedTexts
+from service.inference.outputs.field import Array, joined
+from service.inference.plan import Plan
 from service.scheduler.lanes import LaneName
 
 
@@ -127,14 +122,12 @@ class MapsWriter:
         return [] if self._maps.binary else [b"]}]}"]
 
 
-def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:
-    """Return the options of the vectors; None if no vectors are requested."""
+def vector_plan(body: InferRequest, inference: Inference) -> Plan | None:
+    """Return the plan of the vectors; None if no vectors are requested."""
     given, wanted = body.parameters, body.wanted
-    vectors = [name for name in VECTORS if name in wanted]
-    if not vectors:
-        _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(VECTORS))
-    outputs: list[VectorName] = ["tokens" if n == "embeddings" else "pooled" for n in vectors]
-    outputs += dict.fromkeys(HEAD_VECTORS[name] for name in wanted if name in HEAD_VECTORS)
+    if not any(name in wanted for name in LAYERED):
+        _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(LAYERED))
+    outputs = [*dict.fromkeys(OUTPUT_OF[name].name for name in wanted if name in OUTPUT_OF)]
     if not outputs:
         return None
     asked = EncodeRequest.model_construct(
@@ -144,16 +137,17 @@ def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | 
         pooling=given.pooling,
         normalize=given.normalize,
         dimensions=given.dimensions,
+        prompt_name=given.prompt_name,
     )
-    options = encode_options(asked, inference.config, inference.vectors)
-    return with_vectors(options, outputs, given.prompt_name, inference.manifest)
+    return inference.plan(encode_options(asked, inference.config, inference.vectors))
 
 
 def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:
     """Return the selection of maps; None if no maps are requested."""
     given, wanted = body.parameters, body.wanted
-    if not any(name in wanted for name in ATTENTION):
-        _refuse_set(given, ("layers", "heads"), ATTENTION[0])
+    names = [field.tensor for field in ATTENTION]
+    if not any(name in wanted for name in names):
+        _refuse_set(given, ("layers", "heads"), names[0])
         return None
     inference.require_maps()
     asked = AttentionRequest.model_construct(inputs=[], layers=given.layers, heads=given.heads)
@@ -166,8 +160,6 @@ def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> No
             raise Unprocessable(f"parameters.{name} applies to {output}, which is not requested")
 
 
-PREDICTED_SHARE = 8
-"""Words of the vocabulary for each word that a sparse encoder's vector is predicted to have."""
 _BODY: dict[str, object] = {
     "requestBody": {
         "required": True,
@@ -189,48 +181,47 @@ class Answering:
     prepared: PreparedTexts
     names: dict[str, object]
     """Fields of the reply before its outputs."""
-    options: EncodeOptions | None
-    """Options of the vectors; None if no vectors are requested."""
+    plan: Plan | None
+    """Plan of the vectors; None if no vectors are requested."""
     selection: AttentionSelection | None
     """Selection of maps; None if no maps are requested."""
 
-    def planned(self, name: OutputName, *, binary: bool) -> Output:
+    def planned(self, name: str, *, binary: bool) -> Output:
         """Return an output, with values only if the tokens alone determine them."""
         texts = self.prepared.texts
-        lengths = [len(text.input_ids) for text in texts]
-        maps = (0, 0)
-        if self.selection:
-            layers, heads = self.selection.maps["encoder"]
-            maps = (len(layers), len(heads))
+        for output in self.plan.outputs if self.plan else ():
+            for field in output.fields:
+                if field.tensor == name:
+                    return Output(name, output.shape(field, texts), binary)
+        lengths = [text.size for text in texts]
+        layers, heads = self.selection.maps["encoder"] if self.selection else NO_MAPS
         if name == "attention":
-            size = math.prod(maps) * sum(length**2 for length in lengths)
+            size = len(layers) * len(heads) * sum(length**2 for length in lengths)
             return Output(name, (size,), binary)
-        if name == "embeddings":
-            return Output(name, (sum(lengths), self.inference.config.hidden_size), binary)
-        if name == "pooled" and self.options:
-            options = self.options
-            kept = self.inference.vectors.kept(options.pooling, options.dimensions)
-            return Output(name, (len(texts), kept), binary)
         if name == "attention_shapes":
-            shapes = np.array([[*maps, length, length] for length in lengths], np.int32)
-            return Output(name, shapes.shape, binary, shapes)
-        if name in HEAD_VECTORS and self.options and self.options.head:
-            return Output(name, _predicted(name, texts, self.options.head), binary)
+            shapes = [[len(layers), len(heads), length, length] for length in lengths]
+            return Output(name, (len(lengths), 4), binary, np.array(shapes, np.int32))
         values = text_values(name, texts)
-        shape = (len(values),) if isinstance(values, list) else values.shape
-        return Output(name, shape, binary, values)
+        return Output(name, np.shape(values), binary, values)
 
     async def filled(self, outputs: Sequence[Output]) -> list[Output]:
         """Compute the vectors, and return the outputs with their values."""
-        if self.options is None:
+        if (plan := self.plan) is None:
             return [*outputs]
-        encodings = await self.inference.encode(self.prepared, self.options)
+        arrays = await self.inference.encode(self.prepared, plan)
 
         def fill() -> list[Output]:
-            tensors = vector_tensors(encodings)
-            return [filled(output, encodings, tensors) for output in outputs]
+            tensors = joined(plan.fields, arrays)
+            return [filled(output, tensors) for output in outputs]
 
         return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
+
+
+def filled(output: Output, tensors: Mapping[str, Array]) -> Output:
+    """Return an output with its values, if it is among these tensors."""
+    if (values := tensors.get(output.name)) is None:
+        return output
+    return dataclasses.replace(output, values=values, shape=values.shape)
 
 
 @router.post(
@@ -255,19 +246,19 @@ async def infer(exchange: ApiExchange, model: str) -> Response:
 async def _infer(exchange: ApiExchange, asked: InferInputs) -> Response:
     chosen, caller = exchange.model, caller_of(exchange)
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
-    options, selection = vector_options(body, inference), map_selection(body, inference)
+    plan, selection = vector_plan(body, inference), map_selection(body, inference)
     if given.timeout is not None:
         finish_by = min(caller.finish_by, exchange.received + given.timeout / 1e6)
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
-    tokenizing = within_limits(given.options, options.head if options else None)
+    tokenizing = plan.limited(given.options) if plan else given.options
     prepared = await inference.prepare(asked.texts, tokenizing, caller, lane, given.backend)
     names: dict[str, object] = {"model_name": chosen.name, "model_version": chosen.version}
     if body.id is not None:
         names = {"id": body.id, **names}
     if counts := prepared.timings.warnings.counts():
         names["parameters"] = counts
-    answering = Answering(inference, prepared, names, options, selection)
+    answering = Answering(inference, prepared, names, plan, selection)
     maps, outputs = None, []
     for name, binary in body.wanted.items():
         output = answering.planned(name, binary=binary)
@@ -307,7 +298,7 @@ async def _with_maps(
         raise Unprocessable("attention is requested in JSON: other outputs cannot be binary then")
     size = total([*outputs, maps])
     check_size(exchange, size, FEWER_MAPS)
-    writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.options is not None)
+    writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.plan is not None)
     stream = answering.inference.attention(answering.prepared, selection, writer.dump)
 
     async def compute_vectors() -> None:
@@ -326,41 +317,3 @@ def _with_json_length(response: Response, json_length: int | None) -> Response:
 def total(outputs: Sequence[Output]) -> int:
     """Predict the bytes of outputs in a reply."""
     return sum(output.size for output in outputs)
-
-
-def _predicted(name: OutputName, texts: Sequence[Text], vectors: HeadVectors) -> tuple[int, ...]:
-    """Return the predicted shape of an output of a task head, whose values are not known yet."""
-    if name.endswith("cu_seqlens"):
-        return (len(texts) + 1,)
-    tokens, task = sum(len(vectors.input_ids(text)) for text in texts), vectors.task
-    if name == "multivector":
-        return tokens, token_features(task)
-    return (len(texts) * task.outputs // PREDICTED_SHARE if task.kind == "sparse" else tokens,)
-
-
-def filled(
-    output: Output,
-    encodings: Sequence[TextEncoding],
-    tensors: Mapping[str, NDArray[np.generic]],
-) -> Output:
-    """Return an output of vectors with values from the encodings, other outputs unchanged.
-
-    Args:
-        output: planned output.
-        encodings: vectors of each text.
-        tensors: vectors of a task head by the names of outputs.
-
-    """
-    if (values := tensors.get(output.name)) is not None:
-        return dataclasses.replace(output, values=values, shape=values.shape)
-    if output.name == "pooled":
-        pooled = _given(text.pooled for text in encodings)
-        return dataclasses.replace(output, values=np.stack(pooled))
-    if output.name == "embeddings":
-        tokens = _given(text.tokens for text in encodings)
-        return dataclasses.replace(output, values=np.concatenate(tokens))
-    return output
-
-
-def _given(arrays: Iterable[Floats | None]) -> list[Floats]:
-    return [array for array in arrays if array is not None]

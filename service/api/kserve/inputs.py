@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.json_schema import WithJsonSchema
 
 from model.numerics.pooling import PoolingName
-from service.api.kserve.outputs import INPUT, OutputName
+from service.api.kserve.outputs import INPUT, TensorName
 from service.api.native.indices import INDEX_LIST, Indices
 from service.api.native.texts import BackendName, StrictRequest
 from service.api.wire.bodies import (
@@ -88,7 +88,7 @@ class OutputParameters(StrictRequest):
 class RequestedOutput(StrictRequest):
     """Requested output, by its name."""
 
-    name: OutputName
+    name: TensorName
     parameters: OutputParameters = OutputParameters()
 
 
@@ -126,7 +126,7 @@ class InferRequest(StrictRequest):
     parameters: InferParameters = InferParameters()
 
     @property
-    def wanted(self) -> dict[OutputName, bool]:
+    def wanted(self) -> dict[str, bool]:
         """Requested outputs, and whether each is binary."""
         default = self.parameters.binary_data_output
         asked = {

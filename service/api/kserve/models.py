@@ -6,13 +6,15 @@ A model's name may contain slashes, percent-encoded or not, as in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import not_ready_errors
-from service.api.kserve.outputs import ATTENTION, DATATYPES, HEAD_VECTORS, INPUT, OutputName
+from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OUTPUT_OF, TENSORS
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.reply_headers import check_expected
 from service.api.wire.route import (
@@ -23,7 +25,7 @@ from service.api.wire.route import (
 )
 from service.artifacts.repository import Target
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
-from service.inference.head_vectors import token_features
+from service.inference.encoding import EncodeOptions
 from service.models.served import ServedModel
 
 MODEL = f"/v2/models/{MODEL_PARAMETER}"
@@ -125,28 +127,26 @@ def _noted(exchange: ApiExchange, model: ServedModel) -> ServedModel:
 
 def describe(model: ServedModel) -> ModelMetadata:
     """Return the metadata of a model."""
-    inference = model.inference
-    sizes = {"pooled": inference.vectors.kept(), "embeddings": inference.config.hidden_size}
-    trailing = {name: [size] for name, size in sizes.items()}
-    trailing |= {"attention_shapes": [4], "offsets": [2]}
-    if task := inference.manifest.task:
-        trailing["multivector"] = [token_features(task)]
-    own = task.vectors if task else ()
-    names: list[OutputName] = [
-        name
-        for name in DATATYPES
-        if (not inference.manifest.static or name not in ATTENTION)
-        and (name not in HEAD_VECTORS or HEAD_VECTORS[name] in own)
-    ]
+    inference, manifest = model.inference, model.inference.manifest
+    maps = {field.tensor for field in ATTENTION} if manifest.static else {}
+    outputs = []
+    for name, field in TENSORS.items():
+        sizes: Mapping[str, int] = {"2": 2, "4": 4}
+        if output := OUTPUT_OF.get(name):
+            if not output.offered(manifest):
+                continue
+            options = EncodeOptions((output.name,), role="document")
+            sizes = output(options, manifest, inference.vectors).sizes
+        if name not in maps:
+            shape = [-1, *(sizes[axis] for axis in field.axes[field.ragged :])]
+            datatype = DATATYPES[field.dtype]
+            outputs.append(TensorMetadata(name=name, datatype=datatype, shape=shape))
     return ModelMetadata(
         name=model.name,
         versions=[model.version],
-        platform=PLATFORMS.get(inference.manifest.runtime, "onnxruntime_onnx"),
+        platform=PLATFORMS.get(manifest.runtime, "onnxruntime_onnx"),
         inputs=[TensorMetadata(name=INPUT, datatype="BYTES", shape=[-1])],
-        outputs=[
-            TensorMetadata(name=name, datatype=DATATYPES[name], shape=[-1, *trailing.get(name, [])])
-            for name in names
-        ],
+        outputs=outputs,
     )
 
 

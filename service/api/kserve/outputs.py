@@ -7,69 +7,64 @@ maps are concatenated, with shapes in `attention_shapes`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from model.numerics.task_head import VectorsName
 from service.api.native.texts import text_tensors
 from service.api.wire.json_pieces import as_bytes, item_pieces
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.route import CHARACTER_BYTES
+from service.inference.outputs.declared import NAMED, OUTPUTS
+from service.inference.outputs.field import VECTOR, Field
+from service.inference.outputs.output import Output as DeclaredOutput
 from service.inference.tokenization.text import Text
 
 INPUT = "text"
-OutputName = Literal[
-    "pooled",
-    "embeddings",
-    "sparse_indices",
-    "sparse_values",
-    "sparse_cu_seqlens",
-    "multivector",
-    "multivector_cu_seqlens",
-    "attention",
-    "attention_shapes",
-    "cu_seqlens",
-    "token_ids",
-    "segment_ids",
-    "tokens",
-    "offsets",
-    "truncated",
-]
-DATATYPES: Mapping[OutputName, str] = {
-    "pooled": "FP32",
-    "embeddings": "FP32",
-    "sparse_indices": "INT32",
-    "sparse_values": "FP32",
-    "sparse_cu_seqlens": "INT32",
-    "multivector": "FP32",
-    "multivector_cu_seqlens": "INT32",
-    "attention": "FP32",
-    "attention_shapes": "INT32",
-    "cu_seqlens": "INT32",
-    "token_ids": "INT32",
-    "segment_ids": "INT32",
-    "tokens": "BYTES",
-    "offsets": "INT32",
-    "truncated": "BOOL",
+TEXTS = "str"
+"""Dtype of texts, which have no dtype in numpy."""
+OUTPUT_OF: Mapping[str, type[DeclaredOutput]] = {
+    field.tensor: output for output in (OUTPUTS[name] for name in NAMED) for field in output.fields
 }
-VECTORS: tuple[OutputName, ...] = ("pooled", "embeddings")
-HEAD_VECTORS: Mapping[OutputName, VectorsName] = {
-    "sparse_indices": "sparse",
-    "sparse_values": "sparse",
-    "sparse_cu_seqlens": "sparse",
-    "multivector": "multivector",
-    "multivector_cu_seqlens": "multivector",
+"""Tensor of vectors → output of /encode that it is part of."""
+_VECTORS = [field for name in NAMED for field in OUTPUTS[name].fields]
+ATTENTION = (
+    Field("attention", "float32"),
+    Field("attention_shapes", "int32", ("n", "4"), ragged=True),
+)
+_OF_TEXTS = (
+    Field("cu_seqlens", "int32"),
+    Field("token_ids", "int32"),
+    Field("segment_ids", "int32"),
+    Field("tokens", TEXTS),
+    Field("offsets", "int32", ("S", "2"), ragged=True),
+    Field("truncated", "bool"),
+)
+TENSORS: Mapping[str, Field] = {
+    field.tensor: field
+    for field in (
+        *sorted(_VECTORS, key=lambda field: field.ragged or bool(field.bounds_of)),
+        *ATTENTION,
+        *_OF_TEXTS,
+    )
 }
-"""Outputs of models with a task head → the vectors of the task head that they are part of."""
-ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
-ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
-JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
+"""Tensors by name: vectors, one a text first; maps; and facts of texts."""
+LAYERED = [name for name, field in TENSORS.items() if field.layered]
+"""Tensors of a hidden state that a request chooses."""
+if TYPE_CHECKING:
+    TensorName = str
+else:
+    TensorName = Literal[tuple(TENSORS)]
+DATATYPES = {VECTOR: "FP32", "float32": "FP32", "int32": "INT32", TEXTS: "BYTES", "bool": "BOOL"}
+"""Dtype of a field → datatype of the protocol."""
+ITEM_BYTES = {"FP32": (4, JSON_BYTES_PER_FLOAT), "INT32": (4, 11), "BOOL": (1, 6)}
+"""Datatype → bytes of a value in binary, and its predicted bytes in JSON."""
 ITEMS = 2**9
 """Maximum values in a piece of a reply in JSON."""
 ENTRY_BYTES = 256
@@ -80,18 +75,23 @@ ENTRY_BYTES = 256
 class Output:
     """Tensor of a reply."""
 
-    name: OutputName
+    name: str
     shape: tuple[int, ...]
     binary: bool
     values: NDArray[np.generic] | list[str] | None = None
     """Values of the tensor; None if they are written later, elsewhere."""
 
     @property
+    def datatype(self) -> str:
+        """Datatype of the protocol."""
+        return DATATYPES[TENSORS[self.name].dtype]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensor in binary."""
         if isinstance(self.values, list):
             return sum(4 + len(value.encode()) for value in self.values)
-        return int(np.prod(self.shape, dtype=np.int64)) * ITEM_BYTES[DATATYPES[self.name]]
+        return math.prod(self.shape) * ITEM_BYTES[self.datatype][0]
 
     @property
     def size(self) -> int:
@@ -100,14 +100,13 @@ class Output:
             return ENTRY_BYTES + self.nbytes
         if isinstance(self.values, list):
             return ENTRY_BYTES + sum(3 + CHARACTER_BYTES * len(value) for value in self.values)
-        datatype = DATATYPES[self.name]
-        return ENTRY_BYTES + self.nbytes // ITEM_BYTES[datatype] * JSON_ITEM_BYTES[datatype]
+        return ENTRY_BYTES + math.prod(self.shape) * ITEM_BYTES[self.datatype][1]
 
     def entry(self) -> Unwritten:
         """Yield the output's JSON object; without values, only the text before the first value."""
         described: dict[str, object] = {
             "name": self.name,
-            "datatype": DATATYPES[self.name],
+            "datatype": self.datatype,
             "shape": self.shape,
         }
         if self.binary:
@@ -148,7 +147,7 @@ def tails(outputs: Sequence[Output]) -> list[Part]:
     return [output.tail() for output in outputs if output.binary and output.values is not None]
 
 
-def text_values(name: OutputName, texts: Sequence[Text]) -> NDArray[np.generic] | list[str]:
+def text_values(name: str, texts: Sequence[Text]) -> NDArray[np.generic] | list[str]:
     """Return the values of an output that depends on the tokens alone."""
     if name == "tokens":
         return [token for text in texts for token in text.tokens]

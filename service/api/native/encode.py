@@ -13,10 +13,9 @@ from dataclasses import replace
 import numpy as np
 import orjson
 from fastapi import APIRouter
-from numpy.typing import NDArray
 from starlette.responses import Response
 
-from service.api.native.encode_request import EncodeRequest, span_tensors, vector_bytes
+from service.api.native.encode_request import EncodeRequest
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
@@ -27,7 +26,6 @@ from service.api.native.texts import (
     usage,
     with_pictures,
 )
-from service.api.native.vector_outputs import vector_fields, vector_tensors
 from service.api.wire.bodies import OPENAPI
 from service.api.wire.json_pieces import (
     PIECE,
@@ -48,10 +46,11 @@ from service.api.wire.route import (
     reserve,
     wants_safetensors,
 )
-from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import PreparedTexts
+from service.inference.outputs.field import TextArrays, joined
+from service.inference.plan import Plan
 from service.inference.separate_chunks import SeparateChunks
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
@@ -88,9 +87,9 @@ def part(body: EncodeRequest, indices: Sequence[int]) -> EncodeRequest:
     return body.model_copy(update=update)
 
 
-def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str, list[int]]:
+def common_layers(towers: Shares, plans: Sequence[Plan]) -> dict[str, list[int]]:
     """Return the field `layers` of a reply; empty without `layers` in the request."""
-    layers = [list(own.layers) for own in options]
+    layers = [list(own.options.layers) for own in plans]
     if len(towers) > 1 and layers[0] != layers[1]:
         raise Unprocessable(
             f"layers {layers[0]} of the {towers[0][0].inference.tower} tower are {layers[1]} of "
@@ -99,10 +98,10 @@ def common_layers(towers: Shares, options: Sequence[EncodeOptions]) -> dict[str,
     return {"layers": layers[0]} if layers[0] else {}
 
 
-def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> None:
+def check_token_vectors(plan: Plan, towers: Sequence[Inference]) -> None:
     """Raise if the token vectors of two towers do not fit into one tensor."""
     sizes = [tower.config.hidden_size for tower in towers]
-    if options.tokens and len(set(sizes)) > 1:
+    if "tokens" in plan.options.outputs and len(set(sizes)) > 1:
         raise Unprocessable(
             f"token vectors have {sizes[0]} features in the {towers[0].tower} tower and {sizes[1]} "
             f"in the other, which is no tensor: ask for JSON, or {_APART}"
@@ -111,44 +110,53 @@ def check_token_vectors(options: EncodeOptions, towers: Sequence[Inference]) -> 
 
 def encode_json(
     header: Header,
+    plan: Plan,
     texts: Sequence[Text],
-    encodings: Sequence[TextEncoding],
+    arrays: Sequence[TextArrays],
     size: int,
     *,
     as_base64: bool,
-    plain: bool = False,
 ) -> Part | Unwritten:
-    """Return the JSON reply, written if it is small; vectors that were not requested are absent.
+    """Return the JSON reply, written if it is small.
 
     Args:
         header: fields of the reply beside its results.
+        plan: plan of the arrays.
         texts: texts of the request.
-        encodings: vectors of each text.
+        arrays: arrays of each text.
         size: predicted bytes of the vectors.
         as_base64: whether vectors are base64.
-        plain: whether each text has nothing but a pooled vector, as a list of numbers.
 
     """
-    pairs = zip(texts, encodings, strict=True)
-    if plain:
-        fields = [text_fields(text) | {"pooled": own.pooled} for text, own in pairs]
-        return as_json({**header.names, "results": fields, "usage": usage(texts)})
-    if as_base64 or size > SMALL_BYTES:
-        results = (text_fields(text) | _vectors(own, as_base64=as_base64) for text, own in pairs)
-        return _json_pieces(header, results, texts)
-    fields = [text_fields(text) | _vectors(own, as_base64=False) for text, own in pairs]
-    return as_json({**header.names, "results": fields, "usage": usage(texts)})
+    pairs = zip(texts, arrays, strict=True)
+    if plan.plain and not (as_base64 or size > SMALL_BYTES):
+        results: Iterable[dict[str, object]] = [text_fields(text) | own for text, own in pairs]
+    else:
+        results = (
+            text_fields(text) | json_members(plan, own, as_base64=as_base64) for text, own in pairs
+        )
+        if as_base64 or size > SMALL_BYTES:
+            return _json_pieces(header, results, texts)
+    return as_json({**header.names, "results": [*results], "usage": usage(texts)})
 
 
-def _vectors(encoding: TextEncoding, *, as_base64: bool) -> dict[str, object]:
-    """Return the fields of a text's vectors, spans and windows."""
-    own: dict[str, object] = {} if encoding.places is None else {"spans": encoding.places}
-    if encoding.windows:
-        own["windows"] = encoding.windows
-    own |= vector_fields(encoding, as_base64=as_base64)
+def json_members(plan: Plan, arrays: TextArrays, *, as_base64: bool) -> dict[str, object]:
+    """Return the outputs of a text in JSON; a field with a dot is a member of an object."""
+    members: dict[str, object] = {}
+    objects: dict[str, dict[str, object]] = {}
+    for field in plan.members:
+        array, (name, dot, member) = arrays[field.name], field.name.partition(".")
+        value: object = np.ascontiguousarray(array) if field.axes else array.item()
+        if as_base64 and not field.fact:
+            value = base64_pieces(array.astype(field.dtype or array.dtype, copy=False))
+        if dot:
+            members[name] = objects.setdefault(name, {})
+            objects[name][member] = value
+        else:
+            members[name] = value
     if as_base64:
-        return own | {name: base64_pieces(array) for name, array in encoding.arrays.items()}
-    return own | {name: np.ascontiguousarray(array) for name, array in encoding.arrays.items()}
+        members |= {name: object_pieces(own) for name, own in objects.items()}
+    return members
 
 
 def _json_pieces(
@@ -163,34 +171,17 @@ def _json_pieces(
 
 
 def encode_safetensors(
-    header: Header,
-    texts: Sequence[Text],
-    encodings: Sequence[TextEncoding],
-    ranges: Floats | None = None,
+    header: Header, plan: Plan, texts: Sequence[Text], arrays: Sequence[TextArrays]
 ) -> list[Part]:
-    """Serialise the binary reply: `embeddings` `[T, H]`, `pooled` `[B, H]`, and spans.
+    """Serialise the binary reply: texts end to end, with their bounds and the ranges of vectors.
 
-    With several hidden states, each tensor of vectors has a leading axis of layers.
-
-    Args:
-        header: fields of the reply beside its results.
-        texts: texts of the request.
-        encodings: vectors of each text.
-        ranges: lowest and highest value of each feature, `[2, D]`, of int8 and uint8 vectors.
-
+    Arguments as for `encode_json`. Outputs that have neither bounds nor facts precede the texts.
     """
-    tensors: dict[str, NDArray[np.generic]] = {}
-    embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
-    arrays = [encoding.arrays for encoding in encodings]
-    pooled = [of_text["pooled"] for of_text in arrays if "pooled" in of_text]
-    if embeddings:
-        tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
-    if pooled:
-        tensors["pooled"] = np.stack(pooled, axis=-2)
-    tensors |= text_tensors(texts) | span_tensors(encodings) | vector_tensors(encodings)
-    if any(encoding.windows for encoding in encodings):
-        tensors["windows"] = np.array([encoding.windows for encoding in encodings], np.int32)
-    if ranges is not None:
+    first = [own for own in plan.outputs if not any(f.fact or f.bounds_of for f in own.fields)]
+    leading = [field for output in first for field in output.fields]
+    others = [field for field in plan.fields if field not in leading]
+    tensors = joined(leading, arrays) | text_tensors(texts) | joined(others, arrays)
+    if (ranges := plan.options.quantization.ranges) is not None:
         tensors["vector_ranges"] = ranges
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))
@@ -211,38 +202,37 @@ async def encode(body: EncodeRequest, exchange: ApiExchange) -> Response:
     binary, caller, model = wants_safetensors(exchange), caller_of(exchange), exchange.model
     towers = model.shares(body.inputs)
     runs = [_Run(body, tower.inference, indices, towers) for tower, indices in towers]
-    first, options = runs[0], runs[0].plan.options
-    layers = common_layers(towers, [run.plan.options for run in runs]) if options.layers else {}
+    first, plan = runs[0], runs[0].plan
+    layers = common_layers(towers, [run.plan for run in runs]) if plan.options.layers else {}
     body = await with_pictures(body, exchange)
     for run in runs:
         await run.prepare(body, caller)
-    texts, size, several = first.texts, first.vector_bytes(binary=binary), len(runs) > 1
-    ranges = options.quantization.ranges if binary else None
-    size += 0 if ranges is None else ranges.nbytes
+    as_base64, texts, several = body.encoding_format == "base64", first.texts, len(runs) > 1
+    float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
+    size = plan.nbytes(texts, float_bytes)
+    if binary and (ranges := plan.options.quantization.ranges) is not None:
+        size += ranges.nbytes
     if several:
         texts = in_order(towers, [run.texts for run in runs])
-        size += sum(run.vector_bytes(binary=binary) for run in runs[1:])
+        size += sum(run.plan.nbytes(run.texts, float_bytes) for run in runs[1:])
         if binary:
-            check_token_vectors(options, [run.inference for run in runs])
+            check_token_vectors(plan, [run.inference for run in runs])
     check_size(exchange, size, "ask for fewer texts or less of them", binary=binary)
     reserve(exchange, size + text_bytes(texts), advice=None)
     engine, timings = first.prepared.engine, first.prepared.timings
     if several:
-        encodings = in_order(towers, await together(runs))
+        arrays = in_order(towers, await together(runs))
         engine = ", ".join(dict.fromkeys(run.prepared.engine for run in runs))
         timings = Timings.beside([run.prepared.timings for run in runs])
     else:
-        encodings = await first.encode()
+        arrays = await first.encode()
     header = Header(model.name, engine, layers, timings.warnings)
     parts: Sequence[Part | Unwritten]
     if binary:
-        write = functools.partial(encode_safetensors, header, texts, encodings, ranges)
+        write = functools.partial(encode_safetensors, header, plan, texts, arrays)
         parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
     else:
-        as_base64 = body.encoding_format == "base64"
-        plain = first.plan.plain and not (as_base64 or several or body.overflow)
-        plain = plain and size <= SMALL_BYTES
-        parts = [encode_json(header, texts, encodings, size, as_base64=as_base64, plain=plain)]
+        parts = [encode_json(header, plan, texts, arrays, size, as_base64=as_base64)]
     return PartsResponse(parts, SAFETENSORS if binary else JSON, timings)
 
 
@@ -283,28 +273,20 @@ class _Run:
             inputs = [whole.inputs[index] for index in self._indices]
             body = self.body.model_copy(update={"inputs": inputs})
             tokenizing = replace(tokenizing, places=self._indices)
-        self.body, options = body, self.plan.options
         if body.chunk and (alone := body.alone):
             asked = inference, body.texts, tokenizing, alone, caller, body.backend
             self._chunks = chunks = await SeparateChunks.prepare(*asked)
             self.prepared, self.texts = chunks.prepared, chunks.texts
-            self.plan = inference.plan(replace(options, spans=chunks.chunks))
             return
         self.prepared = prepared = await inference.prepare(
             body.inputs, tokenizing, caller, "encode", body.backend
         )
         self.texts = prepared.texts
-        if (body.spans or body.chunk) and (spans := await body.spans_in(prepared)):
-            self.plan = inference.plan(replace(options, spans=spans))
+        if body.spans or body.chunk:
+            await body.find_spans(prepared.texts)
 
-    def vector_bytes(self, *, binary: bool) -> int:
-        """Return the predicted bytes of the vectors in the reply."""
-        as_base64 = self.body.encoding_format == "base64"
-        return vector_bytes(self.plan, self.texts, binary=binary, as_base64=as_base64)
-
-    async def encode(self) -> Sequence[TextEncoding]:
+    async def encode(self) -> Sequence[TextArrays]:
         """Return the arrays of each input; errors as for `Inference.encode`."""
         if self._chunks:
-            return await self._chunks.encode(self.inference, self.plan.options)
-        encodings = await self.inference.encode(self.prepared, self.plan)
-        return self.body.with_windows(encodings) if self.body.overflow else encodings
+            return await self._chunks.encode(self.inference, self.plan)
+        return await self.inference.encode(self.prepared, self.plan)

@@ -9,33 +9,30 @@ import asyncio
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
+from model.numerics.late_interaction import ROLES
 from model.numerics.pooling import PoolingName
 from model.numerics.quantization import VectorType
 from service.api.native.indices import Ablate, EncoderHead, Indices, ablated_heads, selected_indices
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
-from service.api.native.vector_outputs import OutputName, head_bytes, with_vectors, within_limits
-from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.errors import Unprocessable
-from service.inference.chunks import ChunkKind, ChunkOptions, chunks_of
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import EncodeOptions
+from service.inference.outputs.chunks import ChunkKind, ChunkOptions, chunks_of
+from service.inference.outputs.declared import NAMED
+from service.inference.outputs.spans import MOST_SPANS, check_pooling, spans_of
+from service.inference.outputs.vector_types import quantization_of
 from service.inference.plan import Plan
-from service.inference.text_spans import MOST_SPANS, TextSpans, check_pooling, spans_of
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Offset, Text
 from service.inference.tokenization.tokenizer import Options
-from service.inference.vector_types import quantization_of
 
 
 def _spans(value: object) -> list[list[Offset]] | None:
@@ -71,19 +68,6 @@ Spans = Annotated[
 ]
 
 
-def check_spans(
-    spans: Sequence[Sequence[Offset]],
-    inputs: Sequence[Input],
-    options: EncodeOptions,
-    sentence: SentenceConfig,
-) -> None:
-    """Raise if the spans do not fit the inputs or the pooling, before the texts are tokenised."""
-    if len(spans) != len(inputs):
-        raise Unprocessable(f"spans has {len(spans)} lists for {len(inputs)} inputs: send one each")
-    check_texts(inputs)
-    check_pooling(options.pooling or sentence.pooling)
-
-
 def check_texts(inputs: Sequence[Input]) -> None:
     """Raise if an input is a pair or a picture."""
     for index, given in enumerate(inputs):
@@ -96,24 +80,6 @@ def check_texts(inputs: Sequence[Input]) -> None:
                 f"inputs[{index}] is a pair; spans and chunks are of one text: send its texts as "
                 "two inputs"
             )
-
-
-def span_tensors(encodings: Sequence[TextEncoding]) -> dict[str, NDArray[np.generic]]:
-    """Return the tensors of all K spans of B texts in a binary reply; none without spans.
-
-    `span_cu_seqlens` int32 `[B + 1]`: text i owns the rows `span_cu_seqlens[i:i + 2]` of `spans`
-    int32 `[K, 2]` and of `span_vectors` `[K, D]`, or `[layers, K, D]`.
-    """
-    arrays = [encoding.arrays for encoding in encodings]
-    vectors = [own["span_vectors"] for own in arrays if "span_vectors" in own]
-    if not vectors:
-        return {}
-    places = [encoding.places for encoding in encodings if encoding.places is not None]
-    return {
-        "spans": np.concatenate(places),
-        "span_cu_seqlens": np.cumsum([0, *map(len, places)]).astype(np.int32),
-        "span_vectors": np.concatenate(vectors, axis=-2),
-    }
 
 
 Overflow = Literal["error", "truncate", "windows"]
@@ -203,43 +169,46 @@ class LongTextRequest(TextRequest):
         truncate = self.truncate or self.overflow == "truncate"
         return replace(super().options, truncate=truncate, windows=self.overflow == "windows")
 
-    def check_long_texts(self, options: EncodeOptions, sentence: SentenceConfig) -> None:
-        """Raise if spans or chunks do not fit the other fields."""
+    def check_long_texts(self, plan: Plan) -> None:
+        """Raise if spans or chunks do not fit the other fields, before the texts are tokenised."""
         if self.spans is not None and self.chunk:
             raise Unprocessable("spans and chunk exclude each other: leave one out")
-        if self.spans is not None:
-            check_spans(self.spans, self.inputs, options, sentence)
-        if self.chunk:
-            whole = ("outputs", "overflow", "truncate")
-            if self.alone and (given := [name for name in whole if name in self.model_fields_set]):
-                raise Unprocessable(
-                    f"{given[0]} is of a pass over the whole text, and with `late` false each "
-                    f"chunk is encoded alone: leave it out"
-                )
+        if self.spans is not None and len(self.spans) != len(self.inputs):
+            raise Unprocessable(
+                f"spans has {len(self.spans)} lists for {len(self.inputs)} inputs: send one each"
+            )
+        whole = ("outputs", "overflow", "truncate") if self.alone else ()
+        if given := [name for name in whole if name in self.model_fields_set]:
+            raise Unprocessable(
+                f"{given[0]} is of a pass over the whole text, and with `late` false each "
+                f"chunk is encoded alone: leave it out"
+            )
+        if self.spans is not None or self.chunk:
             check_texts(self.inputs)
             if not self.alone:
-                check_pooling(options.pooling or sentence.pooling)
+                check_pooling(plan.mode)
 
-    async def spans_in(self, prepared: PreparedTexts) -> Sequence[TextSpans]:
-        """Return the spans or chunks of each text, which are found in a thread; empty without."""
+    async def find_spans(self, texts: Sequence[Text]) -> None:
+        """Set the spans or chunks of each text, which are found in a thread."""
         if self.spans is not None:
-            return await asyncio.to_thread(spans_of, self.texts, self.spans, prepared.texts)
-        if self.chunk:
-            cut = self.chunk.options
-            return await asyncio.to_thread(chunks_of, self.texts, prepared.texts, cut)
-        return ()
+            spans = await asyncio.to_thread(spans_of, self.texts, self.spans, texts)
+        elif self.chunk:
+            spans = await asyncio.to_thread(chunks_of, self.texts, texts, self.chunk.options)
+        else:
+            return
+        for text, own in zip(texts, spans, strict=True):
+            text.spans = own
 
     @property
     def texts(self) -> list[str]:
         """Inputs that are single texts, as all are beside spans and chunks."""
         return [given for given in self.inputs if isinstance(given, str)]
 
-    def with_windows(self, encodings: Sequence[TextEncoding]) -> Sequence[TextEncoding]:
-        """Return the encodings with the number of windows of each text, if windows were allowed."""
-        if self.overflow == "windows":
-            for own in encodings:
-                own.windows = max(1, own.windows)
-        return encodings
+
+if TYPE_CHECKING:
+    OutputName = str
+else:
+    OutputName = Literal[NAMED]
 
 
 class EncodeRequest(LongTextRequest):
@@ -248,7 +217,7 @@ class EncodeRequest(LongTextRequest):
     takes_files = True
     outputs: Annotated[
         list[OutputName],
-        Field(min_length=1, max_length=4),
+        Field(min_length=1, max_length=len(NAMED)),
         AfterValidator(no_duplicates),
     ] = Field(
         default=["tokens", "pooled"],
@@ -298,12 +267,9 @@ class EncodeRequest(LongTextRequest):
             key = (*self.outputs, *_DECIDING(self))
             if found := inference.plans.get(key):
                 return found
-        options = encode_options(self, inference.config, inference.vectors)
-        options = with_vectors(options, self.outputs, self.prompt_name, inference.manifest)
-        inference.require_options(options)
-        self.check_long_texts(options, inference.sentence)
-        plan = Plan(options, inference.manifest, inference.vectors)
-        found = plan, within_limits(self.options, options.head)
+        plan = inference.plan(encode_options(self, inference.config, inference.vectors))
+        self.check_long_texts(plan)
+        found = plan, plan.limited(self.options)
         if key:
             inference.keep(key, found)
         return found
@@ -321,22 +287,6 @@ _OF_ANY_REQUEST = frozenset(EncodeRequest.model_fields) - {
 }
 
 
-def vector_bytes(plan: Plan, texts: Sequence[Text], *, binary: bool, as_base64: bool) -> int:
-    """Return the predicted bytes of all vectors in a reply.
-
-    Args:
-        plan: plan of the vectors.
-        texts: texts or pictures of the request.
-        binary: whether the reply is in safetensors.
-        as_base64: whether vectors are base64 in JSON.
-
-    """
-    float_bytes = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
-    size = float_bytes * plan.floats(texts)
-    head = plan.options.head
-    return size + head_bytes(head, texts, float_bytes) if head else size
-
-
 def encode_options(
     request: EncodeRequest, config: EncoderConfig, vectors: TextVectors
 ) -> EncodeOptions:
@@ -350,23 +300,23 @@ def encode_options(
     if request.dimensions is not None and request.dimensions > size:
         raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
     plain = request.spans is None and request.chunk is None
-    default = plain or "outputs" in request.model_fields_set
-    outputs = request.outputs if default else ()
+    outputs = request.outputs if plain or "outputs" in request.model_fields_set else []
+    implied = ["spans"] * (not plain) + ["windows"] * (request.overflow == "windows")
+    if request.vector_type != "float32" and plain and "pooled" not in outputs:
+        raise Unprocessable(
+            f"vector_type {request.vector_type} is a type of pooled vectors: add `pooled` to "
+            "`outputs`"
+        )
     options = EncodeOptions(
-        layer=request.layer % states,
-        tokens="tokens" in outputs,
-        pooled="pooled" in outputs,
+        (*outputs, *implied),
+        layer=request.layer,
         pooling=request.pooling,
         dimensions=request.dimensions,
         normalize=request.normalize,
         layers=() if layers is None else selected_indices("layers", layers, states, ""),
         ablated=ablated_heads(request.ablate, "encoder", config, ""),
+        role=request.prompt_name if request.prompt_name in ROLES else None,
     )
-    if request.vector_type != "float32" and plain and not options.pooled:
-        raise Unprocessable(
-            f"vector_type {request.vector_type} is a type of pooled vectors: add `pooled` to "
-            "`outputs`"
-        )
     quantization = quantization_of(
         request.vector_type, request.vector_ranges, options, vectors, states - 1
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.wire.media import SAFETENSORS
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.reply_headers import Responses, WarnedReply
-
-Vectors = list[list[float]] | list[list[list[float]]] | str | None
+from service.inference.outputs.declared import OUTPUTS
+from service.inference.outputs.field import Field as OutputField
 
 
 class Usage(BaseModel):
@@ -40,25 +40,35 @@ class TextResult(BaseModel):
     )
 
 
-class SparseFields(BaseModel):
-    """Token ids of the vocabulary and their weights; in base64 int32 and float32."""
+Schema = dict[str, Any]
 
-    indices: list[int] | str
-    values: list[float] | str
+
+def schema_of(field: OutputField) -> Schema:
+    """Return the schema of a field of a text: lists, with hidden states in front, or base64."""
+    schema: Schema = {"type": "integer" if "int" in field.dtype else "number"}
+    for _ in field.axes:
+        schema = {"type": "array", "items": schema}
+    forms = [schema, {"type": "array", "items": schema}] if field.layered else [schema]
+    if not field.fact:
+        schema = {"anyOf": [*forms, {"type": "string"}]}
+    return {**schema, "description": field.about}
+
+
+def add_outputs(schema: Schema) -> None:
+    """Add the fields of all outputs to the schema of a text's result."""
+    for field in (field for output in OUTPUTS.values() for field in output.fields):
+        name, dot, member = field.name.partition(".")
+        if dot:
+            group = schema["properties"].setdefault(name, {"type": "object", "properties": {}})
+            group["properties"][member] = schema_of(field)
+        elif not field.bounds_of:
+            schema["properties"][name] = schema_of(field)
 
 
 class EncodeResult(TextResult):
     """Vectors of a text; fields that are not requested are absent."""
 
-    embeddings: Vectors = Field(None, description="`[S][H]`, or `[layers][S][H]`.")
-    pooled: list[float] | Vectors = Field(None, description="`[H]`, or `[layers][H]`.")
-    windows: int | None = Field(None, description="With `overflow` `windows`: their number.")
-    spans: list[tuple[int, int]] | None = Field(
-        None, description="Start and end of each span, in code points."
-    )
-    sparse: SparseFields | None = Field(None, description="Words with a weight, ascending.")
-    multivector: Vectors = Field(None, description="`[n][D]`, vectors of late interaction.")
-    span_vectors: Vectors = Field(None, description="`[n][D]`, or `[layers][n][D]`.")
+    model_config = ConfigDict(json_schema_extra=add_outputs)
 
 
 class EncodeReply(WarnedReply):

@@ -22,7 +22,7 @@ from service.errors import (
     UnknownModel,
     Unprocessable,
 )
-from service.inference.head_vectors import names_of
+from service.inference.outputs.declared import names_of
 from service.models.served import Modality, ServedModel
 
 INVALID = 400
@@ -126,5 +126,5 @@ async def model(model: str, exchange: ApiExchange) -> OpenAIModel:
 
 def _described(name: str, model: ServedModel) -> OpenAIModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
-    outputs = names_of(model.artifact.manifest.task)
+    outputs = names_of(model.artifact.manifest)
     return OpenAIModel(id=name, created=int(written), outputs=outputs, modalities=model.modalities)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from model.numerics.task_head import TaskKind
 from service.api.drop_in.embedding import TextsOrIds, check_given
-from service.api.native.vector_outputs import WEIGHT_BYTES, head_bytes
 from service.api.tei.texts import ERRORS, TeiRequest, add_compute_headers
 from service.api.wire.route import (
     FEWER_TEXTS,
@@ -26,11 +25,10 @@ from service.api.wire.route import (
 from service.inference.bm42 import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.head_vectors import HeadVectors, SparseVector
+from service.inference.outputs.sparse import WEIGHT_BYTES, SparseVector
 from service.inference.tasks.task_heads import required_task
 from service.inference.timings import Timings
 from service.scheduler.lanes import LaneName
-from service.scheduler.outputs import requested
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 VALUE_BYTES = 40
@@ -89,18 +87,13 @@ async def _sparse(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:
     reserved.
     """
     inference = exchange.model.inference
-    task = required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
+    required_task(inference.manifest, SPARSE_KINDS, _SPARSE_ENCODER)
     prepared = await _prepare(body, exchange, "encode")
-    head = HeadVectors(task, ("sparse",))
-    wanted = EncodeOptions(
-        inference.config.num_hidden_layers,
-        tokens=False,
-        pooled=False,
-        head=head,
-    )
-    hold(exchange, head_bytes(head, prepared.texts, WEIGHT_BYTES))
-    encodings = await inference.encode(prepared, wanted)
-    return [requested(encoding.sparse) for encoding in encodings], prepared.timings
+    plan = inference.plan(EncodeOptions(("sparse",)))
+    hold(exchange, plan.nbytes(prepared.texts, WEIGHT_BYTES))
+    encodings = await inference.encode(prepared, plan)
+    vectors = [SparseVector(own["sparse.indices"], own["sparse.values"]) for own in encodings]
+    return vectors, prepared.timings
 
 
 async def _bm42(body: EmbedSparseRequest, exchange: ApiExchange) -> Vectors:

@@ -84,7 +84,7 @@ async def similarity(body: SimilarityRequest, exchange: ApiExchange) -> Response
     check_given(body.inputs.sentences, "inputs.sentences")
     options = parameters.options(exchange, parameters.prompt_name, _NAMING)
     prepared = await prepare_embedding(exchange, Embedding(texts, options, normalize=False))
-    size = FLOAT_BYTES * prepared.floats + SCORE_BYTES * len(texts)
+    size = prepared.nbytes(FLOAT_BYTES) + SCORE_BYTES * len(texts)
     if parameters.weights is not None:
         task = weighted_task(prepared.inference)
         size += vector_bytes(prepared.inference, prepared.texts, task)

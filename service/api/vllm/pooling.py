@@ -40,7 +40,6 @@ from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.head_vectors import HeadVectors
 from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Picture
@@ -159,15 +158,11 @@ async def _arrays(
         if activation is False or head.kind == "late_interaction":
             return outputs
         return await asyncio.to_thread(lambda: [probabilities(output) for output in outputs])
-    tokens, last = task == "token_embed", inference.config.num_hidden_layers
-    options = EncodeOptions(last, tokens=tokens, pooled=not tokens, normalize=activation)
-    if head is not None and tokens:
-        options = replace(options, tokens=False, head=HeadVectors(head, ("multivector",)))
-    encodings = await inference.encode(prepared, options)
-    vectors = [
-        (text.multivector if head else text.tokens) if tokens else text.pooled for text in encodings
-    ]
-    arrays = [np.ascontiguousarray(array) for array in vectors if array is not None]
+    tokens, output = task == "token_embed", "pooled"
+    if tokens:
+        output = "multivector" if head else "tokens"
+    encodings = await inference.encode(prepared, EncodeOptions((output,), normalize=activation))
+    arrays = [np.ascontiguousarray(array) for own in encodings for array in own.values()]
     unit = inference.sentence.normalize if activation is None else activation
     if head is not None or not (tokens and unit):
         return arrays

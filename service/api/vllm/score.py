@@ -97,11 +97,9 @@ async def _cosines(exchange: ApiExchange, pairs: Pairs, body: VllmRequest) -> Ra
     prepared = replace(
         first, texts=[*first.texts, *second.texts], timings=first.timings + second.timings
     )
-    last = inference.config.num_hidden_layers
     hold(exchange, 4 * inference.vectors.kept() * len(prepared.texts))
-    wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
-    encodings = await inference.encode(prepared, wanted)
-    vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+    encodings = await inference.encode(prepared, EncodeOptions(("pooled",), normalize=True))
+    vectors = [own["pooled"] for own in encodings]
     values = await asyncio.to_thread(_products, vectors, len(pairs.first))
     return Ranking(values, logits=False, timings=prepared.timings)
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from service.api.wire.route import ApiExchange, deadline_of
 from service.errors import Unprocessable
 from service.http.image_fetch import FetchLimits, fetch, image_hosts
-from service.inference.encoding import TextEncoding
+from service.inference.outputs.field import TextArrays
 from service.inference.tokenization.inputs import Input, Picture
 from service.models.served import ServedModel
 
@@ -322,11 +322,11 @@ def in_order(towers: Shares, of_towers: Sequence[Sequence[Item]]) -> Sequence[It
 class Run(Protocol):
     """Inputs of a request that one tower computes."""
 
-    async def encode(self) -> Sequence[TextEncoding]:
+    async def encode(self) -> Sequence[TextArrays]:
         """Return the arrays of each input."""
 
 
-async def together(runs: Sequence[Run]) -> list[Sequence[TextEncoding]]:
+async def together(runs: Sequence[Run]) -> list[Sequence[TextArrays]]:
     """Return the arrays of towers that compute at the same time; an error cancels the others."""
     tasks = [asyncio.create_task(run.encode()) for run in runs]
     try:

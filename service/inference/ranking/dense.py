@@ -14,9 +14,10 @@ from model.artifact.sentence import SimilarityName
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.core import Inference
-from service.inference.encoding import TextEncoding
 from service.inference.explanation.occlusion import cosine
-from service.inference.head_vectors import sparse_vector, token_vectors
+from service.inference.outputs.field import TextArrays
+from service.inference.outputs.multivector import token_vectors
+from service.inference.outputs.sparse import sparse_vector
 from service.inference.ranking.scorer import Method, Scoring, SeparateScorer
 from service.inference.tasks.hybrid import HybridParts, HybridWeights, hybrid_parts, weighted_mean
 from service.inference.tokenization.text import Text
@@ -146,7 +147,7 @@ class HybridScorer(SeparateScorer):
     inference: Inference
     head: TaskConfig
     weights: HybridWeights
-    _query: TextEncoding = field(init=False)
+    _query: TextArrays = field(init=False)
 
     @property
     def scoring(self) -> Scoring:
@@ -192,15 +193,16 @@ class HybridScorer(SeparateScorer):
             text.input_ids, text.segment_ids, pooling=pooling, scores=scores, unseen=unseen
         )
 
-    def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...] = ()) -> TextEncoding:
+    def _vectors(self, text: Text, output: Output, unseen: tuple[int, ...] = ()) -> TextArrays:
         """Return the vectors of the tokens of a text that are not left out."""
         ids, scores = text.input_ids, requested(output.scores)
         if unseen:
             ids, scores = np.delete(ids, unseen), np.delete(scores, unseen, axis=0)
         pooled = [requested(output.pooled)]
-        return TextEncoding(
-            tokens=None,
-            pooled=self.inference.vectors.finish(pooled, normalize=True)[0],
-            sparse=sparse_vector(self.head, scores, ids),
-            multivector=token_vectors(self.head, scores, ids, "document"),
-        )
+        indices, values = sparse_vector(self.head, scores, ids)
+        return {
+            "pooled": self.inference.vectors.finish(pooled, normalize=True)[0],
+            "sparse.indices": indices,
+            "sparse.values": values,
+            "multivector": token_vectors(self.head, scores, ids, "document"),
+        }

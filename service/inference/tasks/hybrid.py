@@ -17,9 +17,9 @@ from model.numerics.late_interaction import max_sim
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Floats
 from service.inference.core import Inference
-from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.head_vectors import HeadVectors, sparse_product
-from service.scheduler.outputs import requested
+from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.outputs.field import TextArrays
+from service.inference.outputs.sparse import SparseVector, sparse_product
 
 
 @dataclass(frozen=True)
@@ -64,36 +64,31 @@ async def hybrid_scores(
         ServiceError: the engine failed.
 
     """
-    options = EncodeOptions(
-        inference.config.num_hidden_layers,
-        tokens=False,
-        pooled=True,
-        normalize=True,
-        head=HeadVectors(task, task.vectors),
-    )
+    options = EncodeOptions(("pooled", *task.vectors), normalize=True)
     encodings = await inference.encode(prepared, options)
     return await asyncio.to_thread(_scores, encodings, weights)
 
 
-def _scores(encodings: Sequence[TextEncoding], weights: HybridWeights) -> list[Floats]:
+def _scores(encodings: Sequence[TextArrays], weights: HybridWeights) -> list[Floats]:
     query, *documents = encodings
     return [
         np.array([hybrid_score(query, document, weights)], np.float32) for document in documents
     ]
 
 
-def hybrid_score(query: TextEncoding, document: TextEncoding, weights: HybridWeights) -> float:
+def hybrid_score(query: TextArrays, document: TextArrays, weights: HybridWeights) -> float:
     """Return the weighted mean of the three scores of a document."""
     return weighted_mean(hybrid_parts(query, document), weights)
 
 
-def hybrid_parts(query: TextEncoding, document: TextEncoding) -> HybridParts:
+def hybrid_parts(query: TextArrays, document: TextArrays) -> HybridParts:
     """Return the products of the vectors, and the mean over the query of MaxSim."""
-    vectors = requested(query.multivector)
+    vectors = query["multivector"]
+    words = [SparseVector(own["sparse.indices"], own["sparse.values"]) for own in (query, document)]
     return HybridParts(
-        float(np.dot(requested(query.pooled), requested(document.pooled))),
-        sparse_product(requested(query.sparse), requested(document.sparse)),
-        max_sim(vectors, requested(document.multivector)) / max(1, len(vectors)),
+        float(np.dot(query["pooled"], document["pooled"])),
+        sparse_product(*words),
+        max_sim(vectors, document["multivector"]) / max(1, len(vectors)),
     )
 
 

@@ -15,7 +15,7 @@ from model.numerics.late_interaction import LateInteraction, max_sim
 from service.engines.contract import Floats, Ids, TextTask
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.head_vectors import query_task
+from service.inference.outputs.multivector import query_task
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call

@@ -159,8 +159,5 @@ def label_logits(pictures: Floats, labels: Floats, dual: DualConfig) -> Floats:
 
 
 async def _unit_vectors(inference: Inference, prepared: PreparedTexts) -> Floats:
-    options = EncodeOptions(
-        inference.config.num_hidden_layers, tokens=False, pooled=True, normalize=True
-    )
-    encoded = await inference.encode(prepared, options)
-    return np.stack([requested(own.pooled) for own in encoded])
+    encoded = await inference.encode(prepared, EncodeOptions(("pooled",), normalize=True))
+    return np.stack([own["pooled"] for own in encoded])

@@ -26,6 +26,8 @@ UNKNOWN_SHARE = 10
 
 Offset = tuple[int, int]
 Places = NDArray[np.int32]
+TokenRanges = NDArray[np.int64]
+"""First token and token after the last of each span, `[n, 2]`."""
 Tower = Literal["text", "vision"]
 """Tower of a model with an encoder for texts and one for pictures, such as CLIP."""
 Value = TypeVar("Value")
@@ -59,6 +61,16 @@ class PictureView:
     """Left, top, right and bottom of the seen part, in pixels of the displayed picture."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextSpans:
+    """Spans of a text, of which a vector each is computed."""
+
+    places: Places
+    """Start and end of each span in code points, `[n, 2]`."""
+    ranges: TokenRanges
+    """Tokens of each span; at least one."""
+
+
 class Cut(NamedTuple):
     """Tokens of an encoding that truncation keeps."""
 
@@ -88,6 +100,10 @@ class Text:
     """Size and crop of a picture; None for a text."""
     tower: Tower | None = None
     """Tower that encodes it; None for a model with one encoder."""
+    spans: TextSpans | None = None
+    """Spans or chunks of the text, if vectors of them are requested."""
+    windows: int = 1
+    """Number of windows in which the text is encoded."""
 
     token_bytes: ClassVar[int] = 184
     """Bytes of memory of a token, in the tokenizer measured with the GNU C library."""
@@ -272,6 +288,8 @@ class ArrayText(Text):
     pixels: Floats | None = None
     picture: PictureView | None = None
     tower: Tower | None = None
+    spans: TextSpans | None = None
+    windows: int = 1
     size: int = field(init=False)
     token_bytes: ClassVar[int] = 40
 

@@ -17,6 +17,7 @@ from model.numerics.late_interaction import LateInteraction
 from model.numerics.task_head import TaskConfig
 from service.engines.contract import Output, TextTask
 from service.errors import NoTaskHead
+from service.files.encoder import Refused
 from service.files.options import ROWS, Encoding, UsageError
 from service.files.outputs import importance_table, write_npz, write_safetensors, write_vectors
 from service.files.parts import Part, Skipped, Spec, read_parts, write_part
@@ -88,8 +89,8 @@ def test_sparse_vectors(artifact: Artifact) -> None:
 def test_maps_that_are_too_large(artifact: Artifact, tokens: int, refused: bool) -> None:
     """Maps of two heads are refused before anything is computed."""
     plan = plan_of(artifact.manifest, TextVectors.of(artifact), Encoding("stats"), ())
-    found = plan.refusal(tokenized(tokens))
-    assert (found is not None) is refused is (4 * 2 * tokens**2 > LAYER_BYTES)
+    found = plan.prepare("", tokenized(tokens))
+    assert isinstance(found, Refused) is refused is (4 * 2 * tokens**2 > LAYER_BYTES)
 
 
 def test_multivectors(artifact: Artifact) -> None:

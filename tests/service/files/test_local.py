@@ -115,7 +115,7 @@ def test_a_text_that_does_not_fit(encoder: Callable[..., LocalEncoder]) -> None:
         ({"layer": 3}, r"--layer 3 is not in -3 … 2"),
         ({"dimensions": 129}, r"--dimensions 129 is not in 1 … 128"),
         ({"prompt_name": "query"}, r"unknown --prompt-name"),
-        ({"vector_type": "int8", "layer": 1}, r"--vector-type int8: .* give `--vector-ranges`"),
+        ({"vector_type": "int8", "layer": 1}, r"--vector-type int8: .* give --vector-ranges"),
     ],
 )
 def test_what_the_model_does_not_have(

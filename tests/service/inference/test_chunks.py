@@ -12,23 +12,22 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load
-from sentence_transformers.sentence_transformer.modules import Pooling as Library
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import InputTooLong, Unprocessable
-from service.inference import chunks, text_spans
-from service.inference.chunks import (
+from service.inference.long_texts import windows_of
+from service.inference.outputs import chunks
+from service.inference.outputs import spans as text_spans
+from service.inference.outputs.chunks import (
     ChunkKind,
     ChunkOptions,
     chunks_of,
     paragraph_starts,
     sentence_starts,
 )
-from service.inference.long_texts import windows_of
-from service.inference.text_spans import OwnTokens, span_vectors, spans_of
+from service.inference.outputs.spans import OwnTokens, spans_of
 from service.inference.tokenization.text import Text, places_of
 from tests.service.harness import assert_problem, serving, tokenized
 
@@ -375,18 +374,3 @@ def test_tokens_of_all_spans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(spans_of(["abc"], [[(0, 3), (0, 2)]], [text])[0].ranges) == 2
     with pytest.raises(Unprocessable, match="6 tokens together; at most 5"):
         spans_of(["abc"] * 2, [[(0, 3)], [(0, 3)]], [text] * 2)
-
-
-@pytest.mark.parametrize(
-    "mode", ["mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
-)
-def test_a_span_is_pooled_as_a_text_is(mode: Any) -> None:
-    state = np.random.default_rng(0).standard_normal((9, 8), np.float32)
-    own: Any = {"lasttoken": "last"}.get(mode, mode)
-    (found,) = span_vectors(state, np.array([[2, 7]]), own)
-    features = {
-        "token_embeddings": torch.from_numpy(state[None, 2:7]),
-        "attention_mask": torch.ones(1, 5),
-    }
-    wanted = Library(8, mode)(features)["sentence_embedding"][0]
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)

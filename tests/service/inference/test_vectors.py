@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,87 +17,84 @@ from model.artifact.vectors import CALIBRATION, TextVectors
 from model.numerics.late_interaction import LateInteraction
 from model.numerics.quantization import Quantization
 from model.numerics.task_head import TaskConfig
-from service.engines.contract import Output, Pooling
+from service.engines.contract import Output
 from service.engines.fake import FakeEngine
 from service.errors import ReplyTooLarge, Unprocessable
-from service.inference import head_scores, vector_types
-from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference import head_scores
+from service.inference.encoding import EncodeOptions
 from service.inference.head_scores import check_lengths, working_bytes
-from service.inference.head_vectors import (
-    names_of,
-    token_vectors,
-)
+from service.inference.outputs.declared import names_of
+from service.inference.outputs.multivector import token_vectors
+from service.inference.outputs.vector_types import quantization_of
 from service.inference.plan import Plan
-from service.inference.vector_types import quantization_of, quantized
+from service.inference.tokenization.text import TextSpans, places_of
 from service.models.state import state_of
-from tests.service.harness import serving
+from tests.service.harness import CONFIG, serving, tokenized
 
 STATES = np.random.default_rng(0).standard_normal((3, 5, 8), np.float32)
 SEVERAL: dict[str, Any] = {"layers": (2, 0, 1), "normalize": False}
+TEXT = tokenized(5)
 
 
-def plan(options: EncodeOptions) -> Plan:
+def plan(*outputs: str, **options: Any) -> Plan:
     """Return the plan of a model without modules."""
-    sentence = SentenceConfig(max_length=9)
-    manifest: Any = SimpleNamespace(sentence=sentence)
-    return Plan(options, manifest, TextVectors(sentence, 8, {}))
+    sentence = SentenceConfig(max_length=9, include_prompt=False)
+    manifest: Any = SimpleNamespace(sentence=sentence, config=CONFIG, task=None)
+    return Plan(EncodeOptions(outputs, **options), manifest, TextVectors(sentence, 8, {}))
+
+
+def pooled_by_the_library(states: np.ndarray, mode: str, first: int = 0) -> np.ndarray:
+    """Return the pooled vector of token vectors, without the first of them."""
+    mask = torch.tensor([[0] * first + [1] * (len(states) - first)])
+    if mode == "cls":  # the library takes the first token, masked or not
+        states, mask = states[first:], mask[:, first:]
+    features = {"token_embeddings": torch.from_numpy(states)[None], "attention_mask": mask}
+    vector: np.ndarray = Library(8, mode)(features)["sentence_embedding"][0].numpy()
+    return vector
 
 
 @pytest.mark.parametrize("mode", ["mean", "max", "cls"])
 @pytest.mark.parametrize("first", [0, 2])
 def test_each_state_is_pooled_as_sentence_transformers_does(mode: Any, first: int) -> None:
-    options = EncodeOptions(0, tokens=False, pooled=True, pooling=mode, **SEVERAL)
-    found = plan(options).arrays(Output(list(STATES)), Pooling(0, mode, first))
-    assert found.tokens is None
-    assert found.pooled is not None
-    mask = torch.tensor([[0] * first + [1] * (5 - first)])
-    if mode == "cls":  # the library takes the first token, masked or not
-        states = torch.from_numpy(STATES[:, first:])
-        mask = mask[:, first:]
-    else:
-        states = torch.from_numpy(STATES)
-    for own, state in zip(found.pooled, states, strict=True):
-        features = {"token_embeddings": state[None], "attention_mask": mask}
-        wanted = Library(8, mode)(features)["sentence_embedding"][0]
-        np.testing.assert_allclose(own, wanted.numpy(), rtol=1e-6, atol=1e-6)
+    text = replace(TEXT, prompt_tokens=first)
+    found = plan("pooled", pooling=mode, **SEVERAL).arrays(text, Output(list(STATES)))
+    assert [*found] == ["pooled"]
+    wanted = [pooled_by_the_library(state, mode, first) for state in STATES]
+    np.testing.assert_allclose(found["pooled"], wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mode", ["mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
+)
+def test_a_span_is_pooled_as_a_text_is(mode: Any) -> None:
+    text = replace(TEXT, spans=TextSpans(places_of([(0, 1)]), np.array([[1, 5]])))
+    own: Any = {"lasttoken": "last"}.get(mode, mode)
+    found = plan("spans", pooling=own, normalize=False).arrays(text, Output([STATES[0]]))
+    wanted = [pooled_by_the_library(STATES[0, 1:5], mode)]
+    np.testing.assert_allclose(found["span_vectors"], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_states_are_copied_out_of_their_batch() -> None:
-    options = EncodeOptions(0, tokens=True, pooled=False, **SEVERAL)
-    found = plan(options).arrays(Output(list(STATES)))
-    assert found.pooled is None
-    np.testing.assert_array_equal(found.tokens, STATES)
-    assert not np.shares_memory(found.tokens, STATES)
+    found = plan("tokens", **SEVERAL).arrays(TEXT, Output(list(STATES)))
+    assert [*found] == ["embeddings"]
+    np.testing.assert_array_equal(found["embeddings"], STATES)
+    assert not np.shares_memory(found["embeddings"], STATES)
 
 
 def test_each_text_keeps_its_own() -> None:
-    texts = [TextEncoding(None, STATES[:, index]) for index in range(5)]
-    several = EncodeOptions(0, tokens=False, pooled=True, dimensions=3, **SEVERAL)
-    found = asyncio.run(plan(several).finished(texts))
-    for index, own in enumerate(found):
-        np.testing.assert_array_equal(own.pooled, STATES[:, index, :3])
-    one = EncodeOptions(0, tokens=False, pooled=True, normalize=False)
-    texts = [TextEncoding(None, row) for row in STATES[0]]
-    found = asyncio.run(plan(one).finished(texts))
-    np.testing.assert_array_equal([own.pooled for own in found], STATES[0])
+    texts = [{"pooled": STATES[:, index]} for index in range(5)]
+    plan("pooled", dimensions=3, **SEVERAL).complete(texts)
+    for index, own in enumerate(texts):
+        np.testing.assert_array_equal(own["pooled"], STATES[:, index, :3])
 
 
 @pytest.mark.parametrize("layers", [(), (2, 0, 1)])
 def test_vectors_are_completed_where_they_are_computed(layers: tuple[int, ...]) -> None:
-    options = EncodeOptions(
-        0, tokens=False, pooled=True, dimensions=3, normalize=True, layers=layers
-    )
     pooled = STATES[:, 0]
     output = Output([] if not layers else list(STATES[:, :1]), None if layers else pooled[0])
-    found = plan(options).arrays(output).pooled
+    found = plan("pooled", dimensions=3, normalize=True, layers=layers).arrays(TEXT, output)
     wanted = torch.nn.functional.normalize(torch.from_numpy(pooled[:, :3]), dim=-1).numpy()
-    np.testing.assert_allclose(found, wanted if layers else wanted[0], rtol=1e-6)
-
-
-def test_without_pooled_vectors_nothing_changes() -> None:
-    texts = [TextEncoding(STATES[0], None)]
-    options = EncodeOptions(0, tokens=True, pooled=False)
-    assert asyncio.run(plan(options).finished(texts)) == texts
+    np.testing.assert_allclose(found["pooled"], wanted if layers else wanted[0], rtol=1e-6)
 
 
 SPARSE = TaskConfig(kind="sparse", outputs=5, pooling="max")
@@ -117,8 +114,9 @@ def test_token_vectors_are_without_skipped_tokens_and_weights() -> None:
 
 
 def test_outputs_are_what_the_task_head_adds() -> None:
-    assert names_of(None) == ("tokens", "pooled")
-    assert names_of(HYBRID) == ("tokens", "pooled", "sparse", "multivector")
+    for task, names in ((None, ()), (HYBRID, ("sparse", "multivector"))):
+        manifest: Any = SimpleNamespace(task=task)
+        assert names_of(manifest) == ("tokens", "pooled", *names)
 
 
 RANGES = [[-1.0, -2.0, 0.0], [1.0, 2.0, 0.0]]
@@ -127,7 +125,7 @@ VECTORS = TextVectors(SentenceConfig(max_length=9), 3, {CALIBRATION: np.array(RA
 
 
 def options(**fields: Any) -> EncodeOptions:
-    return EncodeOptions(**({"layer": 2, "tokens": False, "pooled": True} | fields))
+    return EncodeOptions(("pooled",), **fields)
 
 
 def test_ranges_are_the_requests_or_the_artifacts() -> None:
@@ -165,15 +163,18 @@ def test_what_does_not_fit_is_refused(
 async def test_vectors_are_converted_in_their_order(
     monkeypatch: pytest.MonkeyPatch, inline: int
 ) -> None:
-    monkeypatch.setattr(vector_types, "INLINE_FEATURES", inline)
+    monkeypatch.setattr("service.inference.plan.INLINE_FEATURES", inline)
     rows = np.array([[1, -1, 1], [-1, 1, 70000]], np.float32)
-    encodings = [TextEncoding(None, row, spans=np.stack([row, -row])) for row in rows]
-    found = await quantized(encodings, Quantization("ubinary"))
-    assert [one.arrays["pooled"].tolist() for one in found] == [[0b10100000], [0b01100000]]
-    assert found[0].arrays["span_vectors"].tolist() == [[0b10100000], [0b01000000]]
-    assert await quantized(encodings, Quantization()) == encodings
+
+    async def converted(name: Any) -> list[Any]:
+        texts: list[Any] = [{"pooled": row, "span_vectors": np.stack([row, -row])} for row in rows]
+        return [*await plan("pooled", "spans", quantization=Quantization(name)).converted(texts)]
+
+    found = await converted("ubinary")
+    assert [own["pooled"].tolist() for own in found] == [[0b10100000], [0b01100000]]
+    assert found[0]["span_vectors"].tolist() == [[0b10100000], [0b01000000]]
     with pytest.raises(Unprocessable, match=r"vector_type float16: inputs\[1\]: a feature is beyo"):
-        await quantized(encodings, Quantization("float16"))
+        await converted("float16")
 
 
 def prepared(*lengths: int) -> Any:

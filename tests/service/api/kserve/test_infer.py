@@ -12,11 +12,10 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.kserve.infer import MapsWriter, map_selection, vector_options
+from service.api.kserve.infer import MapsWriter, map_selection, vector_plan
 from service.api.kserve.inputs import InferRequest
 from service.api.kserve.outputs import (
-    DATATYPES,
-    HEAD_VECTORS,
+    TENSORS,
     Output,
     head,
     opened,
@@ -70,7 +69,7 @@ async def test_pooled_by_default_in_every_form(client: httpx.AsyncClient) -> Non
 
 
 async def test_every_output_of_vectors(client: httpx.AsyncClient) -> None:
-    names = [n for n in DATATYPES if "attention" not in n and n not in HEAD_VECTORS]
+    names = [n for n in TENSORS if not n.startswith(("attention", "sparse", "multivector"))]
     options = {"layer": 1, "pooling": "cls", "normalize": False, "dimensions": 5}
     expected = await native(client, "/encode", inputs=TEXTS, **options)
     results = (await client.post("/encode", json={"inputs": TEXTS, "outputs": ["pooled"]})).json()
@@ -212,11 +211,14 @@ def asked(*outputs: str, **parameters: Any) -> InferRequest:
 
 
 def test_vectors(inference: Inference) -> None:
-    own = {"pooling": "max", "dimensions": 3, "normalize": True}
-    found = vector_options(asked("pooled", "tokens", layer=-2, **own), inference)
-    assert found == EncodeOptions(1, tokens=False, pooled=True, **own)
-    assert vector_options(asked("embeddings"), inference) == EncodeOptions(2, True, False)
-    assert vector_options(asked("tokens"), inference) is None
+    own: dict[str, Any] = {"pooling": "max", "dimensions": 3, "normalize": True}
+    found = vector_plan(asked("pooled", "tokens", layer=-2, **own), inference)
+    assert found is not None
+    assert (found.options, found.states) == (EncodeOptions(("pooled",), -2, **own), (1,))
+    found = vector_plan(asked("embeddings"), inference)
+    assert found is not None
+    assert found.options == EncodeOptions(("tokens",))
+    assert vector_plan(asked("tokens"), inference) is None
 
 
 def test_maps(inference: Inference) -> None:
@@ -233,7 +235,7 @@ def test_parameters_of_outputs_that_are_not_wanted(
     with pytest.raises(Unprocessable, match="not requested"):
         map_selection(asked("pooled", **parameters), inference)
     with pytest.raises(Unprocessable, match="not requested"):
-        vector_options(asked("attention", dimensions=1), inference)
+        vector_plan(asked("attention", dimensions=1), inference)
 
 
 TOKENIZED = [tokenized(length) for length in (3, 1, 6)]

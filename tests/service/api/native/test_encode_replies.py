@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -25,7 +26,9 @@ from service.api.native.texts import Header
 from service.api.wire.json_pieces import safetensors_parts
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.errors import Unprocessable
-from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.encoding import EncodeOptions
+from service.inference.outputs.field import TextArrays
+from service.inference.plan import Plan
 from service.inference.tokenization.text import Text
 from tests.service.harness import CONFIG, assert_problem, tokenized
 
@@ -35,6 +38,8 @@ pytestmark = pytest.mark.anyio
 HIDDEN = 8
 RAGGED = [3, 1, 6]
 ENCODE_HEADER = Header("a/model", "onnx", {})
+SENTENCE = SentenceConfig(max_length=9)
+VECTORS = TextVectors(SENTENCE, CONFIG.hidden_size, {})
 AWKWARD = np.array(
     [0.1, 1 / 3, -0.0, 1e-45, 1.1754944e-38, 3.4028235e38, -7.0000005e-5, 16777217.0], np.float32
 )
@@ -59,20 +64,29 @@ class Result:
     pooled: Any
 
 
+def plan_of(results: Sequence[Result]) -> Plan:
+    names = {"tokens": results[0].embeddings, "pooled": results[0].pooled}
+    asked = EncodeOptions(tuple(name for name, array in names.items() if array is not None))
+    manifest: Any = SimpleNamespace(sentence=SENTENCE, config=CONFIG, task=None)
+    return Plan(asked, manifest, VECTORS)
+
+
+def arrays_of(results: Sequence[Result]) -> list[TextArrays]:
+    fields = [{"embeddings": own.embeddings, "pooled": own.pooled} for own in results]
+    return [{name: own for name, own in one.items() if own is not None} for one in fields]
+
+
 def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
-    texts, encodings = [result.text for result in results], encodings_of(results)
-    size = 15 * sum(array.size for own in encodings for array in own.arrays.values())
-    reply = encode.encode_json(ENCODE_HEADER, texts, encodings, size, as_base64=as_base64)
+    texts, arrays = [result.text for result in results], arrays_of(results)
+    size = 15 * sum(array.size for own in arrays for array in own.values())
+    plan = plan_of(results)
+    reply = encode.encode_json(ENCODE_HEADER, plan, texts, arrays, size, as_base64=as_base64)
     return bytes(reply) if isinstance(reply, bytes | memoryview) else b"".join(reply)
 
 
 def encode_safetensors(results: Sequence[Result]) -> bytes:
-    texts, encodings = [result.text for result in results], encodings_of(results)
-    return b"".join(encode.encode_safetensors(ENCODE_HEADER, texts, encodings))
-
-
-def encodings_of(results: Sequence[Result]) -> list[TextEncoding]:
-    return [TextEncoding(result.embeddings, result.pooled) for result in results]
+    texts, arrays = [result.text for result in results], arrays_of(results)
+    return b"".join(encode.encode_safetensors(ENCODE_HEADER, plan_of(results), texts, arrays))
 
 
 def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[Result]:
@@ -309,15 +323,12 @@ async def test_what_does_not_fit_is_refused(
     assert problem in reply.json()["detail"]
 
 
-VECTORS = TextVectors(SentenceConfig(max_length=9), CONFIG.hidden_size, {})
-
-
 def options(**body: Any) -> EncodeOptions:
     return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG, VECTORS)
 
 
 def test_layers_and_sizes_are_held_against_the_encoder() -> None:
-    assert [options(layer=layer).layer for layer in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    assert [options(layer=layer).states(2) for layer in (0, 2, -1, -3)] == [(0,), (2,), (2,), (0,)]
     for layer in (3, -4):
         with pytest.raises(Unprocessable, match=f"layer {layer} is not in -3 … 2"):
             options(layer=layer)

@@ -5,7 +5,6 @@ Notation: B texts, D features of a vector.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,12 +13,11 @@ from model.artifact.vectors import TextVectors
 from model.numerics.quantization import FLOAT32, WITH_RANGES, Quantization, VectorType
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.encoding import EncodeOptions
+from service.inference.outputs.field import TextArrays
 
 Ranges = Sequence[Sequence[float]]
 """Lowest values, then highest values, of D features each."""
-INLINE_FEATURES = 2**16
-"""Maximum number of features that are converted on the event loop, in about 0.3 ms."""
 
 
 def quantization_of(
@@ -87,49 +85,28 @@ def _checked(given: Ranges, options: EncodeOptions, vectors: TextVectors) -> Flo
     return ranges
 
 
-async def quantized(
-    encodings: Sequence[TextEncoding], quantization: Quantization
-) -> Sequence[TextEncoding]:
-    """Return the encodings with pooled vectors, of texts and of spans, in another type.
+def convert(
+    texts: Sequence[TextArrays], names: Sequence[str], quantization: Quantization
+) -> Sequence[TextArrays]:
+    """Convert the vectors with these names, of all texts at once, and return the texts.
 
     Raises:
         Unprocessable: a feature exceeds the type.
 
     """
-    if quantization.vector_type == "float32":
-        return encodings
-    pooled = [array for own in encodings for array in _pooled(own).values()]
-    if sum(array.size for array in pooled) <= INLINE_FEATURES:
-        return _quantized(encodings, quantization)
-    return await asyncio.to_thread(_quantized, encodings, quantization)
-
-
-def _quantized(
-    encodings: Sequence[TextEncoding], quantization: Quantization
-) -> Sequence[TextEncoding]:
-    """Convert the pooled vectors of all texts at once; see `quantized`."""
-    named = [_pooled(encoding) for encoding in encodings]
-    arrays = [array for own in named for array in own.values()]
+    arrays = [own[name] for own in texts for name in names]
     flat = [array.reshape(-1, array.shape[-1]) for array in arrays]
     try:
         rows = quantization(np.concatenate(flat))
     except OverflowError as error:
-        largest = [max(np.abs(array).max(initial=0) for array in own.values()) for own in named]
+        largest = [max(np.abs(own[name]).max(initial=0) for name in names) for own in texts]
         raise Unprocessable(
             f"vector_type {quantization.vector_type}: inputs[{int(np.argmax(largest))}]: {error}: "
             "ask for float32, or `normalize`"
         ) from None
-    parts = np.split(rows, np.cumsum([len(array) for array in flat])[:-1])
-    shaped = iter(
-        part.reshape(*array.shape[:-1], part.shape[-1])
-        for array, part in zip(arrays, parts, strict=True)
-    )
-    for encoding, own in zip(encodings, named, strict=True):
-        encoding.converted = {name: next(shaped) for name in own}
-    return encodings
-
-
-def _pooled(encoding: TextEncoding) -> dict[str, Floats]:
-    """Return the pooled vectors of a text and of its spans by their names in replies."""
-    named = {"pooled": encoding.pooled, "span_vectors": encoding.spans}
-    return {name: array for name, array in named.items() if array is not None}
+    parts = iter(np.split(rows, np.cumsum([len(array) for array in flat])[:-1]))
+    for own in texts:
+        for name in names:
+            part = next(parts)
+            own[name] = part.reshape(*own[name].shape[:-1], part.shape[-1])
+    return texts

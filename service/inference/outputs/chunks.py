@@ -21,8 +21,8 @@ import numpy as np
 from sentencex import get_sentence_boundaries
 
 from service.errors import Unprocessable
-from service.inference.text_spans import MOST_SPANS, OwnTokens, TextSpans
-from service.inference.tokenization.text import Text
+from service.inference.outputs.spans import MOST_SPANS, OwnTokens
+from service.inference.tokenization.text import Text, TextSpans
 
 ChunkKind = Literal["tokens", "sentences", "paragraphs"]
 Boundaries = Sequence[int]

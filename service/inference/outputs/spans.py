@@ -1,4 +1,4 @@
-"""Token ranges of character spans, whose tokens are pooled to one vector a span (late chunking).
+"""`spans`: a vector of each span or chunk of a text, pooled over its tokens (late chunking).
 
 Günther et al. 2024, "Late Chunking", https://arxiv.org/abs/2409.04701: all tokens of a text are
 encoded together, and the token vectors of each span are pooled afterwards.
@@ -12,27 +12,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model.artifact.manifest import Manifest
+from model.artifact.vectors import TextVectors
 from model.numerics.pooling import PoolingModes, modes_of, pool
-from service.engines.contract import Floats
+from service.engines.contract import Output as Computed
 from service.errors import Unprocessable
-from service.inference.tokenization.text import Offset, Places, Text, places_of
+from service.inference.encoding import EncodeOptions
+from service.inference.outputs.field import VECTOR, Field, TextArrays
+from service.inference.outputs.output import Output
+from service.inference.tokenization.text import (
+    Offset,
+    Places,
+    Text,
+    TextSpans,
+    TokenRanges,
+    places_of,
+)
+from service.scheduler.outputs import requested
 
 MOST_SPANS, MOST_SPAN_TOKENS = 2**14, 2**20
 """Maximum spans of a request, and maximum tokens of all its spans together."""
-TokenRanges = NDArray[np.int64]
-"""First token and token after the last of each span, `[n, 2]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextSpans:
-    """Spans of a text."""
-
-    places: Places
-    """Start and end of each span in code points, `[n, 2]`."""
-    ranges: TokenRanges
-    """Tokens of each span; at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,54 @@ def check_pooling(pooling: PoolingModes) -> None:
         )
 
 
-def span_vectors(state: Floats, ranges: TokenRanges, pooling: PoolingModes) -> list[Floats]:
-    """Return the pooled vector of each span, not normalised.
+class SpansOutput(Output):
+    """Vectors `[n, D]` of `Text.spans`: all tokens of a text are encoded together.
 
     The tokens of a span are pooled as the tokens of a whole text are: `last` takes the last token
     of the span, and `weightedmean` weights its tokens 1 … n.
-
-    Args:
-        state: token vectors `[S, H]` of the whole text.
-        ranges: tokens of each span, at least one.
-        pooling: as for `pool`.
-
     """
-    return [pool(state[first:last], pooling) for first, last in ranges.tolist()]
+
+    name = "spans"
+    implied = True
+    fields = (
+        Field(
+            "spans",
+            "int32",
+            ("n", "2"),
+            "Start and end of each span, in code points.",
+            ragged=True,
+            fact=True,
+        ),
+        Field("span_cu_seqlens", "int32", bounds_of="spans"),
+        Field(
+            "span_vectors",
+            VECTOR,
+            ("n", "D"),
+            "`[n][D]`, or `[layers][n][D]`.",
+            ragged=True,
+            layered=True,
+            column="embedding",
+        ),
+    )
+    needs_states = True
+
+    def __init__(self, options: EncodeOptions, manifest: Manifest, vectors: TextVectors) -> None:
+        """Choose the pooling."""
+        super().__init__(options, manifest, vectors)
+        self.use = options.vectors_use(manifest)
+        self._mode = options.pooling or vectors.pooling
+
+    def reduce(self, text: Text, computed: Computed) -> TextArrays:
+        """Return the places of the spans, and their raw vectors."""
+        spans = requested(text.spans)
+        size = self.vectors.hidden_size * len(modes_of(self._mode))
+        rows = [
+            [pool(state[first:last], self._mode) for first, last in spans.ranges.tolist()]
+            for state in computed.hidden
+        ]
+        vectors = [np.array(own, np.float32).reshape(len(own), size) for own in rows]
+        return {"spans": spans.places, "span_vectors": self.of_states(vectors)}
+
+    def entries(self, texts: Sequence[Text]) -> int:
+        """Return the number of spans."""
+        return sum([len(text.spans.ranges) for text in texts if text.spans])

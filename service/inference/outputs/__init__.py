@@ -1,0 +1,1 @@
+"""Outputs of texts, each declared in one file; `declared.OUTPUTS` lists them."""
