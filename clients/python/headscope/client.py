@@ -35,15 +35,11 @@ from headscope.sending import (
     Retries,
     Send,
     Session,
-    Steps,
-    Together,
-    Wait,
-    Warnings,
-    answered,
 )
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
 Transport = TypeVar("Transport")
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 CONNECT_SECONDS = 5.0
@@ -53,7 +49,7 @@ HTTP_ERRORS = (httpx.TransportError, httpx.DecodingError)
 """Exceptions of sending a request and reading its reply."""
 
 
-class BaseClient(Generic[Transport, Http]):
+class BaseClient(Session, Generic[Transport, Http]):
     """Client of a service, without sending and waiting.
 
     Calls take further fields of their route as keyword arguments. With `on_error="return"` a
@@ -100,39 +96,16 @@ class BaseClient(Generic[Transport, Http]):
             raise ValueError("retries is at least 0, and max_in_flight at least 1")
         if api_key is not None and not KEY.fullmatch(api_key):
             raise ValueError("api_key is empty, or not of printable ASCII without spaces")
-        self._session = Session(url.rstrip("/"), timeout, policy)
+        super().__init__(url.rstrip("/"), timeout, policy)
         self._max_in_flight = max_in_flight
         headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         self._http: Http = self._open(headers=headers, transport=transport, verify=_trusted(url))
-
-    @property
-    def warnings(self) -> Warnings:
-        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
-        return self._session.warnings
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the model that gave the last result; None without the header."""
-        return self._session.fingerprint
-
-    @property
-    def expect_fingerprint(self) -> str | None:
-        """Fingerprint of the model that has to answer; None, the default, for any model.
-
-        Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
-        `Refused` with status 409, before anything is computed.
-        """
-        return self._session.expect_fingerprint
-
-    @expect_fingerprint.setter
-    def expect_fingerprint(self, fingerprint: str | None) -> None:
-        self._session.expect_fingerprint = fingerprint
 
     def _request(self, step: Send) -> httpx.Request:
         silence = min(step.silence_seconds, step.seconds)
         return self._http.build_request(
             "GET" if step.content is None else "POST",
-            self._session.url + step.path,
+            self.url + step.path,
             headers=step.headers,
             content=step.content,
             timeout=httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence)),
@@ -151,7 +124,7 @@ def _trusted(url: str) -> ssl.SSLContext | bool:
     return context
 
 
-def _answer(response: httpx.Response, content: bytes) -> Answer:
+def _read(response: httpx.Response, content: bytes) -> Answer:
     """Return a reply that was read completely."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status_code, headers, content)
@@ -160,11 +133,8 @@ def _answer(response: httpx.Response, content: bytes) -> Answer:
 def _lost(error: Exception, step: Send, *, begun: bool) -> Lost:
     """Return the outcome of a request without a complete reply.
 
-    Args:
-        error: one of `HTTP_ERRORS`, or a TimeoutError after the seconds of the step.
-        step: step that sent the request.
-        begun: whether a part of the reply had arrived.
-
+    The error is one of `HTTP_ERRORS`, or a TimeoutError after the seconds of the step. `begun`
+    tells whether a part of the reply had arrived.
     """
     silent = isinstance(error, httpx.TimeoutException) and not isinstance(
         error, httpx.ConnectTimeout
@@ -210,6 +180,26 @@ class _Stopped(Exception):
     """Cancellation of an exchange because another one of the same call failed."""
 
 
+class _Thread(threading.local):
+    """State of a thread: the event that is set when another exchange of its call has failed."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+
+_THREAD = _Thread()
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a synchronous client suspends")
+
+
 class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     """Client of a service, with persistent connections; it is thread-safe."""
 
@@ -238,27 +228,21 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
             HeadscopeError: the call has no result; see `headscope.errors`.
 
         """
-        result: T = self._drive(conduct(call, self._session), threading.Event())
-        return result
+        return _finish(conduct(call, self))
 
     def request(
         self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
     ) -> Answer:
         """Send a request to any route, with retries; return the last answer, of any status.
 
-        Args:
-            path: path of the route, such as `/v1/embeddings`.
-            body: JSON of a POST; None for a GET.
-            accept: media type of the reply.
+        Without a body it is a GET. `accept` is the media type of the reply.
 
         Raises:
             NoConnection: there is no complete reply.
             DeadlineExceeded: `timeout` has passed.
 
         """
-        steps = answered(self._session, path, body, accept)
-        answer: Answer = self._drive(steps, threading.Event())
-        return answer
+        return _finish(self._answer(path, body, accept))
 
     def close(self) -> None:
         """Close the connections."""
@@ -270,41 +254,25 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _drive(self, steps: Steps, stop: threading.Event) -> Any:
-        result: Any = None
-        while True:
-            try:
-                step = steps.send(result)
-            except StopIteration as end:
-                return end.value
-            match step:
-                case Send():
-                    result = self._send(step)
-                case Wait(seconds):
-                    result = stop.wait(seconds)
-                case Together(exchanges):
-                    result = self._together(exchanges)
-            if stop.is_set():
-                raise _Stopped
-
-    def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
-        """Run exchanges in threads; the first failure stops all, after the requests in flight."""
+    async def _map(
+        self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
+    ) -> list[T]:
+        """Run a function in threads; the first failure ends all, after the requests in flight."""
         stop = threading.Event()
 
-        def stoppable(steps: Steps) -> Any:
-            if stop.is_set():
-                raise _Stopped
+        def run(part: U) -> T:
+            _THREAD.stop = stop
             try:
-                return self._drive(steps, stop)
+                return _finish(function(part))
             except BaseException:
                 stop.set()
                 raise
 
-        workers = min(self._max_in_flight, len(exchanges))
+        workers = min(self._max_in_flight, len(parts))
         if workers < 2:
-            return [stoppable(steps) for steps in exchanges]
+            return [_finish(function(part)) for part in parts]
         with ThreadPoolExecutor(workers, "headscope") as pool:
-            futures = [pool.submit(stoppable, steps) for steps in exchanges]
+            futures = [pool.submit(run, part) for part in parts]
             try:
                 wait_for(futures, return_when=FIRST_EXCEPTION)
             finally:
@@ -316,8 +284,13 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
                 raise error
         return [future.result() for future in futures]
 
-    def _send(self, step: Send) -> Answer | Lost:
-        clock, begun = self._session.clock, False
+    async def _wait(self, seconds: float) -> None:
+        _THREAD.stop.wait(seconds)
+
+    async def _send(self, step: Send) -> Answer | Lost:
+        if _THREAD.stop.is_set():
+            raise _Stopped
+        clock, begun = self.clock, False
         until = clock() + step.seconds
         try:
             response = self._http.send(self._request(step), stream=True)
@@ -331,7 +304,7 @@ class Client(BaseClient[httpx.BaseTransport, httpx.Client]):
                 response.close()
         except HTTP_ERRORS as error:
             return _lost(error, step, begun=begun)
-        return _answer(response, b"".join(parts))
+        return _read(response, b"".join(parts))
 
 
 class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
@@ -357,15 +330,13 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
 
     async def run(self, call: Call[T]) -> T:
         """Run a call and return its result; see `Client.run`."""
-        result: T = await self._drive(conduct(call, self._session))
-        return result
+        return await conduct(call, self)
 
     async def request(
         self, path: str, body: Mapping[str, object] | None = None, *, accept: str = JSON
     ) -> Answer:
         """Send a request to any route, with retries; see `Client.request`."""
-        answer: Answer = await self._drive(answered(self._session, path, body, accept))
-        return answer
+        return await self._answer(path, body, accept)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -377,40 +348,30 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _drive(self, steps: Steps) -> Any:
-        result: Any = None
-        while True:
-            try:
-                step = steps.send(result)
-            except StopIteration as end:
-                return end.value
-            match step:
-                case Send():
-                    result = await self._send(step)
-                case Wait(seconds):
-                    result = await asyncio.sleep(seconds, None)
-                case Together(exchanges):
-                    result = await self._together(exchanges)
-
-    async def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
-        """Run exchanges in tasks; the first failure cancels the others."""
+    async def _map(
+        self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
+    ) -> list[T]:
+        """Run a function in tasks; the first failure cancels the others."""
         room = asyncio.Semaphore(self._max_in_flight)
 
-        async def limited(steps: Steps) -> Any:
+        async def limited(part: U) -> T:
             await room.acquire()
-            result = await self._drive(steps)
+            result = await function(part)
             room.release()  # not after a failure, so that no further exchange begins
             return result
 
         failure = None
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(limited(steps)) for steps in exchanges]
+                tasks = [group.create_task(limited(part)) for part in parts]
         except BaseExceptionGroup as errors:
             failure = errors.exceptions[0]
         if failure:
             raise failure
         return [task.result() for task in tasks]
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _send(self, step: Send) -> Answer | Lost:
         begun = False
@@ -424,7 +385,7 @@ class AsyncClient(BaseClient[httpx.AsyncBaseTransport, httpx.AsyncClient]):
                     await response.aclose()
         except (*HTTP_ERRORS, TimeoutError) as error:
             return _lost(error, step, begun=begun)
-        return _answer(response, content)
+        return _read(response, content)
 
 
 def attention(
@@ -437,12 +398,8 @@ def attention(
 ) -> Reply:
     """Return one text's attention from the service at `url`.
 
-    Args:
-        url: address of the service, such as `http://localhost:8000`.
-        text: a text, or a pair `("question", "answer")`.
-        api_key: sent as `Authorization: Bearer …`.
-        timeout_seconds: maximum seconds for the call.
-        fields: further fields of `POST /attention`: `layers`, `heads`, `include`, `ablate`, …
+    The text may be a pair `("question", "answer")`. Further fields of `POST /attention` are
+    `layers`, `heads`, `include`, `ablate`, …
 
     Raises:
         HeadscopeError: the service refuses, fails, or does not answer.

@@ -1,4 +1,4 @@
-"""Call of a client as data, and its steps: requests for parts of its inputs, one deadline for all.
+"""Call of a client as data, and its requests for parts of the inputs, one deadline for all.
 
 If a reply is too large, the client requests both halves of the inputs. With `on_error="return"` a
 refused input is replaced by its error, and the other inputs of its request are sent again: at once
@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ from headscope.errors import HeadscopeError, InvalidReply, Refused
 from headscope.inputs import Item, Picture
 from headscope.reading import NOT_OURS, binary, read_info
 from headscope.results import Info
-from headscope.sending import JSON, Answer, Session, Step, Together, answered, refusal
+from headscope.sending import JSON, Answer, Session, refusal
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -161,30 +161,31 @@ def info(model: str | None = None) -> Call[Info]:
     return Call(f"/info{query}", (), None, read_info, only)
 
 
-def conduct(call: Call[T], session: Session) -> Generator[Step, Any, T]:
-    """Yield the steps of a whole call; return its result.
+async def conduct(call: Call[T], session: Session) -> T:
+    """Send the requests of a call, and return its result.
 
     Raises:
         HeadscopeError: a request has no result; the error's `inputs` tells which.
 
     """
-    deadline = session.deadline
+    deadline = session.clock() + session.timeout
     if call.body is None:
-        replies = yield from exchange(call, range(0), session, deadline, set())
+        replies = await exchange(call, range(0), session, deadline, set())
         return call.join(replies)
     parts = [range(len(call.inputs))] if call.inputs else []
     if len(call.inputs) > 1 and not call.whole:
         model = call.body.get("model")
         name = None if model is None else str(model)
         if name not in session.infos:
-            infos = yield from exchange(info(name), range(0), session, deadline, set())
+            infos = await exchange(info(name), range(0), session, deadline, set())
             session.infos[name] = only(infos)
         parts = list(ranges_of(call, session.infos[name]))
     fingerprints: set[str] = set()
-    groups = yield Together(
-        [exchange(call, part, session, deadline, fingerprints) for part in parts]
-    )
-    return call.join(chained(groups))
+
+    async def of_part(part: range) -> list[Any]:
+        return await exchange(call, part, session, deadline, fingerprints)
+
+    return call.join(chained(await session._map(of_part, parts)))
 
 
 def ranges_of(call: Call[object], info: Info) -> Iterator[range]:
@@ -211,22 +212,13 @@ def ranges_of(call: Call[object], info: Info) -> Iterator[range]:
     yield range(start, len(call.inputs))
 
 
-def exchange(
+async def exchange(
     call: Call[object], part: range, session: Session, deadline: float, fingerprints: set[str]
-) -> Generator[Step, Any, list[Any]]:
-    """Yield the steps for some inputs, split into several requests after a refusal.
+) -> list[Any]:
+    """Send some inputs, in several requests after a refusal.
 
-    Args:
-        call: the call.
-        part: indices of the inputs.
-        session: session of the client.
-        deadline: deadline of the call, by the session's clock.
-        fingerprints: fingerprints of the models that answered the call's requests so far.
-
-    Returns:
-        What was read of each reply, in the order of the inputs. An input whose error is returned
-        has a list with that error.
-
+    The result is what was read of each reply, in the order of the inputs. An input whose error is
+    returned has a list with that error.
     """
     replies: list[Any] = []
     pending: deque[range | HeadscopeError] = deque([part])
@@ -237,7 +229,7 @@ def exchange(
             continue
         try:
             body = None if call.body is None else call.written(piece) | dict(call.body)
-            answer = yield from answered(session, call.path, body, call.accept, deadline)
+            answer = await session._answer(call.path, body, call.accept, deadline)
             if answer.status != 200:
                 raise refusal(answer, session.url + call.path)
             replies.append(_read(call, piece, answer, session, fingerprints))

@@ -12,22 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-
-class PillowImage(Protocol):
-    """Image of Pillow, which this package does not require."""
-
-    @property
-    def mode(self) -> str:
-        """Kind of its pixels, such as `RGB`."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-
-    def save(self, fp: Any, format: str | None = None) -> None:  # noqa: A002 - Pillow's name
-        """Write the image to a file."""
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -49,16 +37,16 @@ class Picture:
         return {"image": base64.b64encode(self.data).decode("ascii")}
 
 
-PictureLike = os.PathLike[str] | bytes | PillowImage
+PictureLike: TypeAlias = "os.PathLike[str] | bytes | Image"
 """Picture of a caller; a string is a text, never a path."""
-Text = str | Sequence[str]
+Text: TypeAlias = str | Sequence[str]
 """Text, or pair of texts."""
-Given = Text | PictureLike
+Given: TypeAlias = "Text | PictureLike"
 """Input of a call that takes pictures."""
-Inputs = Given | Sequence[Given]
-Side = str | PictureLike
+Inputs: TypeAlias = "Given | Sequence[Given]"
+Side: TypeAlias = "str | PictureLike"
 """Text or picture of a pair whose sides are encoded apart."""
-Item = str | Picture | Sequence[str | Picture]
+Item: TypeAlias = str | Picture | Sequence[str | Picture]
 """Checked input: a text or a picture, or a pair."""
 
 

@@ -28,7 +28,7 @@ from headscope.display import (
     vectors_frame,
 )
 from headscope.errors import HeadscopeError
-from headscope.words import Offset, Word, second_start, words_of
+from headscope.words import Offset, Word, places_of, words_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -63,7 +63,8 @@ class TokenizedText(Shown):
     @property
     def sentence_b_start(self) -> int | None:
         """Index of the first token of a pair's second part; None for a single text."""
-        return second_start(self.tokens, self.offsets, self.segment_ids, self.texts)
+        places = places_of(self.tokens, self.offsets, self.segment_ids, self.texts)
+        return places.index(1) if 1 in places else None
 
     @cached_property
     def words(self) -> list[Word]:

@@ -1,8 +1,7 @@
-"""Steps of a client as data, and the steps of one request with its retries.
+"""One request with its retries. Requests change nothing in the service, so they may be sent twice.
 
-The generators here and in `headscope.exchange` yield steps. A client executes each step and sends
-back its outcome, so that only sending and waiting are written twice, for `Client` and
-`AsyncClient`. Requests change nothing in the service, so they may be sent twice.
+The coroutines here and in `headscope.exchange` serve both clients. Only sending, waiting and the
+concurrency are written twice; in `Client` these three block, and never suspend.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from headscope.errors import (
     DeadlineExceeded,
@@ -35,6 +35,8 @@ from headscope.errors import (
 )
 from headscope.results import Info
 
+T = TypeVar("T")
+U = TypeVar("U")
 JSON = "application/json"
 MAX_DETAIL_CHARACTERS = 1000
 MAX_TIMEOUT_MS = 999_999_999
@@ -57,7 +59,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Send:
-    """Step that sends a request; its outcome is an `Answer` or `Lost`."""
+    """Request to be sent."""
 
     path: str
     headers: Mapping[str, str]
@@ -67,24 +69,6 @@ class Send:
     """Remaining seconds for the whole reply."""
     silence_seconds: float
     """Seconds without a byte after which the connection counts as ended."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Step that waits for some seconds; it has no outcome."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Together:
-    """Step that runs several exchanges concurrently; its outcome is their results in order."""
-
-    exchanges: Sequence[Steps]
-
-
-Step = Send | Wait | Together
-Steps = Generator[Step, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -180,30 +164,44 @@ class Retries:
         return requested + most * (1 + jitter) / 2
 
 
-@dataclass
-class Session:
+@dataclass(eq=False)
+class Session(ABC):
     """State that all calls of a client share."""
 
     url: str
     timeout: float
     retries: Retries
-    clock: Callable[[], float] = time.monotonic
-    jitter: Callable[[], float] = random.random
-    infos: dict[str | None, Info] = field(default_factory=dict)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    jitter: Callable[[], float] = field(default=random.random, repr=False)
+    infos: dict[str | None, Info] = field(default_factory=dict, repr=False)
     """Information about models by name, requested once each."""
     warnings: Warnings = field(default_factory=Warnings)
+    """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
     fingerprint: str | None = None
-    """Fingerprint of the model that gave the last result."""
+    """Fingerprint of the model that gave the last result; None without the header."""
     expect_fingerprint: str | None = None
-    """Fingerprint of the only model whose results the caller accepts; None for any model."""
+    """Fingerprint of the model that has to answer; None for any model.
 
-    @property
-    def deadline(self) -> float:
-        """Deadline of a call that begins now, by the session's clock."""
-        return self.clock() + self.timeout
+    Set it to the `fingerprint` of stored vectors: a call that another model would answer raises
+    `Refused` with status 409, before anything is computed.
+    """
 
-    def attempt(self, path: str, content: bytes | None, accept: str, seconds: float) -> Send:
-        """Return the step that sends a request, and asks for a reply within `seconds`."""
+    @abstractmethod
+    async def _send(self, send: Send) -> Answer | Lost:
+        """Send a request, and return its outcome."""
+
+    @abstractmethod
+    async def _wait(self, seconds: float) -> None:
+        """Wait before a retry."""
+
+    @abstractmethod
+    async def _map(
+        self, function: Callable[[U], Coroutine[Any, Any, T]], parts: Sequence[U]
+    ) -> list[T]:
+        """Run a function of each part concurrently; the first failure ends the others."""
+
+    def _attempt(self, path: str, content: bytes | None, accept: str, seconds: float) -> Send:
+        """Return a request that asks for a reply within `seconds`."""
         headers, silence_seconds = {"accept": accept}, self.retries.silence_seconds
         if content is not None:
             milliseconds = min(1000 * min(seconds, silence_seconds), MAX_TIMEOUT_MS)
@@ -213,58 +211,53 @@ class Session:
                 headers["x-expect-fingerprint"] = self.expect_fingerprint
         return Send(path, headers, content, seconds, silence_seconds)
 
+    async def _answer(
+        self,
+        path: str,
+        body: Mapping[str, object] | None,
+        accept: str = JSON,
+        deadline: float | None = None,
+    ) -> Answer:
+        """Send a request with its retries, and return the last answer, of any status.
 
-def answered(
-    session: Session,
-    path: str,
-    body: Mapping[str, object] | None,
-    accept: str = JSON,
-    deadline: float | None = None,
-) -> Generator[Step, Answer | Lost, Answer]:
-    """Yield the steps of a request with its retries; return the last answer, of any status.
+        The body of a POST may contain numpy's numbers and arrays; it is None for a GET. The
+        deadline is by the session's clock; without one, the call begins now.
 
-    Args:
-        session: session of the client.
-        path: path of the route.
-        body: JSON of a POST, which may contain numpy's numbers and arrays; None for a GET.
-        accept: media type of the reply.
-        deadline: deadline of the call, by the session's clock; by default it begins now.
+        Raises:
+            NoConnection: the last attempt has no complete reply.
+            DeadlineExceeded: the deadline has passed.
+            TypeError, ValueError: the body is not JSON.
 
-    Raises:
-        NoConnection: the last attempt has no complete reply.
-        DeadlineExceeded: the deadline has passed.
-        TypeError, ValueError: the body is not JSON.
-
-    """
-    content = None
-    if body is not None:
-        content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
-    deadline = session.deadline if deadline is None else deadline
-    retries, address = session.retries, session.url + path
-    attempt, error = 0, None
-    while (left := deadline - session.clock()) > 0:
-        outcome = yield session.attempt(path, content, accept, left)
-        may_succeed = retries.may_succeed(outcome)
-        if isinstance(outcome, Answer):
-            if not may_succeed:
-                return outcome
-            error = refusal(outcome, address)
-        elif outcome.late:
-            break
-        else:
-            error = NoConnection(f"no reply from {address}: {outcome.why}")
-        wait = retries.wait(error, attempt, session.jitter())
-        if not may_succeed or attempt >= retries.count or wait >= deadline - session.clock():
+        """
+        content = None
+        if body is not None:
+            content = json.dumps(body, allow_nan=False, default=_plain).encode("ascii")
+        deadline = self.clock() + self.timeout if deadline is None else deadline
+        retries, address = self.retries, self.url + path
+        attempt, error = 0, None
+        while (left := deadline - self.clock()) > 0:
+            outcome = await self._send(self._attempt(path, content, accept, left))
+            may_succeed = retries.may_succeed(outcome)
             if isinstance(outcome, Answer):
-                return outcome
-            raise error
-        if retries.on_retry:
-            retries.on_retry(error)
-        yield Wait(wait)
-        attempt += 1
-    message = f"no result from {session.url} within {session.timeout:g} seconds"
-    before = f"; before that, {error}" if error else ""
-    raise DeadlineExceeded(message + before, request_id=error.request_id if error else None)
+                if not may_succeed:
+                    return outcome
+                error = refusal(outcome, address)
+            elif outcome.late:
+                break
+            else:
+                error = NoConnection(f"no reply from {address}: {outcome.why}")
+            wait = retries.wait(error, attempt, self.jitter())
+            if not may_succeed or attempt >= retries.count or wait >= deadline - self.clock():
+                if isinstance(outcome, Answer):
+                    return outcome
+                raise error
+            if retries.on_retry:
+                retries.on_retry(error)
+            await self._wait(wait)
+            attempt += 1
+        message = f"no result from {self.url} within {self.timeout:g} seconds"
+        before = f"; before that, {error}" if error else ""
+        raise DeadlineExceeded(message + before, request_id=error.request_id if error else None)
 
 
 def _plain(value: Any) -> Any:

@@ -19,13 +19,13 @@ SPECIAL = (0, 0)
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "HIRAGANA", "KATAKANA")
 
 
-def second_start(
+def places_of(
     tokens: Sequence[str],
     offsets: Sequence[Offset],
     segment_ids: Sequence[int],
     texts: Sequence[str],
-) -> int | None:
-    """Return the index of the first token of a pair's second part; None for a single text.
+) -> list[int]:
+    """Return the index of each token's text, `[S]`: 0, or 1 from a pair's second part on.
 
     Differing `segment_ids` decide. Otherwise a pair ends with a separator, and its second text
     begins after the separator before that, as after `</s></s>`, even if a text is empty. A
@@ -33,33 +33,24 @@ def second_start(
     the second text begins where offsets decrease, or where an offset is outside the first text;
     equal consecutive offsets are the bytes of one character.
     """
+    size = len(tokens)
     if len(texts) < 2:
-        return None
+        return [0] * size
+    separator = tokens[-1:], SPECIAL
+    ends = [i for i in range(size) if (tokens[i : i + 1], offsets[i]) == separator]
     if 1 in segment_ids:
-        return segment_ids.index(1)
-    named = enumerate(zip(tokens, offsets, strict=True))
-    ends = [i for i, token in named if token == (tokens[-1], SPECIAL)]
-    if len(ends) > 1:
-        return ends[-2] + 1
-    previous = SPECIAL
-    for i, (start, end) in enumerate(offsets):
-        if start < end:
-            if (start, end) < previous or end > len(texts[0]):
-                return i
-            previous = (start, end)
-    return None
-
-
-def places_of(
-    tokens: Sequence[str],
-    offsets: Sequence[Offset],
-    segment_ids: Sequence[int],
-    texts: Sequence[str],
-) -> list[int]:
-    """Return the index of each token's text, `[S]`: 0, or 1 from a pair's second part on."""
-    second = second_start(tokens, offsets, segment_ids, texts)
-    first = len(tokens) if second is None else second
-    return [0] * first + [1] * (len(tokens) - first)
+        second = segment_ids.index(1)
+    elif len(ends) > 1:
+        second = ends[-2] + 1
+    else:
+        second, previous = size, SPECIAL
+        for i, (start, end) in enumerate(offsets):
+            if start < end:
+                if (start, end) < previous or end > len(texts[0]):
+                    second = i
+                    break
+                previous = (start, end)
+    return [0] * second + [1] * (size - second)
 
 
 @dataclass(frozen=True)
@@ -86,13 +77,8 @@ def words_of(
 
     Punctuation at the ends of a run of tokens is separate; inside a run (didn't, open-source) it
     belongs to the word. An ideograph is a word, with the pieces that continue it.
-
-    Args:
-        tokens: names of the tokens.
-        offsets: offsets of each token, in code points of its own text; `(0, 0)` for special tokens.
-        segment_ids: segments of the tokens, which are all 0 for RoBERTa-like models.
-        texts: the caller's texts: one, or two of a pair.
-
+    Offsets are in code points of the token's own text, and `(0, 0)` for special tokens; there are
+    one or two texts.
     """
     places = places_of(tokens, offsets, segment_ids, texts)
     pieces = [texts[i][start:end] for i, (start, end) in zip(places, offsets, strict=True)]

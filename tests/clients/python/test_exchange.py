@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import httpx
 import pytest
 
 from headscope import (
+    Client,
     Failed,
     HeadscopeError,
     NotFound,
@@ -22,42 +24,42 @@ from headscope import (
 from headscope.errors import DeadlineExceeded, Overloaded
 from headscope.exchange import REPLY_BYTES, REQUEST_CHARACTERS, conduct, ranges_of
 from headscope.reading import read_info
-from headscope.sending import Answer, Lost, Retries, Send, Session, Together, Wait
+from headscope.sending import Answer, Lost, Retries, Send, Session
 from tests.clients.python.fake import INFO, URL, Service, asked, problem, sent
 
 FULL = Answer(429, {}, b'{"detail": "full"}')
 
 
-class Clock:
-    """Clock that only advances when a step waits."""
+class ByHand(Session):
+    """Session that gets the given outcomes in turn; its clock only advances when it waits."""
 
-    now = 100.0
+    def __init__(self, outcomes=(), jitter=0.5, timeout=60.0, retries=5, **rules):
+        super().__init__(URL, timeout, Retries(retries, **rules))
+        self.outcomes, self.steps, self.now = iter(outcomes), [], 100.0
+        self.clock, self.jitter = lambda: self.now, lambda: jitter
 
-    def __call__(self) -> float:
-        return self.now
+    async def _send(self, send):
+        self.steps.append(send)
+        return next(self.outcomes)
+
+    async def _wait(self, seconds):
+        self.steps.append(seconds)
+        self.now += seconds
+
+    async def _map(self, function, parts):
+        return [await function(part) for part in parts]
 
 
-def steps_of(answers, jitter=0.5, timeout=60.0, retries=5, **rules):
-    """Yield every step of a call of one text, answered in turn; return or raise its outcome."""
-    clock = Clock()
-    session = Session(URL, timeout, Retries(retries, **rules), clock, lambda: jitter)
-    (steps,) = next(conduct(calls.embed("7"), session)).exchanges
-    seen, given, left = [], None, iter(answers)
-    while True:
-        try:
-            step = steps.send(given)
-        except StopIteration:
-            return seen
-        except Exception as error:
-            return [*seen, error]
-        seen.append(step)
-        if isinstance(step, Wait):
-            clock.now += step.seconds
-        given = next(left) if isinstance(step, Send) else None
+def steps_of(answers, **options):
+    """Return every request and wait of a call of one text, and the error of the call."""
+    session = ByHand(answers, **options)
+    with pytest.raises(HeadscopeError) as failed:
+        asyncio.run(conduct(calls.embed("7"), session))
+    return [*session.steps, failed.value]
 
 
 def waits(*arguments, **options):
-    return [step.seconds for step in steps_of(*arguments, **options) if isinstance(step, Wait)]
+    return [step for step in steps_of(*arguments, **options) if isinstance(step, float)]
 
 
 def test_waits_double_and_half_of_each_is_random():
@@ -92,7 +94,7 @@ def test_a_policy_sets_statuses_waits_and_silence():
     rules |= {"longest_retry_after_seconds": 9, "silence_seconds": 20, "incomplete": True}
     answers = [bad, busy, Lost("cut", begun=True), *[bad] * 2]
     *steps, error = steps_of(answers, jitter=1, timeout=99, retries=4, **rules)
-    assert [step.seconds for step in steps if isinstance(step, Wait)] == [1, 11, 3, 3]
+    assert [step for step in steps if isinstance(step, float)] == [1, 11, 3, 3]
     first, *_ = steps
     assert (first.silence_seconds, first.headers["x-request-timeout-ms"]) == (20, "20000")
     assert isinstance(error, Unavailable)
@@ -106,17 +108,20 @@ def test_a_reply_that_had_begun_is_not_asked_for_again(lost):
 
 
 def test_limits_are_asked_once_and_only_for_lists():
-    session = Session(URL, 60, Retries())
-    first = conduct(calls.embed(["1", "2", "3", "4"]), session)
-    asked = next(first)
-    assert (asked.path, asked.content) == ("/info", None)
-    together = first.send(Answer(200, {}, json.dumps(INFO).encode()))
-    assert [json.loads(next(steps).content)["inputs"] for steps in together.exchanges] == [
-        ["1", "2", "3"],
-        ["4"],
-    ]
-    assert isinstance(next(conduct(calls.embed(["1", "2"]), session)), Together)
-    assert next(conduct(calls.embed(["1", "2"], model="b c"), session)).path == "/info?model=b+c"
+    requests = []
+
+    def answer(request):
+        requests.append(request.url.raw_path.decode())
+        return Service()(request)
+
+    with Client(URL, transport=httpx.MockTransport(answer)) as client:
+        client.embed("1")
+        assert requests == ["/encode"]
+        client.embed(["1", "2", "3", "4"])
+        client.embed(["1", "2"])
+        assert requests == ["/encode", "/info", *["/encode"] * 3]
+        client.embed(["1", "2"], model="b c")
+        assert requests[-2:] == ["/info?model=b+c", "/encode"]
 
 
 def ranges(call, **limits):

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from headscope import words_of
-from headscope.words import places_of, second_start
+from headscope.words import places_of
 from tests.model.tokenizer_folders import CLASSES, write_tokenizer_folder
 
 TEXTS = ("The cat sat.", "", "  a", "🙂é", "a", "it sat </s> and [SEP] on", "東京 tower")
@@ -80,14 +80,12 @@ def test_words_of_a_pair_of_robertas(tokenizer):
     arguments, _ = tokenized(tokenizer("RobertaTokenizer"), pair)
     found = [(word.text, word.segment) for word in words_of(*arguments) if not word.special]
     assert found == [("The", 0), ("cat", 0), ("sat", 1), (",", 1), ("house", 1)]
-    second = second_start(*arguments)
+    second = places_of(*arguments).index(1)
     assert [token == "</s>" for token in arguments[0][second - 3 : second + 1]] == [
         *(False, True, True, False)
     ]
 
 
 def test_one_text_has_no_second():
-    assert (
-        second_start(["<s>", "a", "</s>", "</s>"], [(0, 0), (0, 1), (0, 0), (0, 0)], [0], "a")
-        is None
-    )
+    offsets = [(0, 0), (0, 1), (0, 0), (0, 0)]
+    assert places_of(["<s>", "a", "</s>", "</s>"], offsets, [0] * 4, ["a"]) == [0] * 4
