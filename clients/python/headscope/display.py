@@ -102,12 +102,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def frame(data: object, rows: object = None, columns: Sequence[str] | None = None) -> DataFrame:
-    """Return a pandas table; `rows` and `columns` are names for a matrix.
-
-    Raises:
-        ImportError: pandas is not installed.
-
-    """
+    """Return a pandas table; `rows` and `columns` are names for a matrix."""
     return _pandas().DataFrame(data, index=rows, columns=columns)
 
 

@@ -96,12 +96,7 @@ class Call(Generic[T_co]):
         return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
     def read_part(self, content: bytes, part: range) -> Any:
-        """Read a reply.
-
-        Raises:
-            Exception: one of `headscope.reading.NOT_OURS`, for content in another format.
-
-        """
+        """Read a reply; content in another format raises one of `headscope.reading.NOT_OURS`."""
         rows = slice(part.start, part.stop)
         inputs, targets = self.inputs[rows], self.targets[rows]
         reply = json.loads(content) if self.accept == JSON else binary(content)
@@ -162,12 +157,7 @@ def info(model: str | None = None) -> Call[Info]:
 
 
 async def conduct(call: Call[T], session: Session) -> T:
-    """Send the requests of a call, and return its result.
-
-    Raises:
-        HeadscopeError: a request has no result; the error's `inputs` tells which.
-
-    """
+    """Send the requests of a call, and return its result."""
     deadline = session.clock() + session.timeout
     if call.body is None:
         replies = await exchange(call, range(0), session, deadline, set())
@@ -243,11 +233,8 @@ def _read(
 ) -> Any:
     """Read a reply with status 200, and add its model's fingerprint to `fingerprints`.
 
-    Raises:
-        InvalidReply: the reply does not have this service's format, or comes from another model
-            than previous ones or than expected. Services of before `x-expect-fingerprint` ignore
-            that header.
-
+    An InvalidReply is raised for another format, and for another model than of the call's previous
+    replies, or than expected: services of before `x-expect-fingerprint` ignore that header.
     """
 
     def invalid(message: str) -> InvalidReply:
@@ -279,9 +266,7 @@ def _pieces_of(
 ) -> Sequence[range | HeadscopeError]:
     """Return the replacements of a refused request, and errors of single inputs, in order.
 
-    Raises:
-        HeadscopeError: the error, with the refused inputs in `inputs` and `index`.
-
+    An error that is not replaced is raised, with the refused inputs in `inputs` and `index`.
     """
     index, too_large = call.index_of(error, part), error.status == TOO_LARGE
     returned = call.on_error == "return" and error.status in OF_INPUTS

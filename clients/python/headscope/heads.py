@@ -113,7 +113,7 @@ class Reply(TokenizedText):
             if name.startswith(prefix)
         }
         if not named:
-            raise HeadscopeError('the reply has no statistics: request them (include "stats")')
+            raise HeadscopeError(f'the reply has no {prefix}entropy: request it (include "stats")')
         return named
 
     def tokens_of(self, axis: Axis, kind: MapKind = "encoder") -> list[list[int]]:

@@ -109,13 +109,7 @@ def items_of(inputs: Inputs, *, mixed: bool = False, pictures: bool = True) -> l
 
 
 def pairs_of(pairs: Sequence[Sequence[Side]]) -> list[Item]:
-    """Return a list of pairs of texts or pictures.
-
-    Raises:
-        OSError: a picture's file cannot be read.
-        TypeError: an input is not a pair of texts or pictures.
-
-    """
+    """Return a list of pairs of texts or pictures; raise a TypeError for another input."""
     checked: list[Item] = []
     for i, pair in enumerate(pairs):
         sides = () if isinstance(pair, str) or is_picture(pair) else tuple(pair)
@@ -126,12 +120,7 @@ def pairs_of(pairs: Sequence[Sequence[Side]]) -> list[Item]:
 
 
 def list_of_texts(texts: Sequence[str], name: str = "inputs") -> list[str]:
-    """Return a list of texts.
-
-    Raises:
-        TypeError: an input is not a text, or the argument is a single text.
-
-    """
+    """Return a list of texts; raise a TypeError for another input, or for a single text."""
     if isinstance(texts, str):
         raise TypeError("a list of texts is needed")
     for i, text in enumerate(texts):
@@ -141,13 +130,7 @@ def list_of_texts(texts: Sequence[str], name: str = "inputs") -> list[str]:
 
 
 def targets_of(targets: str | Sequence[str], count: int, name: str = "targets") -> list[str]:
-    """Return the targets of `count` inputs, one per input.
-
-    Raises:
-        TypeError: a target is not a text.
-        ValueError: the numbers of targets and inputs differ.
-
-    """
+    """Return the targets of `count` inputs; raise a ValueError if there is not one for each."""
     checked = list_of_texts([targets] if isinstance(targets, str) else targets, name)
     if len(checked) != count:
         raise ValueError(f"{len(checked)} {name} of {count} inputs: give one for each input")

@@ -51,11 +51,7 @@ def build(kind: Any, value: Any) -> Any:
     """Return a reply's JSON as a value of an annotated type.
 
     Fields of an object that the type lacks are ignored. A value that is of the type already stays
-    as it is, and a missing number is NaN in an array.
-
-    Raises:
-        TypeError, KeyError, ValueError: the JSON does not fit the type.
-
+    as it is, and a missing number is NaN in an array. Other JSON raises one of `NOT_OURS`.
     """
     if get_origin(kind) is not None:
         return _build_generic(get_origin(kind), get_args(kind), value)
@@ -102,12 +98,7 @@ def _choice(kinds: Sequence[Any], value: Any) -> Any:
 
 
 def each(results: Any, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Return pairs of a result and its input.
-
-    Raises:
-        ValueError: the numbers differ, or the results are not a list.
-
-    """
+    """Return pairs of a result and its input; raise a ValueError if their numbers differ."""
     if not isinstance(results, list) or len(results) != len(inputs):
         raise ValueError(f"not a result for each of {len(inputs)} inputs")
     return zip(results, inputs, strict=True)

@@ -80,6 +80,11 @@ def asked(kind: str, name: str, handler: Handler, *arguments: Any, **settings: A
     return asyncio.run(run())
 
 
+def client_of(served: Any) -> AsyncClient:
+    """Return a client of the application that another client uses."""
+    return AsyncClient("http://localhost", transport=httpx.ASGITransport(served.app))
+
+
 class Service:
     """Fake that answers `/embed` calls of numbers; `trouble` may answer or raise before."""
 
@@ -100,6 +105,21 @@ class Service:
         finally:
             with self.lock:
                 self.now -= 1
+
+
+def text_fields(tokens: Sequence[str], texts: Sequence[str] = ("",)) -> dict[str, Any]:
+    """Return the fields of a `TokenizedText`."""
+    size = len(tokens)
+    return {
+        "model": "<m>",
+        "backend": "onnx",
+        "texts": tuple(texts),
+        "tokens": list(tokens),
+        "token_ids": list(range(size)),
+        "segment_ids": [0] * size,
+        "offsets": [(0, 1)] * size,
+        "truncated": False,
+    }
 
 
 def problem(status: int, detail: str, **headers: str) -> httpx.Response:

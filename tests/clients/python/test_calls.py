@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
-from headscope import AsyncClient, HeadscopeError, Label, NotFound, Refused, Span, fields, heads
+from headscope import HeadscopeError, Label, NotFound, Refused, Span, heads
 from model.artifact.manifest import Artifact
-from service.api.native.attention.scores import HeadScoresRequest
-from service.api.native.attention.selection import AttentionRequest
-from service.api.native.encode_request import EncodeRequest
-from service.api.native.verify import VerifyRequest
-from service.api.tei.embed_sparse import EmbedSparseRequest
-from service.api.tei.predict import PredictRequest
-from service.api.tei.rerank import RerankRequest
 from service.engines.fake import FakeEngine
+from tests.clients.python.fake import client_of
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import serving
 from tests.service.pictures import element, picture, pictures_of
@@ -30,13 +23,6 @@ TEXTS = ["The cat sat.", "", f"naïve 🙂 </s> [SEP] {'a word ' * 9}", "a dog",
 FILLED = [text for text in TEXTS if text]
 """Routes of TEI, which reject an empty text."""
 PAIRS = [("What?", "The cat."), ("a", "")]
-WITHOUT = {"inputs", "texts", "query", "encoding_format", "return_text"}
-"""Fields that the client sets itself, or does not need."""
-
-
-def client_of(served: Any) -> AsyncClient:
-    """Return a client of the application that another client uses."""
-    return AsyncClient("http://localhost", transport=httpx.ASGITransport(served.app))
 
 
 @pytest.fixture(scope="module")
@@ -363,19 +349,3 @@ def test_each_input_has_one_target():
         heads.attention(["a", "b"], targets="c")
     with pytest.raises(TypeError, match=r"targets\[1\] is not a text"):
         heads.attention(["a", "b"], targets=["c", 1])
-
-
-@pytest.mark.parametrize(
-    ("kind", "schema"),
-    [
-        (fields.EncodeFields, EncodeRequest),
-        (fields.AttentionFields, AttentionRequest),
-        (fields.HeadScoresFields, HeadScoresRequest),
-        (fields.VerifyFields, VerifyRequest),
-        (fields.PredictFields, PredictRequest),
-        (fields.RerankFields, RerankRequest),
-        (fields.SparseFields, EmbedSparseRequest),
-    ],
-)
-def test_fields_are_the_routes(kind, schema):
-    assert kind.__annotations__.keys() | WITHOUT == schema.model_fields.keys() | WITHOUT

@@ -28,7 +28,7 @@ from headscope import (
     Unavailable,
     attention,
 )
-from tests.clients.python.fake import URL, Service, asked, lengths_of, problem, sent
+from tests.clients.python.fake import INFO, URL, Service, asked, lengths_of, problem, sent
 
 TEXTS = [str(i) for i in range(10)]
 
@@ -170,21 +170,52 @@ def test_another_program_s_errors_have_the_status_s_name(kind, body):
         asked(kind, "embed", refuse, ["7"], retries=0)
 
 
-@pytest.mark.parametrize("status", [200, 204, 307])
+LISTS = ("encode", "attention", "predict", "embed_sparse", "tokenize", "verify")
+ARGUMENTS = {
+    **{name: (["7"],) for name in LISTS},
+    "explain": ([("7", "8")],),
+    **{name: ("q", ["7"]) for name in ("rerank", "rank", "explain_ranking")},
+    **dict.fromkeys(("models", "vocabulary", "info"), ()),
+}
+TEXT = {"tokens": ["a"], "token_ids": [1], "offsets": [[0, 1]], "truncated": False}
+HEAD = {"model": "m", "backend": "onnx"}
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [*((name, 200) for name in ARGUMENTS), ("info", 204), ("info", 307)]
+)
 @pytest.mark.parametrize("body", [b"", b"<html>hello</html>", b"{}", b'{"a": [1]}', b"\xff" * 20])
-def test_what_is_not_of_the_service_is_told(kind, status, body):
+def test_what_is_not_of_the_service_is_told(kind, name, status, body):
     """To every method, and never as another exception."""
-    other = Service(lambda *_: httpx.Response(status, content=body))
-    calls = {"embed": ["7"], "attention": ["7"], "predict": ["7"], "embed_sparse": ["7"]}
-    calls |= {"verify": ["7"]}
-    for name, inputs in calls.items():
-        with pytest.raises(InvalidReply, match=f"the answer of {URL}/.* is not from this service"):
-            asked(kind, name, other, inputs)
-    for name, arguments in {"rerank": ("q", ["7"]), "models": (), "vocabulary": ()}.items():
-        with pytest.raises(InvalidReply, match="is not from this service"):
-            asked(kind, name, other, *arguments)
-    with pytest.raises(InvalidReply, match="is not from this service"):
-        asked(kind, "info", lambda _: httpx.Response(status, content=body))
+    with pytest.raises(InvalidReply, match=f"the answer of {URL}/.* is not from this service"):
+        asked(kind, name, lambda _: httpx.Response(status, content=body), *ARGUMENTS[name])
+
+
+MATRIX = {"similarity": 0.5, "texts": [TEXT, TEXT], "pairs": [[1.0, 2.0]]}
+SCORES = TEXT | {"query_vectors": [[1.0]], "key_vectors": [[1.0]], "weights": [[1.0]]}
+SCORES |= {"scores": [[1.0, 2.0]]}
+RANKING = {"scoring": "cosine", "prompts": {"query": None, "document": None}}
+PIECE = {"id": 1, "text": "b", "special": False, "start": 5, "stop": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reply"),
+    [
+        ("explain", [[("a", "b")]], HEAD | {"results": [MATRIX]}),
+        ("head_scores", ["a"], HEAD | {"layer": 0, "head": 0, "scale": 1.0, "results": [SCORES]}),
+        ("explain_ranking", ["q", ["a"]], HEAD | RANKING | {"results": [{"index": 9, "score": 1}]}),
+        ("score", ["q", ["a"]], {"data": [{"index": 1, "score": 0.5}]}),
+        ("rerank", ["q", ["a"]], [{"index": 1, "score": 0.5}]),
+        ("tokenize", ["a"], []),
+        ("tokenize", ["a"], [[PIECE]] * 2),
+        ("vocabulary", [], ["a", 1]),
+        ("info", [], INFO | {"max_queue_tokens": 0}),
+    ],
+)
+def test_a_reply_to_other_inputs_is_not_of_the_service(kind, name, arguments, reply):
+    """Matrices of other tokens, results of other texts, and numbers that are none."""
+    with pytest.raises(InvalidReply):
+        asked(kind, name, lambda _: httpx.Response(200, json=reply), *arguments)
 
 
 def test_one_failure_fails_the_list_and_tells_which_inputs(kind):

@@ -24,20 +24,11 @@ from headscope import (
     Verification,
 )
 from headscope.display import STRONGEST, colour
-from tests.clients.python.fake import INFO
+from tests.clients.python.fake import INFO, text_fields
 from tests.clients.python.page import NASTY, Page
 
 LONG = "a long text " * 50
-FIELDS: dict[str, Any] = {
-    "model": "<m>",
-    "backend": "onnx",
-    "texts": (LONG,),
-    "tokens": NASTY,
-    "token_ids": [1, 2, 3, 4],
-    "segment_ids": [0] * 4,
-    "offsets": [(0, 1)] * 4,
-    "truncated": True,
-}
+FIELDS: dict[str, Any] = text_fields(NASTY, [LONG]) | {"truncated": True}
 VECTORS = {"embeddings": np.zeros((4, 384), np.float32), "pooled": np.zeros(384, np.float32)}
 ENCODING = Encoding(**FIELDS, tensors=VECTORS)
 MAPS = {"attention": np.ones((2, 3, 4, 4), np.float32), "stats.entropy": np.ones((2, 3))}

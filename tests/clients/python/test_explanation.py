@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import httpx
 import numpy as np
 import pytest
 
-from headscope import Client, HeadscopeError, InvalidReply, explanation
+from headscope import HeadscopeError, explanation
 from headscope.explanation import Explanation, read_explanations
 from headscope.reading import read_info
-from tests.clients.python.fake import INFO, URL
+from tests.clients.python.fake import INFO
 from tests.clients.python.page import Page
 
 ONE, OTHER = "the grey cats", "a cat"
@@ -141,19 +140,6 @@ def test_a_text_and_a_picture():
     assert (best.one.text, best.other.text) == ("cats", "0,1")
     assert best.share == pytest.approx(0.4)
     assert "0,1" in read._repr_html_()
-
-
-def test_another_matrix_than_of_these_tokens_is_no_reply():
-    def answer(request):
-        if request.url.path == "/info":
-            return httpx.Response(200, json=INFO)
-        return httpx.Response(200, json=content(result(pairs=[[1.0]])))
-
-    with (
-        Client(URL, transport=httpx.MockTransport(answer)) as client,
-        pytest.raises(InvalidReply),
-    ):
-        client.explain([(ONE, OTHER)])
 
 
 OCCLUSION = [[0.5, 0.1, -0.2, 0.3, 0.1, 0.4], [0.5, 0.05, 0.1, 0.5]]

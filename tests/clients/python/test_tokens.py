@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from headscope import AsyncClient, Client, InvalidReply, Refused, TextWarning, Warnings
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from tests.clients.python.fake import INFO, asked
+from tests.clients.python.fake import INFO, client_of
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +48,7 @@ async def test_tokens_are_those_of_transformers(artifact, tokenizer, default):
     engine = FakeEngine(served.manifest.config)
     async with (
         serving(served, engine, max_client_batch_size=2) as plain,
-        AsyncClient("http://localhost", transport=httpx.ASGITransport(plain.app)) as client,
+        client_of(plain) as client,
     ):
         found = await client.tokenize(TEXTS)
         bare = await client.tokenize(TEXTS[0], add_special_tokens=False)
@@ -69,25 +68,11 @@ async def test_tokens_are_those_of_transformers(artifact, tokenizer, default):
 async def test_a_text_that_is_refused_has_its_error_in_its_place(artifact):
     async with (
         serving(artifact, FakeEngine(artifact.manifest.config)) as plain,
-        AsyncClient("http://localhost", transport=httpx.ASGITransport(plain.app)) as client,
+        client_of(plain) as client,
     ):
         found = await client.tokenize(["a", "", "b"], on_error="return")
     assert [len(one) for one in found if not isinstance(one, Refused)] == [3, 3]
     assert found[1].index == 1
-
-
-@pytest.mark.parametrize(
-    "pieces", [[], [[]], [[{"id": 1, "text": "b", "special": False, "start": 5, "stop": 9}]] * 2]
-)
-def test_another_reply_than_of_these_texts(kind, pieces):
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, content=json.dumps(pieces))
-
-    if pieces == [[]]:
-        assert asked(kind, "tokenize", answer, "a")[0].tokens == []
-    else:
-        with pytest.raises(InvalidReply):
-            asked(kind, "tokenize", answer, "a")
 
 
 def service(**headers):
