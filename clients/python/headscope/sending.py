@@ -1,4 +1,4 @@
-"""One request with its retries. Requests change nothing in the service, so they may be sent twice.
+"""Request with its retries. Requests change nothing in the service, so they may be sent twice.
 
 The coroutines here and in `headscope.exchange` serve both clients. Only sending, waiting and the
 concurrency are written twice; in `Client` these three block, and never suspend.
