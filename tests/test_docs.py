@@ -22,7 +22,7 @@ from service.api.native.rank import RankRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
-from service.scheduler.admission import RefusalReason
+from service.scheduler.call import RefusalReason
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

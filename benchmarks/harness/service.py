@@ -21,8 +21,8 @@ from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.models.limits import token_limits
-from service.scheduler.admission import BatchLimits
 from service.scheduler.call import ANYBODY
+from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

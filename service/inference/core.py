@@ -34,8 +34,7 @@ from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.verification import check_time, compare_engines, reserve
-from service.scheduler.admission import NOTHING
-from service.scheduler.call import Call
+from service.scheduler.call import NOTHING, Call
 from service.scheduler.lanes import LaneName
 
 NAMES: Mapping[Use, str] = {

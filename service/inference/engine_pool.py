@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from service.engines.contract import Engine
 from service.errors import EngineNotInstalled, EngineUnavailable
-from service.scheduler.admission import BatchLimits
-from service.scheduler.dispatch import Inspect
-from service.scheduler.scheduler import Observer, Scheduler
+from service.scheduler.dispatch import Inspect, Observer
+from service.scheduler.lanes import BatchLimits
+from service.scheduler.scheduler import Scheduler
 
 
 class EnginePool:
@@ -42,8 +42,6 @@ class EnginePool:
         self._starting: dict[str, asyncio.Task[Scheduler]] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._made: list[Engine] = []
-        """Engines that have started and have no scheduler yet."""
 
     @property
     def name(self) -> str:
@@ -76,7 +74,7 @@ class EnginePool:
         if name not in self._factories:
             raise EngineNotInstalled(f"the {name} engine is not part of this service")
         if name not in self._starting:
-            self._starting[name] = asyncio.create_task(self._start(name))
+            self._starting[name] = asyncio.create_task(self._start_other(name))
         return await asyncio.shield(self._starting[name])
 
     async def restart(self) -> None:
@@ -87,17 +85,13 @@ class EnginePool:
             ServiceError: the engine cannot be started.
 
         """
-        engine = await asyncio.to_thread(self._make, self.name)
-        self.default = Scheduler(engine, self.limits, self.observer, self._inspect)
-        self._made.remove(engine)
+        await asyncio.to_thread(self._start, self.name)
         self.observer.restarted()
         self.stand_in, self.failure = None, ""
 
     def try_start(self, name: str) -> None:
         """Start an engine and stop it again; called in a thread. Raises as `restart` does."""
-        engine = self._make(name)
-        self._made.remove(engine)
-        engine.close()
+        self._factories[name]().close()
 
     async def retire(self, failure: str, stand_in: str | None) -> None:
         """Retire the own engine for a failure, and reject its waiting requests.
@@ -114,27 +108,30 @@ class EnginePool:
         """
         with self._lock:
             self._closed = True
-        for engine in self._made:
-            engine.close()
         finished = [scheduler.close() for scheduler in (self.default, *self._others.values())]
         return all(finished)
 
-    def _make(self, name: str) -> Engine:
-        engine = self._factories[name]()
+    def _start(self, name: str) -> Scheduler:
+        """Start an engine, and replace the scheduler of its name. Runs in a thread."""
+        engine, own = self._factories[name](), name == self.name
         with self._lock:
             if not self._closed:
-                self._made.append(engine)
-                return engine
+                inspect = self._inspect if own else None
+                scheduler = Scheduler(engine, self.limits, self.observer, inspect)
+                if own:
+                    self.default = scheduler
+                else:
+                    self._others[name] = scheduler
+                return scheduler
         engine.close()
         raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
 
-    async def _start(self, name: str) -> Scheduler:
+    async def _start_other(self, name: str) -> Scheduler:
         try:
-            engine = await asyncio.to_thread(self._make, name)
-            if name in self._others:
+            known = name in self._others
+            scheduler = await asyncio.to_thread(self._start, name)
+            if known:
                 self.observer.restarted()
-            self._others[name] = Scheduler(engine, self.limits, self.observer)
-            self._made.remove(engine)
-            return self._others[name]
+            return scheduler
         finally:
             del self._starting[name]

@@ -99,8 +99,8 @@ async def compare(prepared: PreparedTexts, selection: AttentionSelection) -> lis
     for text, result in zip(prepared.texts, done, strict=True):
         (states,) = result.value.hidden
         task = MapsTask(states, states, layers[0], heads, scores=True, segment=text.segment)
-        results = await prepared.scheduler.resume(
-            "attention", [task], [_Reduction(selection.part)], caller
+        results = await prepared.scheduler.submit(
+            "attention", [task], caller, [_Reduction(selection.part)], resumed=True
         )
         prepared.timings.add(results)
         compared.append(results[0].value)

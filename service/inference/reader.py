@@ -8,8 +8,7 @@ from typing import Protocol
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Limits, Options
-from service.scheduler.admission import Demand
-from service.scheduler.call import Call
+from service.scheduler.call import Call, Demand
 
 
 class Separators(Protocol):

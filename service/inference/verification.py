@@ -16,8 +16,7 @@ from service.engines.whole_targets import target_maps, target_tensors, whole_tar
 from service.errors import EngineTimeout, Overloaded
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.text import Text
-from service.scheduler.admission import Demand, retry_after
-from service.scheduler.call import Call
+from service.scheduler.call import Call, Demand, retry_after
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
 from service.system.budget import Reservation
@@ -144,13 +143,13 @@ async def _everything(
         MapsTask(hidden[layer], hidden[layer], layer, heads, segment=text.segment)
         for layer in layers
     ]
-    results = await scheduler.resume("attention", tasks, call=caller)
+    results = await scheduler.submit("attention", tasks, caller, resumed=True)
     maps = [requested(item.value.maps) for item in results]
     scores = {task_key(head): requested(result.value.scores)} if head else {}
     tensors = keyed(hidden, maps, vectors.unit) | scores
     if decoder is not None:
         tasks = target_maps(result.value, decoder)
-        results = await scheduler.resume("attention", tasks, call=caller)
+        results = await scheduler.submit("attention", tasks, caller, resumed=True)
         tensors |= target_tensors(result.value, [item.value for item in results]).keyed()
     return tensors
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from service.models.control import ModelControl
 from service.models.listing import versions
 from service.models.served import ServedModel
-from service.scheduler.admission import BatchLimits
+from service.scheduler.lanes import BatchLimits
 from service.telemetry.metrics import Metrics
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from model.artifact.manifest import Artifact
 from service.inference.tokenization.request_tokenizer import CHARACTERS_PER_TOKEN, RequestLimits
 from service.inference.tokenization.tokenizer import Limits
-from service.scheduler.admission import BatchLimits
+from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 
 CHARACTERS_PER_INPUT_TOKEN = 64

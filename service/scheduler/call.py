@@ -1,17 +1,40 @@
-"""Calls: requests as the scheduler sees them, and their work that is not queued yet."""
+"""Calls: requests as the scheduler sees them, their work that is not queued yet, and refusals."""
 
 from __future__ import annotations
 
 import bisect
 import math
+import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, cast
 
+from service.errors import DeadlinePassed, Overloaded
 from service.system.budget import Reservation
 
+RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
+"""Bound for which a request was refused, or cancelled before any of its texts was computed."""
 MORE_TOKENS = 1.25
 """Maximum ratio of a request's tokens to their estimate for the request to remain admitted."""
+
+
+class Demand(NamedTuple):
+    """Texts and tokens of a request for admission."""
+
+    texts: int
+    tokens: int
+    tokenizing_seconds: float = 0.0
+    """Seconds until the texts are tokenised; 0 once they are."""
+    exact: bool = True
+    """Whether `tokens` is exact, not an estimate by the characters of texts."""
+    admitted: bool = False
+    """Whether the request was admitted by its estimate. Only its deadline is checked again, at the
+    pace of the batches since then."""
+
+
+NOTHING = Demand(0, 0)
+"""Demand of a text that is tokenised at once, and is admitted with its exact tokens."""
 
 
 class PendingWork:
@@ -34,7 +57,7 @@ class PendingWork:
         self.needed = max(0, self.needed - tokens)
 
     def end(self) -> None:
-        """Set the tokens to zero."""
+        """Reserve nothing any more."""
         self.tokens = self.needed = 0
 
 
@@ -108,8 +131,7 @@ class PendingCalls:
 
         Clients with pending work get equal shares, and so do the requests of one client.
         """
-        self.open = [item for item in self.open if item[1].tokens]
-        left = [(call.client, float(work.tokens)) for call, work in self.open]
+        left = [(call.client, work.tokens) for call, work in self.open]
         return round(_before(left, client, tokens))
 
     def seconds_until_room(
@@ -121,22 +143,19 @@ class PendingCalls:
         deadlines. `most` tokens, pending ones included, can be computed before the request's
         deadline.
         """
+        sizes = [work.tokens for _, work in self.open]
 
         def room(seconds: int) -> bool:
-            left = self._after(seconds * tokens_per_second, now + seconds)
+            shares = fair_shares(sizes, seconds * tokens_per_second)
+            left = [
+                (call.client, size - done)
+                for (call, _), size, done in zip(self.open, sizes, shares, strict=True)
+                if call.finish_by > now + seconds
+            ]
             return tokens + _before(left, client, tokens) <= most
 
-        longest = math.ceil(self.tokens / tokens_per_second) + 1
+        longest = math.ceil(sum(sizes) / tokens_per_second) + 1
         return 1 + bisect.bisect_left(range(1, longest), True, key=room)
-
-    def _after(self, computed: float, now: float) -> list[tuple[str, float]]:
-        """Return client and remaining tokens of each request once some tokens are computed."""
-        shares = fair_shares([work.tokens for _, work in self.open], computed)
-        return [
-            (call.client, work.tokens - done)
-            for (call, work), done in zip(self.open, shares, strict=True)
-            if call.finish_by > now
-        ]
 
 
 def fair_shares(sizes: Sequence[float], total: float) -> list[float]:
@@ -158,3 +177,27 @@ def _before(left: Sequence[tuple[str, float]], client: str, tokens: int) -> floa
             other_clients[name] += size
     share = tokens + same_client
     return same_client + sum(min(share, size) for size in other_clients.values())
+
+
+def refusal(reason: RefusalReason, why: str, seconds: float) -> Overloaded:
+    """Return the error of a request that would be admitted after some seconds."""
+    return Overloaded(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")
+
+
+def deadline_passed(wait: float) -> DeadlinePassed:
+    """Return the error of a request whose time is over; a new one would wait some seconds."""
+    return DeadlinePassed(
+        "the request waited for as long as it may",
+        retry_after_seconds=retry_after(wait),
+        reason="queue_deadline",
+    )
+
+
+def reason_of(refused: Overloaded) -> RefusalReason:
+    """Return the bound for which a request was refused."""
+    return cast(RefusalReason, refused.reason.removeprefix("queue_"))
+
+
+def retry_after(wait: float) -> int:
+    """Return the whole seconds until a retry: randomly one to two waits, to spread retries."""
+    return max(1, round(random.uniform(1, 2) * wait))  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Dispatch of batches from the lanes to worker threads.
+"""Dispatch of batches from the lanes to worker threads, and of their results to the event loop.
 
 A batch starts as soon as a worker is idle and a task waits. A worker takes its next batch itself,
 so an engine never waits for the event loop. If an engine allows spare calls, a short text whose
@@ -10,18 +10,20 @@ the other texts of its batch, and no text fails by an error that occurs once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Protocol
 
-from service.engines.contract import Engine, Output, Task
+from service.engines.contract import Engine, Output, Task, TextTask
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
-from service.scheduler.admission import BatchLimits
-from service.scheduler.lanes import LANE_SHARES, Congestion, Lane
+from service.scheduler.call import RefusalReason
+from service.scheduler.lanes import BatchLimits, Lane, LaneName
 from service.scheduler.outputs import check_outputs
 from service.scheduler.queue import Slot, Work
 from service.system.resources import lower_priority
@@ -35,42 +37,52 @@ SHORT_TOKENS, LONG_TOKENS = 64, 128
 """Maximum tokens of a short batch, and minimum tokens of the batches beside which it may run."""
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 """Function of a batch and its outputs, called in the worker's thread."""
+Slots = Sequence[Slot[object]]
 
 _log = logging.getLogger("headscope")
 
 
-@dataclass(eq=False, slots=True)
+class Observer(Protocol):
+    """Receiver of the events of a model's schedulers and inputs, for metrics."""
+
+    def tokenized(self, lengths: Sequence[int], warnings: Mapping[str, int]) -> None:
+        """Count the tokens of each text of a request, and its texts by name of their warning."""
+
+    def pictures_read(self, seconds: float) -> None:
+        """Record the seconds until the pictures of a request were decoded and prepared."""
+
+    def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
+        """Count a computed batch."""
+
+    def batch_failed(self, lane: LaneName) -> None:
+        """Count a failed batch, or a failed part of a batch."""
+
+    def dropped(self, lane: LaneName) -> None:
+        """Count a text that was dropped from the queue since its request ended."""
+
+    def waited(self, lane: LaneName, seconds: float) -> None:
+        """Record the seconds until a request's first batch began, or until its wait was over."""
+
+    def restarted(self) -> None:
+        """Count a restart of a failed engine."""
+
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
+        """Count a request that was refused, or that waited for too long."""
+
+
 class Batch:
-    """Tasks that a worker computes together; a part of them, if the whole has failed."""
+    """Tasks that a worker computes together."""
 
-    lane: Lane
-    slots: Sequence[Slot[object]]
-    began: float
-    """`time.monotonic()` when the tasks left the queue."""
-    spare: bool = False
-    """Whether a worker for short batches computes it, beside long ones."""
-    seconds: float = 0.0
-    """Seconds that the computation took."""
-    error: ServiceError | None = None
-    """Error of all tasks; None if each has its value."""
-    tokens: int = field(init=False)
-    """Tokens of all tasks."""
+    __slots__ = ("began", "lane", "slots", "spare", "tokens")
 
-    def __post_init__(self) -> None:
-        """Sum the tokens, which are compared each time that a request is queued."""
-        self.tokens = sum([slot.tokens for slot in self.slots])
-
-    def halves(self, error: ServiceError, runs: int) -> list[Sequence[Slot[object]]]:
-        """Return the halves in which failed tasks are run again, last one first; or nothing.
-
-        A batch that runs out of memory is halved once, and tasks of one call fail together. `runs`
-        is the number of runs of the batch and its parts.
-        """
-        first, middle = self.slots[0].work, len(self.slots) // 2
-        again = isinstance(error, EngineOutOfMemory) and runs == 1
-        if isinstance(error, EngineFailed) and runs < MOST_RUNS:
-            again = again or any(slot.work is not first for slot in self.slots)
-        return [self.slots[middle:], self.slots[:middle]] if again and middle else []
+    def __init__(self, lane: Lane, slots: Slots, *, spare: bool) -> None:
+        self.lane = lane
+        self.slots = slots
+        self.spare = spare
+        """Whether a worker for short batches computes it, beside long ones."""
+        self.began = time.monotonic()
+        """`time.monotonic()` when the tasks left the queue."""
+        self.tokens = sum([slot.tokens for slot in slots])
 
 
 class Dispatcher:
@@ -81,24 +93,16 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        limits: BatchLimits,
-        finished: Callable[[Batch], None],
-        inspect: Inspect | None,
+        self, engine: Engine, limits: BatchLimits, observer: Observer, inspect: Inspect | None
     ) -> None:
-        """Initialise without starting a thread.
-
-        `finished` is called with each batch, or part of a failed one, and `inspect` with each
-        batch and its outputs before their reduction, both in the worker's thread.
-        """
-        self.lanes = {
-            name: Lane(name, share, congestion=Congestion(limits.queue_target_seconds))
-            for name, share in LANE_SHARES.items()
+        """Initialise without a thread; `inspect` gets batches before their reduction."""
+        self.lanes: dict[LaneName, Lane] = {
+            "encode": Lane("encode", limits, engine),
+            "attention": Lane("attention", limits, engine),
         }
+        encode, attention = self.lanes.values()
+        encode.other, attention.other = attention, encode
         self.lock = threading.Lock()
-        self._worker_idle = threading.Condition(self.lock)
-        """Condition that is notified when a worker becomes idle."""
         self.last_success: float = -math.inf
         """`time.monotonic()` of the last batch, or part of one, that was computed."""
         self.failed_in_a_row = 0
@@ -111,7 +115,7 @@ class Dispatcher:
         """Number of idle workers for short batches only."""
         self._engine = engine
         self._limits = limits
-        self._finished = finished
+        self._observer = observer
         self._inspect = inspect
         self._threads: list[threading.Thread] = []
         self._begun: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
@@ -122,7 +126,7 @@ class Dispatcher:
 
     def push(self, lane: Lane, work: Work[object], *, maps: bool = False) -> None:
         """Queue tasks, and start idle workers. The caller holds the lock."""
-        if not lane.texts.texts and not lane.maps:
+        if not lane.texts and not lane.maps.order:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(work, maps=maps)
         while self.idle and (batch := self._take()):
@@ -132,6 +136,14 @@ class Dispatcher:
             self._spare -= 1
             self._start(batch)
 
+    def withdraw(self, lane: Lane, work: Work[object]) -> int:
+        """Remove the waiting tasks of some work from the queue; return the number of texts."""
+        with self.lock:
+            waiting = [slot for slot in work.slots if slot.waiting]
+            for slot in waiting:
+                lane.remove(slot)
+        return sum(isinstance(slot.task, TextTask) for slot in waiting)
+
     def overdue(self) -> list[Batch]:
         """Return the running batches that take longer than `batch_seconds`."""
         latest = time.monotonic() - self._limits.batch_seconds
@@ -139,18 +151,16 @@ class Dispatcher:
             return [batch for batch in self._running if batch.began < latest]
 
     def close(self) -> bool:
-        """Wait at most `CLOSE_SECONDS` for running batches; not at all if one is overdue.
+        """End the workers after their batches; return whether all have ended.
 
-        Returns:
-            Whether all have finished.
-
+        Wait at most `CLOSE_SECONDS`, and not at all if a batch is overdue.
         """
+        ends = time.monotonic() + (0 if self.overdue() else CLOSE_SECONDS)
         for _ in self._threads:
             self._begun.put(None)
-        seconds = 0 if self.overdue() else CLOSE_SECONDS
-        workers = self._engine.concurrency, self._engine.spare_calls
-        with self._worker_idle:
-            return self._worker_idle.wait_for(lambda: (self.idle, self._spare) == workers, seconds)
+        for thread in self._threads:
+            thread.join(max(0, ends - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _start(self, batch: Batch) -> None:
         """Pass a batch to an idle worker. The caller holds the lock."""
@@ -161,19 +171,12 @@ class Dispatcher:
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self) -> None:
-        """Compute batches until the dispatcher is closed. Runs in a worker's thread."""
-        lower_priority()
-        while batch := self._begun.get():
-            self._work(batch)
-            del batch  # free its results while the worker is idle
-
     def _take(self) -> Batch | None:
         """Take a batch from the lane furthest below its share. The caller holds the lock."""
-        while waiting := [lane for lane in self.lanes.values() if lane.queued_tokens]:
-            lane = min(waiting, key=lambda lane: lane.served)
+        while waiting := [lane for lane in self.lanes.values() if lane.texts or lane.maps.order]:
+            lane = min(waiting, key=attrgetter("served"))
             self._virtual_time = max(self._virtual_time, lane.served)
-            if slots := lane.take(self._limits.max_batch_tokens):
+            if slots := lane.next_batch(self._limits.max_batch_tokens):
                 return self._begin(lane, slots)
         return None
 
@@ -183,70 +186,72 @@ class Dispatcher:
         if len(tokens) < self._engine.concurrency or min(tokens) < LONG_TOKENS:
             return None
         for lane in self.lanes.values():
-            if 0 < lane.first_tokens <= SHORT_TOKENS and (
-                slots := lane.take(SHORT_TOKENS, beside=True)
-            ):
+            short = lane.texts and not lane.maps.order and lane.window(1)[0].tokens <= SHORT_TOKENS
+            if short and (slots := lane.next_batch(SHORT_TOKENS, beside=True)):
                 return self._begin(lane, slots, spare=True)
         return None
 
-    def _begin(self, lane: Lane, slots: Sequence[Slot[object]], *, spare: bool = False) -> Batch:
+    def _begin(self, lane: Lane, slots: Slots, *, spare: bool = False) -> Batch:
         """Return taken tasks as a running batch. The caller holds the lock."""
-        batch = Batch(lane, slots, time.monotonic(), spare)
+        batch = Batch(lane, slots, spare=spare)
         self._running.add(batch)
         return batch
 
-    def _work(self, batch: Batch) -> None:
-        """Compute a batch, and further ones while tasks wait. Runs in a worker's thread."""
-        following: Batch | None = batch
-        try:
+    def _serve(self) -> None:
+        """Compute batches until the dispatcher is closed. Runs in a worker's thread."""
+        lower_priority()
+        while following := self._begun.get():
             while following:
-                batch, began = following, time.monotonic()
-                self._compute(batch, began)
-                with self.lock:
-                    self._running.remove(batch)
-                    batch.lane.served += (time.monotonic() - began) / batch.lane.share
-                    following = self._take_short() if batch.spare else self._take()
-                    if not following:
-                        self._spare += batch.spare
-                        self.idle += not batch.spare
-                        self._worker_idle.notify_all()
+                following = self._work(following)
+
+    def _work(self, batch: Batch) -> Batch | None:
+        """Compute a batch, and return the next one if tasks wait."""
+        try:
+            self._compute(batch)
+            with self.lock:
+                self._running.remove(batch)
+                batch.lane.served += (time.monotonic() - batch.began) / batch.lane.share
+                following = self._take_short() if batch.spare else self._take()
+                if not following:
+                    self._spare += batch.spare
+                    self.idle += not batch.spare
+                return following
         except BaseException as error:
             with self.lock:
                 self._running.discard(batch)
                 self.crash = type(error).__name__
             _log.critical("a worker of the %s engine ended", self._engine.name, exc_info=error)
             failed = EngineFailed(f"the scheduler failed: {self.crash}")
-            self._finished(Batch(batch.lane, batch.slots, time.monotonic(), error=failed))
+            self._finished(batch, batch.slots, 0.0, failed)
+            return None
 
-    def _compute(self, batch: Batch, began: float) -> None:
-        """Compute a batch, in parts if it fails; `began` is its start by `time.monotonic()`."""
-        lane, part_began, runs = batch.lane, began, 0
-        pending = [batch.slots]
-        while pending:
-            part = Batch(lane, pending.pop(), began)
+    def _compute(self, batch: Batch) -> None:
+        """Compute a batch, in halves if it fails."""
+        parts, runs = [batch.slots], 0
+        while parts:
+            slots, began = parts.pop(), time.monotonic()
             if runs:
-                part.slots = [slot for slot in part.slots if not slot.work.future.done()]
-            if not part.slots:
+                slots = [slot for slot in slots if not slot.work.future.done()]
+            if not slots:
                 continue
             runs += 1
             try:
-                self._run(part.slots)
+                self._run(slots)
             except ServiceError as error:
-                if halves := part.halves(error, runs):
-                    pending += halves
+                if halves := _halves(slots, error, runs):
+                    parts += halves
                     continue
-                part.error = error
-            now = time.monotonic()
-            part.seconds, part_began = now - part_began, now
-            with self.lock:
-                if part.error:
+                with self.lock:
                     self.failed_in_a_row += 1
-                else:
-                    self.failed_in_a_row, self.last_success = 0, now
-                    lane.account(part.slots, part.seconds)
-            self._finished(part)
+                self._finished(batch, slots, 0.0, error)
+                continue
+            now = time.monotonic()
+            with self.lock:
+                self.failed_in_a_row, self.last_success = 0, now
+                batch.lane.account(slots, now - began)
+            self._finished(batch, slots, now - began)
 
-    def _run(self, slots: Sequence[Slot[object]]) -> None:
+    def _run(self, slots: Slots) -> None:
         """Set the value of each task.
 
         Raises:
@@ -267,3 +272,47 @@ class Dispatcher:
             raise EngineOutOfMemory("there is no memory left", retry_after_seconds=1) from error
         except BaseException as error:  # any error has to reach the callers
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
+
+    def _finished(
+        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None = None
+    ) -> None:
+        """Pass tasks to the event loop, in one call for all of them. Runs in a worker's thread."""
+        dropped = sum(self.withdraw(batch.lane, slot.work) for slot in slots) if error else 0
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+            loop = slots[0].work.future.get_loop()
+            loop.call_soon_threadsafe(self._answer, batch, slots, seconds, error, dropped)
+
+    def _answer(
+        self, batch: Batch, slots: Slots, seconds: float, error: ServiceError | None, dropped: int
+    ) -> None:
+        """Answer the work whose last task is computed, or fail all work of the tasks."""
+        lane = batch.lane.name
+        if error:
+            _log.error("a batch of the %s lane failed", lane, exc_info=error)
+            for slot in slots:
+                slot.work.fail(error)
+            self._observer.batch_failed(lane)
+            for _ in range(dropped):
+                self._observer.dropped(lane)
+            return
+        for slot in slots:
+            work = slot.work
+            slot.queue_seconds = batch.began - work.queued_at
+            slot.inference_seconds = seconds
+            work.left -= 1
+            if not work.left and not work.future.done():
+                work.future.set_result(None)
+        self._observer.batch_finished(lane, [slot.task for slot in slots], seconds)
+
+
+def _halves(slots: Slots, error: ServiceError, runs: int) -> list[Slots]:
+    """Return the halves in which failed tasks are run again, last one first; or nothing.
+
+    A batch that runs out of memory is halved once, and tasks of one call fail together. `runs` is
+    the number of runs of the batch and its parts.
+    """
+    first, middle = slots[0].work, len(slots) // 2
+    again = isinstance(error, EngineOutOfMemory) and runs == 1
+    if isinstance(error, EngineFailed) and runs < MOST_RUNS:
+        again = again or any(slot.work is not first for slot in slots)
+    return [slots[middle:], slots[:middle]] if again and middle else []

@@ -1,60 +1,28 @@
-"""Lanes: queues of one kind of work, batches of their tasks, and standing queues.
-
-A standing queue, unlike a burst, never empties. Controlled delay (K. Nichols, V. Jacobson,
-"Controlling queue delay", ACM Queue 2012; B. Maurer, "Fail at scale", ACM Queue 2015): a queue
-stands if its shortest wait within an interval exceeds the target. It then only delays every
-request. While the queue stands, requests are admitted up to a wait of twice the target; otherwise
-up to their own longest wait.
+"""Lanes: fair queues with a share of the engine's time, their forecasts and admission.
 
 Callers hold the dispatcher's lock.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from service.engines.contract import BatchCost, TextTask
-from service.scheduler.call import PendingCalls
-from service.scheduler.pace import RELAXING, WEIGHT, Margin, Pace
-from service.scheduler.queue import FairQueue, Slot, Work, nearest
-
-INTERVAL_SECONDS = 0.1
-"""Length of an interval."""
-
-
-class Congestion:
-    """Detector of a standing queue of a lane, by the predicted waits of its requests."""
-
-    def __init__(self, target_seconds: float = math.inf) -> None:
-        self.standing = False
-        self._target = target_seconds
-        self._shortest = 0.0
-        """Shortest predicted wait of the interval."""
-        self._ends = -math.inf
-        """`time.monotonic()` at the end of the interval."""
-
-    def most_seconds(self, wait: float, patience: float, now: float) -> float:
-        """Return the longest wait for which a request is admitted, after recording its wait.
-
-        Args:
-            wait: predicted seconds until the request begins.
-            patience: its longest wait by its own deadline and the queue's limit.
-            now: `time.monotonic()`.
-
-        """
-        if now >= self._ends:
-            self.standing = self._shortest > self._target
-            self._shortest, self._ends = wait, now + INTERVAL_SECONDS
-        self._shortest = min(self._shortest, wait)
-        if wait <= self._target:
-            self.standing = False
-        return min(patience, 2 * self._target) if self.standing else patience
-
+from service.engines.contract import BatchCost, Engine, TextTask
+from service.errors import Unprocessable
+from service.scheduler.call import (
+    Call,
+    Demand,
+    PendingCalls,
+    RefusalReason,
+    deadline_passed,
+    refusal,
+)
+from service.scheduler.pace import RELAXING, WEIGHT, Congestion, Margin, Pace
+from service.scheduler.queue import FairQueue, Slot, nearest
 
 LaneName = Literal["encode", "attention"]
 
@@ -68,134 +36,189 @@ WINDOW_BATCHES = 4
 often a text is passed over for others nearer in length."""
 
 
-@dataclass
-class Lane:
-    """Queue of one kind of work, with its share of busy time."""
+@dataclass(frozen=True)
+class BatchLimits:
+    """Bounds on batches and queues."""
 
-    name: LaneName
-    share: float
-    text_pace: Pace = field(default_factory=Pace)
-    """Pace of batches of texts. Decompositions and pending work count as tokens of texts."""
-    map_pace: Pace = field(default_factory=Pace)
-    """Pace of batches of `maps`."""
-    cost: BatchCost = field(default_factory=BatchCost)
-    """Cost of batches of texts, by which texts are grouped."""
-    batch_seconds: float = 0.0
-    """Mean seconds of a batch of any kind; 0 before the first."""
-    margin: Margin = field(default_factory=Margin)
-    congestion: Congestion = field(default_factory=Congestion)
-    served: float = 0.0
-    """Busy seconds divided by the share; the lane with the smaller value goes first."""
-    pending: PendingCalls = field(default_factory=PendingCalls)
-    """Work that admitted requests still have to submit."""
-    estimates: PendingCalls = field(default_factory=PendingCalls)
-    """Tokens of admitted texts that are being tokenised."""
-    texts: FairQueue = field(default_factory=FairQueue)
-    """Waiting texts in fair order."""
-    maps: dict[Slot[object], None] = field(default_factory=dict)
-    """Waiting maps of computed texts, oldest first. They go before all texts, so that running
-    requests finish before new ones begin."""
-    map_tokens: int = 0
-    """Tokens of `maps`."""
+    max_batch_tokens: int
+    """Maximum tokens of a batch; a longer text is a batch of its own."""
+    max_queue_tokens: int
+    """Maximum tokens waiting in a lane; a request takes at most half of the free ones."""
+    max_queue_texts: int = 2**14
+    """Maximum texts waiting in a lane; a request takes at most half of the free ones."""
+    queue_seconds: float = math.inf
+    """Maximum seconds until the first batch of a request."""
+    queue_target_seconds: float = math.inf
+    """Target of the shortest wait within an interval; see `Congestion`."""
+    batch_seconds: float = math.inf
+    """Maximum seconds of a batch; a longer one is hanging."""
 
-    def expect(self, texts: Sequence[tuple[int, float]], maps: Sequence[tuple[int, float]]) -> None:
-        """Initialise the forecasts by measured tokens and seconds of batches."""
-        for pace, measured in ((self.text_pace, texts), (self.map_pace, maps)):
-            for tokens, seconds in measured:
-                pace.account(tokens, seconds)
-        for _, seconds in texts:
-            self._average(seconds)
 
-    def account(self, slots: Sequence[Slot[object]], seconds: float) -> None:
-        """Update the forecasts by the seconds of a computed batch."""
-        self._average(seconds)
-        tokens = sum([slot.tokens for slot in slots])
-        if slots[0].queue is None:
-            self.map_pace.account(tokens, seconds)
-        elif all(isinstance(slot.task, TextTask) for slot in slots):
+class Lane(FairQueue):
+    """Queue of one kind of work."""
+
+    other: Lane
+    """Lane with which the engine's time is shared."""
+
+    def __init__(self, name: LaneName, limits: BatchLimits, engine: Engine) -> None:
+        """Initialise an empty queue, with the forecasts that the engine measured."""
+        super().__init__()
+        self.name = name
+        self.share = LANE_SHARES[name]
+        self.served = 0.0
+        """Busy seconds divided by the share; the lane with the smaller value goes first."""
+        self.margin = Margin()
+        self.congestion = Congestion(limits.queue_target_seconds)
+        self.pending = PendingCalls()
+        """Work that admitted requests still have to submit."""
+        self.estimates = PendingCalls()
+        """Tokens of admitted texts that are being tokenised."""
+        self._limits = limits
+        self._most = limits.max_batch_tokens
+        self._cost = engine.cost
+        self._threads = engine.concurrency
+        self.text_pace = Pace(self._most)
+        """Pace of batches of texts. Decompositions and pending work count as tokens of texts."""
+        self.map_pace = Pace(self._most)
+        self.batch_seconds = 0.0
+        """Mean seconds of a batch of any kind; 0 before the first."""
+        for tokens, seconds in engine.measured:
             self.text_pace.account(tokens, seconds)
+            self._average(seconds)
+        for tokens, seconds in engine.measured_maps or engine.measured:
+            self.map_pace.account(tokens, seconds)
 
-    def relax(self) -> None:
-        """Reduce the forecasts a little, as no batch comes to correct them."""
-        self.text_pace.relax()
-        self.map_pace.relax()
-        self.batch_seconds *= 1 - RELAXING
-
-    def seconds(self, text_tokens: int, max_batch_tokens: int) -> float:
-        """Return the predicted seconds of a worker for all maps and some tokens of texts."""
-        seconds = self.text_pace.predict(text_tokens, max_batch_tokens)
-        if self.map_tokens:
-            seconds += self.map_pace.predict(self.map_tokens, max_batch_tokens)
-        return seconds
-
-    def _average(self, seconds: float) -> None:
-        weight = WEIGHT if self.batch_seconds else 1.0
-        self.batch_seconds += weight * (seconds - self.batch_seconds)
-
-    @property
-    def queued_tokens(self) -> int:
-        """Tokens of all waiting tasks."""
-        return self.texts.tokens + self.map_tokens
-
-    @property
-    def queued_texts(self) -> int:
-        """Number of waiting tasks."""
-        return self.texts.texts + len(self.maps)
-
-    @property
-    def first_tokens(self) -> int:
-        """Tokens of the first text in fair order; 0 without texts, or if maps go before it."""
-        return 0 if self.maps or not self.texts.texts else self.texts.window(1)[0].tokens
-
-    def push(self, work: Work[object], *, maps: bool = False) -> None:
-        """Queue all tasks of some work, as maps of computed texts or in fair order."""
-        if maps:
-            self.maps |= dict.fromkeys(work.slots)
-            self.map_tokens += work.tokens
-        else:
-            self.texts.push(work)
-
-    def remove(self, slot: Slot[object]) -> None:
-        """Remove a task that is computed now or cancelled."""
-        if slot.queue:
-            self.texts.remove(slot)
-            return
-        del self.maps[slot]
-        self.map_tokens -= slot.tokens
-        slot.waiting = False
-        slot.work.waiting -= 1
-
-    def clear(self) -> set[Work[object]]:
-        """Remove all waiting tasks, and return their work."""
-        slots = [*self.maps, *self.texts.window(self.texts.tokens)]
-        for slot in slots:
-            self.remove(slot)
-        return {slot.work for slot in slots}
-
-    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Slot[object]]:
+    def next_batch(self, max_batch_tokens: int, *, beside: bool = False) -> list[Slot[object]]:
         """Take a batch: the first text in fair order, and texts nearest to its length; or nothing.
 
-        A text longer than `max_batch_tokens` is a batch of its own. Tasks that are due are removed
-        from the queue and left out of the batch. For `beside` see `FairQueue.begin`.
+        Maps go before texts. A text longer than `max_batch_tokens` is a batch of its own. Tasks
+        that are due are removed from the queue and left out of the batch. For `beside` see
+        `FairQueue.take`.
         """
         now = time.monotonic()
-        while self.maps or self.texts.texts:
-            if self.maps:
-                window, cost = [*itertools.islice(self.maps, max_batch_tokens)], MAP_COST
+        while self.texts or self.maps.order:
+            if maps := self.maps.order:
+                window, cost = maps[:max_batch_tokens], MAP_COST
             else:
-                window, cost = self.texts.window(WINDOW_BATCHES * max_batch_tokens), self.cost
+                window, cost = self.window(WINDOW_BATCHES * max_batch_tokens), self._cost
             if late := [slot for slot in window if slot.work.due <= now]:
                 for slot in late:
                     self.remove(slot)
                 continue
             batch = nearest(window, max_batch_tokens, cost)
-            remove = self.remove
-            if not self.maps:
-                self.texts.begin(batch, beside=beside)
-                remove = self.texts.remove
-            for slot in batch:
-                remove(slot)
-                if not slot.work.begun:
-                    slot.work.begin()
+            self.take(batch, beside=beside)
             return batch
         return []
+
+    def account(self, slots: Sequence[Slot[object]], seconds: float) -> None:
+        """Update the forecasts by the seconds of a computed batch."""
+        self._average(seconds)
+        tokens = sum([slot.tokens for slot in slots])
+        if slots[0].queue is self.maps:
+            self.map_pace.account(tokens, seconds)
+        elif all(isinstance(slot.task, TextTask) for slot in slots):
+            self.text_pace.account(tokens, seconds)
+
+    def _average(self, seconds: float) -> None:
+        weight = WEIGHT if self.batch_seconds else 1.0
+        self.batch_seconds += weight * (seconds - self.batch_seconds)
+
+    def seconds(self, text_tokens: int) -> float:
+        """Return the predicted seconds of a worker for all maps and some tokens of texts."""
+        seconds = self.text_pace.predict(text_tokens)
+        return seconds + self.map_pace.predict(self.maps.tokens) if self.maps.tokens else seconds
+
+    def wait(self, tokens: int, *, idle: bool) -> float:
+        """Return the predicted seconds until all maps, and then some tokens of texts, have begun.
+
+        `idle` is whether a thread computes nothing.
+        """
+        seconds, other = self.seconds(tokens) if tokens or self.maps.tokens else 0.0, self.other
+        if seconds and (other.texts or other.maps.tokens):
+            seconds += min(seconds * other.share / self.share, other.seconds(other.tokens))
+        return (seconds if idle else seconds + self.batch_seconds) / self._threads
+
+    def admit(self, call: Call, demand: Demand, *, idle: bool) -> float:
+        """Return the predicted seconds of a request that arrives now and can be queued.
+
+        Raises:
+            Unprocessable: the request alone exceeds the queue.
+            Overloaded: it cannot be queued now.
+
+        """
+        now, tokens = time.monotonic(), demand.tokens
+        before = before_last = self.tokens_before(call.client) if self.texts else 0
+        wait = self.wait(before, idle=idle)
+        left = call.finish_by - now
+        if left <= 0:
+            raise deadline_passed(wait)
+        if not demand.admitted:
+            self._check_room(demand, wait)
+            patience = min(left, self._limits.queue_seconds)
+            allowed = self.congestion.most_seconds(wait, patience, now)
+            if wait > allowed:
+                why = f"a wait of {wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
+                raise refusal("wait", why, wait)
+        last_batch = min(tokens, self._most)
+        if tokens > last_batch:
+            before_last = self.tokens_before(call.client, tokens - last_batch)
+        if self.estimates.open and not demand.admitted:  # which has its place before the others
+            before_last += self.estimates.before(call.client, tokens)
+        total = wait if before_last == before else self.wait(before_last, idle=idle)
+        total += self.text_pace.predict(last_batch)
+        if left < math.inf:
+            end = total * self.margin.factor + demand.tokenizing_seconds
+            self._check_deadline(call, end, left, now)
+        return total
+
+    def _check_room(self, demand: Demand, wait: float) -> None:
+        """Raise if a request exceeds half of the queue's room."""
+        limits = self._limits
+        free_tokens = limits.max_queue_tokens - self.tokens - self.maps.tokens
+        if self.estimates.open:
+            free_tokens -= self.estimates.tokens
+        free_texts = limits.max_queue_texts - self.texts - len(self.maps.order)
+        if 2 * demand.tokens <= free_tokens and 2 * demand.texts <= free_texts:
+            return
+        bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
+            ("tokens", demand.tokens, free_tokens, limits.max_queue_tokens),
+            ("texts", demand.texts, free_texts, limits.max_queue_texts),
+        )
+        for unit, size, _, limit in bounds:
+            if 2 * size > limit and demand.exact:
+                raise Unprocessable(
+                    f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
+                    "send it in parts"
+                )
+        for unit, size, free, limit in bounds:
+            if 2 * min(size, limit // 2) > free:
+                why = f"the queue holds {limit - free} of {limit} {unit}"
+                if 2 * size > 2:
+                    why += f", and a request takes at most half of the rest: this one has {size}"
+                raise refusal(unit, why, wait)
+
+    def _check_deadline(self, call: Call, end: float, left: float, now: float) -> None:
+        """Raise if a request whose tokens are computed in `end` seconds has only `left` ones."""
+        needed, ahead, rest = 0, 0, 0.0
+        if call.pending:
+            left -= call.pending.writing_seconds
+            needed = call.pending.needed
+        if needed:
+            ahead = needed + self.pending.before(call.client, needed)
+            other = self.other.share if self.other.texts or self.other.maps.tokens else 0.0
+            rest = self.text_pace.predict(ahead) * (1 + other / self.share) / self._threads
+        end += rest
+        if end <= left:
+            return
+        self.margin.relax()
+        if not self.queued_tokens and ahead == needed:  # no batch comes to correct the forecasts
+            self.text_pace.relax()
+            self.map_pace.relax()
+            self.batch_seconds *= 1 - RELAXING
+        late = end - left
+        if rest:
+            rate = ahead / rest
+            most = ahead - late * rate
+            late = self.pending.seconds_until_room(call.client, needed, most, rate, now)
+        why = f"it would take about {end:.1f} s, and {left:.1f} s are left of its time"
+        raise refusal("deadline", why, late)

@@ -1,4 +1,11 @@
-"""Prediction of batch times from the last batches, and the error of such predictions."""
+"""Predictions of batch times, the errors of predictions, and standing queues.
+
+A standing queue, unlike a burst, never empties. Controlled delay (K. Nichols, V. Jacobson,
+"Controlling queue delay", ACM Queue 2012; B. Maurer, "Fail at scale", ACM Queue 2015): a queue
+stands if its shortest wait within an interval exceeds the target. It then only delays every
+request. While the queue stands, requests are admitted up to a wait of twice the target; otherwise
+up to their own longest wait.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +20,8 @@ RELAXING = 0.05
 SHORTEST_PREDICTION, LARGEST_RATIO = 0.1, 3.0
 """Minimum seconds of a prediction whose error counts, and the largest ratio of actual to predicted
 seconds, to which larger ratios are clipped."""
+INTERVAL_SECONDS = 0.1
+"""Length of an interval in which a queue stands or not."""
 
 
 @dataclass
@@ -36,7 +45,8 @@ class Pace:
     short, whereas one that is too long would keep such batches from being admitted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_batch_tokens: int) -> None:
+        self._most = max_batch_tokens
         self._sizes: dict[int, _Size] = {}
         self._points: list[tuple[float, float]] = []
         """Mean tokens and seconds of each size, both ascending."""
@@ -62,16 +72,13 @@ class Pace:
         self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]
         self._predicted = {}
 
-    def predict(self, tokens: int, max_batch_tokens: int) -> float:
-        """Return the predicted seconds of a worker for some tokens, in batches of maximum size.
-
-        `max_batch_tokens` is always the same.
-        """
+    def predict(self, tokens: int) -> float:
+        """Return the predicted seconds of a worker for some tokens, in batches of maximum size."""
         seconds = self._predicted.get(tokens)
         if seconds is None:
-            full, last = divmod(tokens, max_batch_tokens)
+            full, last = divmod(tokens, self._most)
             seconds = self._interpolated(last) if last else 0.0
-            seconds += full * self._interpolated(max_batch_tokens) if full else 0.0
+            seconds += full * self._interpolated(self._most) if full else 0.0
             self._predicted[tokens] = seconds
         return seconds
 
@@ -112,3 +119,29 @@ class Margin:
     def factor(self) -> float:
         """Factor ≥ 1 by which predictions are multiplied, so that most requests end in time."""
         return max(1.0, self.mean + 2 * self.deviation)
+
+
+class Congestion:
+    """Detector of a standing queue of a lane, by the predicted waits of its requests."""
+
+    def __init__(self, target_seconds: float = math.inf) -> None:
+        self.standing = False
+        self._target = target_seconds
+        self._shortest = 0.0
+        """Shortest predicted wait of the interval."""
+        self._ends = -math.inf
+        """`time.monotonic()` at the end of the interval."""
+
+    def most_seconds(self, wait: float, patience: float, now: float) -> float:
+        """Return the longest wait for which a request is admitted, after recording its `wait`.
+
+        `patience` is its longest wait by its own deadline and the queue's limit, `now` is
+        `time.monotonic()`.
+        """
+        if now >= self._ends:
+            self.standing = self._shortest > self._target
+            self._shortest, self._ends = wait, now + INTERVAL_SECONDS
+        self._shortest = min(self._shortest, wait)
+        if wait <= self._target:
+            self.standing = False
+        return min(patience, 2 * self._target) if self.standing else patience

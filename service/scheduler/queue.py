@@ -16,10 +16,10 @@ import asyncio
 import copy
 import heapq
 import itertools
-import math
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from service.engines.contract import BatchCost, Output, Task
@@ -35,6 +35,7 @@ Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
 Reduce = Callable[[Output], Value]
 """Function from a task's output to its value, called in the worker's thread."""
+_place, _turn = attrgetter("place"), attrgetter("served", "number")
 
 
 class Work(Generic[Value_co]):
@@ -48,20 +49,21 @@ class Work(Generic[Value_co]):
         tasks: Sequence[Task],
         call: Call,
         reduce: Sequence[Reduce[Value_co]] | None = None,
-        *,
-        wait_seconds: float = math.inf,
+        wait_seconds: float | None = None,
     ) -> None:
         """Describe at least one task, of which the first begins within `wait_seconds`.
 
-        Without reductions, the outputs are kept and `Value` is `Output`.
+        Work without `wait_seconds` continues a call. Without reductions, `Value` is `Output`.
         """
         self.call = call
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queued_at = time.monotonic()
-        self.begun = False
-        """Whether a task is being computed or was computed."""
-        self.due = min(self.queued_at + wait_seconds, call.finish_by)
+        self.begun = wait_seconds is None
+        """Whether a task of the call is being computed or was computed."""
+        self.due = call.finish_by
         """`time.monotonic()` at which the work is cancelled: later once it has begun."""
+        if wait_seconds is not None:
+            self.due = min(self.due, self.queued_at + wait_seconds)
         self.predicted_seconds = 0.0
         """Predicted seconds until the end, at admission."""
         reductions = reduce or itertools.repeat(None)
@@ -72,10 +74,6 @@ class Work(Generic[Value_co]):
         self.next_tokens: float = self.slots[0].tokens
         """Tokens of the next waiting task; their mean once tasks were taken."""
 
-    def begin(self) -> None:
-        """Extend the time to the call's deadline, as the first task is being computed."""
-        self.begun, self.due = True, self.call.finish_by
-
     def fail(self, error: ServiceError) -> None:
         """Fail with a copy of an error, unless the work is done."""
         if not self.future.done():
@@ -85,13 +83,16 @@ class Work(Generic[Value_co]):
 class Slot(Generic[Value_co]):
     """Task in a queue, and its result once it is computed."""
 
-    __slots__ = ("inference_seconds", "number", "queue", "queue_seconds", "reduce", "start", "task",
+    __slots__ = ("inference_seconds", "place", "queue", "queue_seconds", "reduce", "task",
                  "tokens", "value", "waiting", "work")  # fmt: skip
 
     value: Value_co
     """The task's `Output`, or the reduction of it."""
-    start: float
-    """Virtual time of its start in fair queueing."""
+    queue: ClientQueue
+    place: tuple[float, int]
+    """Virtual time of its start in fair queueing, and its number among equal starts."""
+    queue_seconds: float
+    inference_seconds: float
 
     def __init__(self, work: Work[Value_co], task: Task, reduce: Reduce[Value_co] | None) -> None:
         self.work = work
@@ -99,30 +100,25 @@ class Slot(Generic[Value_co]):
         self.tokens = task.tokens
         self.reduce = reduce
         self.waiting = True
-        self.number = 0
-        """Place among texts of equal starts; 0 for maps."""
-        self.queue: ClientQueue | None = None
-        """Queue of the client; None for maps."""
-        self.queue_seconds = self.inference_seconds = 0.0
 
 
 class ClientQueue:
-    """Waiting texts of one client, in fair order between its requests."""
+    """Waiting texts of one client, in fair order between its requests; or all waiting maps."""
 
     __slots__ = ("advance", "first_tokens", "lists", "number", "order", "requests", "served",
                  "tokens", "virtual_time")  # fmt: skip
 
-    def __init__(self, served: float, number: int) -> None:
+    def __init__(self, served: float = 0.0, number: int = 0) -> None:
         self.served = served
         """Tokens computed for the client, plus the value at which the client started."""
         self.number = number
         self.tokens = 0
-        """Tokens of all waiting texts."""
+        """Tokens of all waiting tasks."""
         self.virtual_time = 0.0
         self.advance = 0.0
         """Increase of the virtual time by the last batch, added when the next is taken."""
-        self.order: list[tuple[float, int, Slot[object]]] = []
-        """Waiting texts by their start and number."""
+        self.order: list[Slot[object]] = []
+        """Waiting tasks by their place."""
         self.requests = self.lists = 0
         """Number of waiting requests, and number of them with several waiting texts."""
         self.first_tokens = 0.0
@@ -130,35 +126,51 @@ class ClientQueue:
 
 
 class FairQueue:
-    """Waiting texts of a lane. The caller holds the lock of the lanes."""
+    """Waiting tasks of a lane. The caller holds the lock of the lanes."""
 
     def __init__(self) -> None:
         self.tokens = 0
         """Tokens of all waiting texts."""
         self.texts = 0
         """Number of waiting texts."""
+        self.maps = ClientQueue()
+        """Waiting maps of computed texts, oldest first. They go before all texts, so that running
+        requests finish before new ones begin."""
         self._clients: dict[str, ClientQueue] = {}
         """Clients with waiting texts, by name."""
-        self._turns: list[tuple[float, int, ClientQueue]] = []
-        """Heap of clients by a lower bound of their `served`, with some that no longer wait."""
+        self._turns: list[ClientQueue] = []
+        """The same clients in the order of their turns."""
         self._served = 0.0
         """`served` of the client last computed, at which a new client starts without credit."""
         self._numbers = itertools.count(1)
 
-    def push(self, work: Work[object]) -> None:
-        """Queue all tasks of some work."""
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens of all waiting tasks."""
+        return self.tokens + self.maps.tokens
+
+    @property
+    def queued_texts(self) -> int:
+        """Number of waiting tasks."""
+        return self.texts + len(self.maps.order)
+
+    def push(self, work: Work[object], *, maps: bool = False) -> None:
+        """Queue all tasks of some work, as maps of computed texts or in fair order."""
+        if maps:
+            for slot in work.slots:
+                slot.queue, slot.place = self.maps, (0.0, next(self._numbers))
+            self.maps.order += work.slots
+            self.maps.tokens += work.tokens
+            return
         queue = self._clients.get(work.call.client)
         if queue is None:
             queue = ClientQueue(self._served, next(self._numbers))
             self._clients[work.call.client] = queue
-            heapq.heappush(self._turns, (queue.served, queue.number, queue))
-            if len(self._turns) > 2 * len(self._clients) + 64:
-                self._turns = [turn for turn in self._turns if turn[2].order or turn[2] is queue]
-                heapq.heapify(self._turns)
+            insort(self._turns, queue, key=_turn)
         start = queue.virtual_time
         for slot in work.slots:
-            slot.queue, slot.start, slot.number = queue, start, next(self._numbers)
-            insort(queue.order, (start, slot.number, slot))
+            slot.queue, slot.place = queue, (start, next(self._numbers))
+            insort(queue.order, slot, key=_place)
             start += slot.tokens
         queue.tokens += work.tokens
         queue.requests += 1
@@ -168,15 +180,16 @@ class FairQueue:
         self.texts += work.waiting
 
     def remove(self, slot: Slot[object]) -> None:
-        """Remove a text that is computed now or cancelled."""
+        """Remove a task that is computed now or cancelled."""
         queue, work = slot.queue, slot.work
-        assert queue is not None  # noqa: S101 - set by `push`
-        del queue.order[bisect_left(queue.order, (slot.start, slot.number))]
+        del queue.order[bisect_left(queue.order, slot.place, key=_place)]
         queue.tokens -= slot.tokens
-        self.tokens -= slot.tokens
-        self.texts -= 1
         slot.waiting = False
         work.waiting -= 1
+        if queue is self.maps:
+            return
+        self.tokens -= slot.tokens
+        self.texts -= 1
         queue.first_tokens -= work.next_tokens
         if work.waiting:
             queue.lists -= work.waiting == 1
@@ -186,6 +199,14 @@ class FairQueue:
         queue.requests -= 1
         if not queue.order:
             del self._clients[work.call.client]
+            del self._turns[bisect_left(self._turns, _turn(queue), key=_turn)]
+
+    def clear(self) -> set[Work[object]]:
+        """Remove all waiting tasks, and return their work."""
+        slots = self.maps.order + self.window(self.tokens)
+        for slot in slots:
+            self.remove(slot)
+        return {slot.work for slot in slots}
 
     def window(self, tokens: int) -> list[Slot[object]]:
         """Return the first texts in fair order with at most `tokens` tokens; at least one text.
@@ -193,52 +214,50 @@ class FairQueue:
         It is the order in which they are computed if no more texts arrive.
         """
         window: list[Slot[object]] = []
-        total, turns = 0, self._turns
-        passed: list[tuple[float, int, ClientQueue]] = []
+        total, turns = 0, iter(self._turns)
+        following = next(turns, None)
         ahead: list[tuple[float, int, ClientQueue, int]] = []
         """Clients with texts in the window, and the index of their next one."""
-        while turns or ahead:
-            if ahead and (not turns or ahead[0] < turns[0]):
-                served, number, queue, index = heapq.heappop(ahead)
+        while following or ahead:
+            if following and (not ahead or _turn(following) < ahead[0]):
+                (served, number), queue, index = _turn(following), following, 0
+                following = next(turns, None)
             else:
-                served, number, queue = turn = heapq.heappop(turns)
-                if queue.order and served < queue.served:
-                    heapq.heappush(turns, (queue.served, number, queue))
-                if not queue.order or served < queue.served:
-                    continue
-                passed.append(turn)
-                index = 0
-            own = index + 1 if turns or ahead else min(index + tokens, len(queue.order))
-            for _, _, slot in queue.order[index:own]:
+                served, number, queue, index = heapq.heappop(ahead)
+            end = index + 1 if following or ahead else len(queue.order)
+            for slot in itertools.islice(queue.order, index, end):
                 total += slot.tokens
                 if total > tokens and window:
-                    break
+                    return window
                 window.append(slot)
                 served += slot.tokens
-            else:
-                if own < len(queue.order):
-                    heapq.heappush(ahead, (served, number, queue, own))
-                continue
-            break
-        for turn in passed:
-            heapq.heappush(turns, turn)
+            if end < len(queue.order):
+                heapq.heappush(ahead, (served, number, queue, end))
         return window
 
-    def begin(self, batch: Sequence[Slot[object]], *, beside: bool = False) -> None:
-        """Account for a batch of waiting texts, with the first in fair order at its head.
+    def take(self, batch: Sequence[Slot[object]], *, beside: bool = False) -> None:
+        """Remove a batch that is computed now: maps, or texts with the first in fair order first.
 
         Beside running batches, virtual time does not advance before their end.
         """
         first = batch[0].queue
-        assert first is not None  # noqa: S101 - set by `push`
-        self._served = max(self._served, first.served)
-        if not beside:
-            first.virtual_time = max(first.virtual_time + first.advance, first.order[0][0])
-            first.advance = 0.0
+        if first is not self.maps:
+            self._served = max(self._served, first.served)
+            if not beside:
+                first.virtual_time = max(first.virtual_time + first.advance, batch[0].place[0])
+                first.advance = 0.0
+            clients = {slot.queue for slot in batch}
+            for queue in clients:
+                del self._turns[bisect_left(self._turns, _turn(queue), key=_turn)]
+            for slot in batch:
+                slot.queue.served += slot.tokens
+                slot.queue.advance += slot.tokens / slot.queue.requests
+            for queue in clients:
+                insort(self._turns, queue, key=_turn)
         for slot in batch:
-            if queue := slot.queue:
-                queue.served += slot.tokens
-                queue.advance += slot.tokens / queue.requests
+            self.remove(slot)
+            work = slot.work
+            work.begun, work.due = True, work.call.finish_by
 
     def tokens_before(self, client: str, tokens: int = 0) -> int:
         """Return the tokens that are computed before a text of a request that arrives now.
@@ -281,8 +300,7 @@ def nearest(
                 break
             continue
         slot = window[index]
-        queue = slot.queue
-        if queue not in clients and queue and queue.order[0][2] is not slot:
+        if slot.queue not in clients and slot.queue.order[0] is not slot:
             continue
         most = max(longest, lengths[index])
         grid = most * (len(batch) + 1)
@@ -291,6 +309,6 @@ def nearest(
         if padding > MAX_PADDING_SHARE * grid or total * real > spent * tokens:
             continue
         batch.append(slot)
-        clients.add(queue)
+        clients.add(slot.queue)
         longest, real, spent = most, tokens, total
     return batch

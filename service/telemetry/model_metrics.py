@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from model.numerics.comparison import Kind
 from service.engines.contract import DeviceState, Task, TextTask
-from service.scheduler.admission import BatchLimits, RefusalReason
-from service.scheduler.lanes import LANE_SHARES, LaneName
+from service.scheduler.call import RefusalReason
+from service.scheduler.lanes import LANE_SHARES, BatchLimits, LaneName
 from service.telemetry.registry import MOST_NOTES, Registry, observe
 
 VERSIONS = "headscope_model_versions"

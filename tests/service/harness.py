@@ -37,8 +37,7 @@ from service.inference.tokenization.text import ArrayText, places_of
 from service.models.state import state_of
 from service.process.listener import bound
 from service.process.server import Server
-from service.scheduler.admission import BatchLimits
-from service.scheduler.lanes import LaneName
+from service.scheduler.lanes import BatchLimits, LaneName
 from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
 from service.system.budget import ByteBudget, Reservation

@@ -131,10 +131,7 @@ class AttentionStream:
         tasks = [text.task(self.layers, self.selection) for text in texts]
         if self.selection.ablates:
             tasks += [text.whole_task() for text in texts]
-        if chunk.start == 0:
-            done = await self.scheduler.submit("attention", tasks, self.caller)
-        else:
-            done = await self.scheduler.resume("attention", tasks, call=self.caller)
+        done = await self.scheduler.submit("attention", tasks, self.caller, resumed=chunk.start > 0)
         self.timings.add(done)
         outputs = [result.value for result in done]
         ablated, whole = outputs[: len(texts)], outputs[len(texts) :]
@@ -200,7 +197,7 @@ class AttentionStream:
             group = groups.popleft()
             tasks, reduce = [task for task, _ in group], [reduction for _, reduction in group]
             return asyncio.create_task(
-                self.scheduler.resume("attention", tasks, reduce, self.caller)
+                self.scheduler.submit("attention", tasks, self.caller, reduce, resumed=True)
             )
 
         running = begin()

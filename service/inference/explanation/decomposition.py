@@ -134,7 +134,7 @@ class TextDecomposition:
         """Compute hidden state 0, in which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         task = TextTask(ids, segments, hidden_layers=(0,), pixels=self.text.pixels)
-        (done,) = await self.scheduler.resume("attention", [task], call=self.caller)
+        (done,) = await self.scheduler.submit("attention", [task], self.caller, resumed=True)
         self.timings.add([done])
         states = done.value.hidden[0]
         self._parts = await asyncio.to_thread(_own_shares, states, states)
@@ -143,7 +143,9 @@ class TextDecomposition:
         segment = self.text.segment
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE, segment=segment)
         task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
-        results = await self.scheduler.resume("attention", [task_of_values], call=self.caller)
+        results = await self.scheduler.submit(
+            "attention", [task_of_values], self.caller, resumed=True
+        )
         self.timings.add(results)
         values = requested(requested(results[0].value.decomposed).values)
         of_states, of_shares = values[:, :, 0], values[:, :, 1]
@@ -166,7 +168,10 @@ class TextDecomposition:
             tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
             placements.append(_Placement(parts, values, rows))
-        self.timings.add(await self.scheduler.resume("attention", tasks, placements, self.caller))
+        done = await self.scheduler.submit(
+            "attention", tasks, self.caller, placements, resumed=True
+        )
+        self.timings.add(done)
         self._parts, self._values = parts, values
 
     def _rows(self, layer: int) -> Sequence[range]:

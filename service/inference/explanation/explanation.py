@@ -260,10 +260,7 @@ class Explainer:
                 scheduler, caller = tower.prepared.scheduler, tower.prepared.caller
                 places = self._of(tower, range(len(texts)))
                 tasks = [tower.task(texts[place]) for place in places]
-                if number:
-                    done = await scheduler.resume("attention", tasks, call=caller)
-                else:
-                    done = await scheduler.submit("attention", tasks, caller)
+                done = await scheduler.submit("attention", tasks, caller, resumed=number > 0)
                 tower.prepared.timings.add(done)
                 outputs |= zip(places, (result.value for result in done), strict=True)
             ordered = [outputs[place] for place in range(len(texts))]

@@ -126,9 +126,8 @@ async def occlude(
             if len(running) == SLICES:
                 timings.add(await running.popleft())
             tasks, placements = [task for task, _ in part], [placement for _, placement in part]
-            running.append(
-                asyncio.create_task(scheduler.resume("attention", tasks, placements, caller))
-            )
+            passes = scheduler.submit("attention", tasks, caller, placements, resumed=True)
+            running.append(asyncio.create_task(passes))
         while running:
             timings.add(await running.popleft())
     finally:

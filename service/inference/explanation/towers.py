@@ -135,7 +135,7 @@ async def part_cost(inference: Inference, scheduler: Scheduler, caller: Call) ->
         rows, parts = step.parts.shape[:2]
         for _ in range(2):
             tasks = [DecomposeTask(step, STEP_TOKENS)]
-            (done,) = await scheduler.resume("attention", tasks, call=caller)
+            (done,) = await scheduler.submit("attention", tasks, caller, resumed=True)
         a_token = alone * engine.concurrency / STEP_TOKENS
         seconds = done.inference_seconds * config.num_hidden_layers
         costs[engine.name] = seconds / (rows * parts * a_token)

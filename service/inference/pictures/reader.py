@@ -32,8 +32,7 @@ from service.inference.tokenization.text import (
     Text,
 )
 from service.inference.tokenization.tokenizer import Limits, Options
-from service.scheduler.admission import Demand
-from service.scheduler.call import Call
+from service.scheduler.call import Call, Demand
 
 FILE_COPIES = 4
 """Maximum copies of a file in memory while it is opened, beside its steps."""

@@ -187,7 +187,9 @@ class Ranker:
             done = await scheduler.submit(lane, [scorer.query_task(unseen.query)], caller)
             timings.add(done)
             scorer.take_query(done[0].value, unseen.query)
-            results = await scheduler.resume(lane, tasks, reduce, caller) if tasks else []
+            results = []
+            if tasks:
+                results = await scheduler.submit(lane, tasks, caller, reduce, resumed=True)
         else:
             results = await scheduler.submit(lane, tasks, caller, reduce)
         timings.add(results)

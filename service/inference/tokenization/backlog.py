@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import os
 import time
 from bisect import insort
@@ -18,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
 from service.errors import DeadlinePassed, EngineUnavailable, Overloaded, ServiceError
-from service.scheduler.admission import retry_after
-from service.scheduler.call import Call
+from service.scheduler.call import Call, retry_after
 from service.system.resources import lower_priority, release_memory
 
 SLICE_CHARACTERS = 2**14
@@ -48,10 +47,9 @@ class BacklogProfile:
     pool: str
     """Name of the threads, and the reason of refusals."""
     owner: str
-    """Owner of the waiting requests, in errors."""
     verb: str
     done: str
-    """Verb and participle of the work, in errors."""
+    """Owner of the waiting requests, verb and participle of their work, in errors."""
     slice_size: int
     """Size of the inputs of a slice together; see `SLICE_CHARACTERS`."""
     large_size: int
@@ -85,12 +83,12 @@ class TokenizerWork(Generic[Given, Result]):
     tokenize: Callable[[Sequence[Given], int], list[Result]]
     """Function of some inputs and the index of the first, which returns a result for each."""
     kind: Kind = "texts"
-    pace: float = field(default=0.0, init=False)
-    """Seconds of a unit of size."""
+    end: float = field(default=0.0, init=False)
+    """Virtual time at which the work would end."""
     left: float = field(default=0.0, init=False)
     """Seconds of the slices that no thread has taken yet."""
-    slices: list[slice] = field(default_factory=list, init=False)
-    """Slices that no thread has taken yet, last one first."""
+    slices: list[tuple[slice, float]] = field(default_factory=list, init=False)
+    """Slices that no thread has taken yet, last one first, and their predicted seconds."""
     results: dict[int, list[Result]] = field(default_factory=dict, init=False)
     """Results of each slice by the index of its first input."""
     future: asyncio.Future[None] = field(init=False)
@@ -125,13 +123,12 @@ class Backlog:
         self._pool = ThreadPoolExecutor(self.threads, profile.pool, lower_priority)
         self._pace = dict(profile.pace)
         """Mean seconds of a unit of size in one thread."""
-        self._order: list[tuple[float, int, TokenizerWork[Any, Any]]] = []
+        self._order: list[TokenizerWork[Any, Any]] = []
         """Work with slices that wait, by the virtual time at which it would end."""
         self._clients = Counter[str]()
         """Number of requests of each client in the order."""
         self._virtual_time = 0.0
         """Seconds that each client would have had with equal sharing."""
-        self._numbers = itertools.count()
         self._waiting = 0
         self._idle = self.threads
         self._closed = False
@@ -144,28 +141,27 @@ class Backlog:
         """Update the mean by a slice; an interrupted slice counts as a slow one."""
         if size:
             mean = self._pace[kind]
-            pace = min(seconds / size, LARGEST_RATIO * mean)
-            self._pace[kind] += WEIGHT * (pace - mean)
+            self._pace[kind] += WEIGHT * (min(seconds / size, LARGEST_RATIO * mean) - mean)
 
     def seconds(self, client: str, size: int, kind: Kind = "texts") -> float:
         """Return the predicted seconds until a request that arrives now is done."""
         own = self._pace[kind] * size
         end = self._end(client, own)
-        before = sum(work.left for other_end, _, work in self._order if other_end <= end)
-        return (before + own) / self.threads
+        return (own + sum(work.left for work in self._order if work.end <= end)) / self.threads
 
     async def run(self, work: TokenizerWork[Given, Result]) -> list[Result]:
         """Return the result for each input of a request.
 
         Cancelling the call ends it after the running slices.
         """
-        client, size, profile = work.caller.client, sum(work.sizes), self._profile
-        self._check(work, self.seconds(client, size, work.kind))
+        client, pace = work.caller.client, self._pace[work.kind]
+        self._check(work, self.seconds(client, sum(work.sizes), work.kind))
         work.future = asyncio.get_running_loop().create_future()
-        work.pace = self._pace[work.kind]
-        work.left = work.pace * size
-        work.slices = [*_slices(work.sizes, profile.slice_size)][::-1]
-        insort(self._order, (self._end(client, work.left), next(self._numbers), work))
+        parts = [*_slices(work.sizes, self._profile.slice_size)]
+        work.slices = [(part, pace * sum(work.sizes[part])) for part in reversed(parts)]
+        work.left = pace * sum(work.sizes)
+        work.end = self._end(client, work.left)
+        insort(self._order, work, key=attrgetter("end"))
         self._clients[client] += 1
         self._waiting += 1
         try:
@@ -179,7 +175,7 @@ class Backlog:
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
         self._closed = True
-        for _, _, work in self._order:
+        for work in self._order:
             work.fail(_stopping())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -189,22 +185,20 @@ class Backlog:
 
     def _remove(self, work: TokenizerWork[Any, Any]) -> None:
         """Remove work from the order, if it is there: its last slice was taken, or it has ended."""
-        others = [item for item in self._order if item[2] is not work]
-        if len(others) < len(self._order):
-            self._order = others
+        if work in self._order:
+            self._order.remove(work)
             self._clients -= Counter([work.caller.client])
 
     def _start(self) -> None:
         """Start slices of the first request in order, one for each idle thread."""
         while self._idle and self._order and not self._closed:
-            work = self._order[0][2]
+            work = self._order[0]
             if time.monotonic() >= work.caller.finish_by:
                 work.fail(self._late(work, 1))
             if work.future.done():
                 self._remove(work)
                 continue
-            part = work.slices.pop()
-            seconds = work.pace * sum(work.sizes[part])
+            part, seconds = work.slices.pop()
             work.left -= seconds
             self._virtual_time += seconds / len(self._clients)
             if not work.slices:

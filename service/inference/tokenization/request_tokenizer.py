@@ -24,8 +24,7 @@ from service.inference.tokenization.text import TEXT_BYTES, ArrayText, Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.truncation import CHARACTERS_PER_TOKEN as EXCERPT_CHARACTERS
 from service.inference.tokenization.truncation import MOST_CHARACTERS
-from service.scheduler.admission import NOTHING, Demand
-from service.scheduler.call import Call
+from service.scheduler.call import NOTHING, Call, Demand
 from service.system.resources import tokenize_in_the_calling_thread
 
 INLINE_CHARACTERS, INPUT_CHARACTERS = 544, 32

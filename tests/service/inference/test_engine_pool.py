@@ -27,7 +27,7 @@ from service.inference.fingerprint import fingerprint_of
 from service.inference.text_warnings import Warnings
 from service.inference.timings import Timings
 from service.models.state import state_of
-from service.scheduler.admission import BatchLimits
+from service.scheduler.lanes import BatchLimits
 from service.scheduler.queue import Slot
 from tests.service.harness import CONFIG, Recorder, assert_problem, serving, text, until
 from tests.service.several import fake_of, variant

@@ -15,7 +15,6 @@ class FakeClock:
             "service.scheduler.scheduler",
             "service.scheduler.dispatch",
             "service.scheduler.lanes",
-            "service.scheduler.admission",
             "service.scheduler.queue",
         ):
             monkeypatch.setattr(f"{module}.time", self)

@@ -1,11 +1,10 @@
-"""Refusals of the queue, and requests whose client has disconnected."""
+"""Refusals of the queue, their forecasts, and requests whose client has disconnected."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,80 +12,55 @@ import pytest
 from model.artifact.decomposition import DecompositionStep
 from service.engines.contract import DecomposeTask, MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.errors import (
-    EngineUnavailable,
-    Overloaded,
-    Unprocessable,
-)
-from service.scheduler.admission import NOTHING, Admission, BatchLimits, Demand
-from service.scheduler.call import ANYBODY, Call, PendingWork
-from service.scheduler.lanes import Lane, LaneName
-from service.scheduler.pace import Pace
+from service.errors import EngineUnavailable, Overloaded, Unprocessable
+from service.scheduler.call import ANYBODY, NOTHING, Call, Demand
+from service.scheduler.lanes import BatchLimits, Lane
 from service.scheduler.queue import Work
-from service.scheduler.scheduler import Scheduler
-from tests.service.harness import (
-    CONFIG,
-    GatedEngine,
-    batching,
-    text,
-    until,
-)
+from tests.service.harness import CONFIG, GatedEngine, batching, until
 from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.requests import ask, busy, queued, resume, tenth_a_token
 
 pytestmark = pytest.mark.anyio
 
 
-def plugged(batcher: Scheduler) -> asyncio.Task[object]:
-    """Keep the only worker of a `GatedEngine` busy."""
-    return asyncio.create_task(batcher.submit("encode", [text(1)]))
+@pytest.mark.parametrize(
+    ("limits", "lengths", "says"),
+    [
+        ({"max_queue_tokens": 200}, (50, 51), "101 tokens; at most 100"),
+        ({"max_queue_texts": 6}, (1,) * 4, "4 texts; at most 3"),
+    ],
+)
+async def test_a_request_that_never_fits_is_refused_for_good(
+    limits: dict[str, int], lengths: tuple[int, ...], says: str
+) -> None:
+    with batching(FakeEngine(CONFIG), **limits) as (batcher, _):
+        with pytest.raises(Unprocessable, match=says):
+            await ask(batcher, "encode", *lengths)
+        assert len(await ask(batcher, "encode", *(50, 50)[: len(lengths)])) == 2
 
 
-async def test_a_request_that_never_fits_is_refused_for_good() -> None:
-    with batching(FakeEngine(CONFIG), max_queue_tokens=200) as (batcher, recorder):
-        with pytest.raises(Unprocessable, match="101 tokens; at most 100"):
-            await batcher.submit("encode", [text(50), text(51)])
-        assert len(await batcher.submit("encode", [text(50), text(50)])) == 2
-    assert len(recorder.finished) == 2
-
-
-async def test_a_full_queue_refuses_until_there_is_room() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_queue_tokens=200) as (batcher, _):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
-        waiting = asyncio.create_task(batcher.submit("encode", [text(60)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 60)
+async def test_a_request_takes_at_most_half_of_the_room_that_is_left() -> None:
+    async with busy(max_queue_tokens=200, max_queue_texts=8) as (batcher, engine, recorder):
+        waiting = [ask(batcher, "encode", 60)]
+        await queued(batcher, 60)
         with pytest.raises(Overloaded, match=r"60 of 200 tokens.* half of the rest") as refused:
-            await batcher.submit("encode", [text(71)])
+            await ask(batcher, "encode", 71)
         assert (refused.value.retry_after_seconds or 0) >= 1
         assert batcher.lanes["encode"].queued_tokens == 60  # nothing of the refused request is left
-
-        fits = asyncio.create_task(batcher.submit("encode", [text(70)]))
-        other_lane = asyncio.create_task(batcher.submit("attention", [text(100)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 130)
+        with pytest.raises(Overloaded, match="1 of 8 texts"):
+            await ask(batcher, "encode", *[1] * 4)
+        waiting += [ask(batcher, "encode", 70), ask(batcher, "attention", 100)]
+        waiting += [ask(batcher, "encode", 1) for _ in range(3)]  # small ones still fit
+        await queued(batcher, 133)
+        assert recorder.refusals == [("encode", "tokens"), ("encode", "texts")]
         engine.let_through()
-        await asyncio.gather(plug, waiting, fits, other_lane)
-        assert len(await batcher.submit("encode", [text(100)])) == 1
+        await asyncio.gather(*waiting)
+        assert len(await ask(batcher, "encode", 100)) == 1
 
 
-async def test_a_large_request_leaves_room_for_small_ones() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_queue_tokens=1000, max_queue_texts=100) as (batcher, _):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
-        waiting = [asyncio.create_task(batcher.submit("encode", [text(10)] * 50))]
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 500)
-        with pytest.raises(Overloaded, match="500 of 1000 tokens"):
-            await batcher.submit("encode", [text(10)] * 50)
-        waiting += [asyncio.create_task(batcher.submit("encode", [text(10)])) for _ in range(40)]
-        await until(lambda: batcher.lanes["encode"].queued_texts == 90)
-        engine.let_through()
-        await asyncio.gather(plug, *waiting)
-
-
-@pytest.mark.parametrize(("queued", "seconds"), [(50, 0.5), (1000, 10.0), (4100, 41.0)])
+@pytest.mark.parametrize(("waiting", "seconds"), [(50, 0.5), (1000, 10.0), (4100, 41.0)])
 async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
-    queued: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+    waiting: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock(monkeypatch)
 
@@ -97,24 +71,21 @@ async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
             return outputs
 
     engine = HundredTokensASecond()
+    engine.measured = [(tokens, tokens / 100) for tokens in (1, 64)]
     told = set()
-    with batching(engine, max_queue_tokens=2 * queued, max_queue_texts=4) as (batcher, _):
-        engine.let_through(3)
-        for length in (10, 30, 50):
-            await batcher.submit("encode", [text(length)])
-        plug = plugged(batcher)
-        await until(lambda: len(engine.batches) == 4)
-        waiting = asyncio.create_task(batcher.submit("encode", [text(queued - 1), text(1)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == queued)
+    limits = {"max_queue_tokens": 2 * waiting, "max_queue_texts": 4}
+    async with busy(engine, **limits) as (batcher, _, _):
+        request = ask(batcher, "encode", waiting - 1, 1)
+        await queued(batcher, waiting)
         for _ in range(40):
             with pytest.raises(Overloaded) as refused:
-                await batcher.submit("encode", [text(1), text(2)])
+                await ask(batcher, "encode", 1, 2)
             told.add(refused.value.retry_after_seconds)
         assert seconds <= min(told) + 0.5
         assert max(told) <= 2.2 * seconds + 1.5  # the running batch, in whole seconds
         assert len(told) > 1 or seconds < 1  # not all come back at once
         engine.let_through()
-        await asyncio.gather(plug, waiting)
+        await request
 
 
 async def test_a_dead_engine_is_refused_before_the_queue() -> None:
@@ -125,140 +96,54 @@ async def test_a_dead_engine_is_refused_before_the_queue() -> None:
         batching(Dead(CONFIG)) as (batcher, _),
         pytest.raises(EngineUnavailable, match="fake engine is down") as refused,
     ):
-        await batcher.submit("encode", [text(4)])
+        await ask(batcher, "encode", 4)
     assert refused.value.retry_after_seconds == 5
 
 
 async def test_who_left_is_dropped_before_it_is_computed() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
-        stays = asyncio.create_task(batcher.submit("encode", [text(8), text(9)]))
-        leaves = asyncio.create_task(batcher.submit("encode", [text(8), text(30), text(9)]))
-        looks = asyncio.create_task(batcher.submit("attention", [text(7)]))
-        await until(lambda: batcher.lanes["attention"].queued_tokens)
-        assert batcher.lanes["encode"].queued_tokens == 17 + 47
+    async with busy(max_batch_tokens=64) as (batcher, engine, recorder):
+        stays, leaves = ask(batcher, "encode", 8, 9), ask(batcher, "encode", 8, 30, 9)
+        looks = ask(batcher, "attention", 7)
+        await queued(batcher, 7, "attention")
+        await queued(batcher, 17 + 47)
         leaves.cancel()
         looks.cancel()
-        await asyncio.gather(leaves, looks, return_exceptions=True)
-        assert leaves.cancelled()
-        assert batcher.lanes["encode"].queued_tokens == 17
+        await asyncio.wait([leaves, looks])
+        await queued(batcher, 17)
         assert batcher.lanes["attention"].queued_tokens == 0
         assert recorder.drops == ["encode"] * 3 + ["attention"]
         engine.let_through()
-        await asyncio.gather(plug, stays)
+        await stays
         assert engine.batches == [[1], [8, 9]]
         assert batcher.lanes["encode"].queued_tokens == 0
 
 
 async def test_who_leaves_while_computed_hurts_no_neighbour() -> None:
-    engine = GatedEngine()
-    with batching(engine) as (batcher, recorder):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
-        stays = asyncio.create_task(batcher.submit("encode", [text(8, 1)]))
-        leaves = asyncio.create_task(batcher.submit("encode", [text(8, 2)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 16)
+    async with busy() as (batcher, engine, recorder):
+        stays, leaves = ask(batcher, "encode", 8), ask(batcher, "encode", 8)
+        await queued(batcher, 16)
         engine.let_through(1)
         await until(lambda: engine.batches == [[1], [8, 8]])
         leaves.cancel()
         engine.let_through()
-        await asyncio.gather(plug, stays)
+        await stays
         assert recorder.drops == []  # it was computed nevertheless
         assert not recorder.failed
 
 
 async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
-    engine = GatedEngine()
-    with batching(engine) as (batcher, recorder):
-        plug = plugged(batcher)
-        patient = asyncio.create_task(batcher.submit("encode", [text(8)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 8)
-        for number in range(100):
-            request = asyncio.create_task(
-                batcher.submit("encode", [text(8)], Call(f"client {number}"))
-            )
-            await asyncio.sleep(0)
+    async with busy() as (batcher, engine, recorder):
+        lane, patient = batcher.lanes["encode"], ask(batcher, "encode", 8)
+        await queued(batcher, 8)
+        leave = [ask(batcher, "encode", 8, call=Call(f"client {n}")) for n in range(100)]
+        await queued(batcher, 808)
+        for request in leave:
             request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
+        await asyncio.wait(leave)
         assert len(recorder.drops) == 100
-        assert batcher.lanes["encode"].queued_texts == 1
-        assert len(batcher.lanes["encode"].texts._turns) < 100
+        assert (lane.queued_texts, len(lane._clients), len(lane._turns)) == (1, 1, 1)
         engine.let_through()
-        await asyncio.gather(plug, patient)
-
-
-async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_queue_tokens=200) as (batcher, _):
-        lane = batcher.lanes["attention"]
-        lane.text_pace = tenth_a_token()
-        engine.let_through()
-        for needed, admitted in ((170, True), (250, False)):
-            promise = PendingWork(10**6, needed)
-            caller = Call(finish_by=time.monotonic() + 20, pending=promise)
-            if admitted:
-                await batcher.submit("attention", [text(50)], caller)
-                assert (promise.tokens, promise.needed) == (10**6 - 50, needed - 50)
-                promise.end()
-                assert not promise.tokens
-                lane.text_pace = tenth_a_token()
-            else:
-                with pytest.raises(Overloaded, match="it would take about"):
-                    await batcher.submit("attention", [text(50)], caller)
-
-
-async def test_batches_measured_at_start_make_the_first_forecast() -> None:
-    engine = FakeEngine(CONFIG, concurrency=2)
-    engine.measured = [(16, 1.6), (64, 6.4)]
-    with batching(engine, max_batch_tokens=64) as (batcher, _):
-        assert batcher.seconds_alone("attention", 640) == pytest.approx(32)
-        soon = Call(finish_by=time.monotonic() + 4)
-        with pytest.raises(Overloaded, match=r"would take about 6\.\d s"):
-            await batcher.submit("encode", [text(64)], soon)
-
-
-async def test_queued_maps_are_forecast_by_the_pace_of_maps() -> None:
-    engine = FakeEngine(CONFIG)
-    engine.measured, engine.measured_maps = [(64, 6.4)], [(64, 0.64)]
-    with batching(engine) as (batcher, _):
-        lane = batcher.lanes["attention"]
-        lane.map_tokens = 640
-        assert lane.seconds(128, 64) == pytest.approx(6.4 + 12.8)
-        lane.map_tokens = 0
-
-
-async def test_the_pace_of_texts_knows_no_maps() -> None:
-    with batching(FakeEngine(CONFIG)) as (batcher, _):
-        states = np.zeros((30, 8), np.float32)
-        await batcher.submit("attention", [text(8)])
-        before = batcher.lanes["attention"].text_pace.predict(64, 64)
-        await batcher.resume("attention", [MapsTask(states, states, 0, (0,))])
-        lane = batcher.lanes["attention"]
-        assert lane.text_pace.predict(64, 64) == before
-        assert len(lane.map_pace._points) == 1
-
-
-async def test_a_running_batch_is_forecast_by_batches_of_every_kind() -> None:
-    """Measured texts of any size would otherwise stand for decompositions and maps."""
-    lane = Lane("attention", 1.0)
-    lane.expect([(1, 0.2), (512, 102.4)], [(512, 1.0)])
-    assert lane.batch_seconds == pytest.approx(0.9 * 0.2 + 0.1 * 102.4)
-    task = DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 256)
-    work = Work([task], ANYBODY)
-    lane.push(work)
-    before = lane.batch_seconds
-    lane.account(work.slots, 0.0)
-    assert lane.batch_seconds == pytest.approx(0.9 * before)
-
-
-def tenth_a_token() -> Pace:
-    """Return 0.1 seconds for each token."""
-    pace = Pace()
-    for tokens in (1, 64):
-        pace.account(tokens, tokens / 10)
-    return pace
+        await patient
 
 
 def waits(seconds: float) -> str:
@@ -269,30 +154,26 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock(monkeypatch)
-    engine = GatedEngine()
-    with batching(engine, queue_seconds=3.0) as (batcher, recorder):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
+    async with busy(queue_seconds=3.0) as (batcher, engine, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
         running = lane.batch_seconds = 0.64  # of the batch that has to end first
-        waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
-        await until(lambda: lane.queued_tokens == 15)
-        soon = Call(finish_by=clock.now + 1)
+        waiting = [ask(batcher, "encode", 15)]
+        await queued(batcher, 15)
         with pytest.raises(Overloaded, match=waits(1.5 + running)) as impatient:
-            await batcher.submit("encode", [text(8)], soon)
+            await ask(batcher, "encode", 8, call=Call(finish_by=clock.now + 1))
         assert 2 <= (impatient.value.retry_after_seconds or 0) <= 5
-        other = asyncio.create_task(batcher.submit("encode", [text(10)]))  # 3 s are allowed
-        await until(lambda: lane.queued_tokens == 25)
+        waiting.append(ask(batcher, "encode", 10))  # 3 s are allowed
+        await queued(batcher, 25)
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
-            await batcher.submit("encode", [text(8)])
+            await ask(batcher, "encode", 8)
         batcher.admit("encode", ANYBODY, NOTHING)  # checked once it is tokenised
         lane.congestion.standing = True
         with pytest.raises(Overloaded, match=waits(2.5 + running)):
             batcher.admit("encode", ANYBODY, NOTHING)
         assert recorder.refusals == [("encode", "wait")] * 3
         engine.let_through()
-        await asyncio.gather(plug, waiting, other)
+        await asyncio.gather(*waiting)
 
 
 async def test_what_cannot_end_in_time_is_refused_before_it_begins(
@@ -301,124 +182,90 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins(
     clock = FakeClock(monkeypatch)
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
-        lane = batcher.lanes["encode"]
+        lane, soon = batcher.lanes["encode"], Call(finish_by=clock.now + 10)
         lane.text_pace = tenth_a_token()
-        soon = Call(finish_by=clock.now + 10)
         with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and 10\.0 s") as no:
-            await batcher.submit("encode", [text(50)] * 3, soon)
+            await ask(batcher, "encode", *[50] * 3, call=soon)
         assert no.value.status == 429
-        fits = asyncio.create_task(batcher.submit("encode", [text(30)] * 3, soon))
+        fits = ask(batcher, "encode", *[30] * 3, call=soon)
         await until(lambda: engine.batches)
         lane.margin.mean = 2.0  # ratio of the requests' time to the prediction
         with pytest.raises(Overloaded, match=r"would take about"):
-            await batcher.submit("encode", [text(55)], soon)
+            await ask(batcher, "encode", 55, call=soon)
         assert recorder.refusals == [("encode", "deadline")] * 2
         engine.let_through()
         await fits
 
 
-async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = FakeClock(monkeypatch)
-    engine = GatedEngine()
-    with batching(engine, max_queue_tokens=200) as (batcher, recorder):
-        lane = batcher.lanes["attention"]
-        lane.text_pace = tenth_a_token()
-        soon = Call(finish_by=clock.now + 20, pending=PendingWork(250))
-        with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and 20\.0 s"):
-            await batcher.submit("attention", [text(50)], soon)
-        assert recorder.refusals == [("attention", "deadline")]
-        engine.let_through()
-        await batcher.submit("attention", [text(50)], replace(soon, pending=PendingWork(170)))
-        assert lane.queued_tokens == 0
-        assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
-
-
-async def test_what_others_were_promised_comes_before_the_end_of_a_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Otherwise all concurrent requests are admitted, and none ends in time."""
-    now = FakeClock(monkeypatch).now
-    with batching(FakeEngine(CONFIG)) as (batcher, _):
-        lane = batcher.lanes["attention"]
-        first = Call("a", now + 20, PendingWork(150))
-        await batcher.submit("attention", [text(10)], first)
-        lane.text_pace = tenth_a_token()
-        second = Call("b", now + 10, PendingWork(60))
-        with pytest.raises(Overloaded, match=r"would take about 1\d\.\d s, and"):
-            await batcher.submit("attention", [text(10)], second)
-        await batcher.resume("attention", [text(60)] * 2, call=first)
-        lane.text_pace = tenth_a_token()
-        await batcher.submit("attention", [text(10)], replace(second, pending=PendingWork(60)))
-
-
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
     """Each refusal lowers the trust in the prediction: nothing else could correct it."""
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):
-        lane = batcher.lanes["encode"]
+        lane, refused = batcher.lanes["encode"], 0
         lane.text_pace.account(64, 90.0)  # the machine slept
-        refused = 0
         while True:
             try:
-                await batcher.submit("encode", [text(64)], Call(finish_by=time.monotonic() + 30))
+                await ask(batcher, "encode", 64, call=Call(finish_by=time.monotonic() + 30))
                 break
             except Overloaded:
                 refused += 1
         assert 5 < refused < 50
         assert recorder.refusals == [("encode", "deadline")] * refused
-        assert lane.text_pace.predict(64, 64) < 20  # and what it took has mended it
+        assert lane.text_pace.predict(64) < 20  # and what it took has mended it
 
 
 async def test_a_queue_that_stands_is_cut_to_twice_its_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock(monkeypatch)
-    engine = GatedEngine()
     limits = {"queue_seconds": 60.0, "queue_target_seconds": 2.0}
-    with batching(engine, **limits) as (batcher, recorder):
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
+    async with busy(**limits) as (batcher, engine, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace = tenth_a_token()
-        burst = [asyncio.create_task(batcher.submit("encode", [text(10)])) for _ in range(30)]
-        await until(lambda: lane.queued_texts == 30)  # up to 30 s are allowed: a burst
+        waiting = [ask(batcher, "encode", 10) for _ in range(30)]
+        await queued(batcher, 300)  # up to 30 s are allowed: a burst
         clock.now += 0.11
-        tardy = asyncio.create_task(batcher.submit("encode", [text(10)]))
-        await until(lambda: lane.queued_texts == 31)
+        waiting.append(ask(batcher, "encode", 10))
+        await queued(batcher, 310)
         clock.now += 0.11  # all arrivals of a tenth of a second would wait for more than 2 s
         with pytest.raises(Overloaded, match=r"predicted, and 4\.0 s are allowed"):
-            await batcher.submit("encode", [text(10)])
+            await ask(batcher, "encode", 10)
         assert recorder.refusals == [("encode", "wait")]
         engine.let_through()
-        await asyncio.gather(plug, tardy, *burst)
-        assert len(await batcher.submit("encode", [text(10)])) == 1
+        await asyncio.gather(*waiting)
+        assert len(await ask(batcher, "encode", 10)) == 1
         assert not lane.congestion.standing
 
 
-async def test_the_queue_is_bounded_in_texts_too() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_queue_texts=6) as (batcher, recorder):
-        with pytest.raises(Unprocessable, match="4 texts; at most 3"):
-            await batcher.submit("encode", [text(1)] * 4)
-        plug = plugged(batcher)
-        await until(lambda: engine.batches)
-        waiting = asyncio.create_task(batcher.submit("encode", [text(1), text(2)]))
-        await until(lambda: batcher.lanes["encode"].queued_texts == 2)
-        with pytest.raises(Overloaded, match="2 of 6 texts"):
-            await batcher.submit("encode", [text(1)] * 3)
-        assert recorder.refusals == [("encode", "texts")]
-        engine.let_through()
-        await asyncio.gather(plug, waiting)
-        assert batcher.lanes["encode"].queued_texts == 0
+async def test_batches_measured_at_start_make_the_first_forecast() -> None:
+    engine = FakeEngine(CONFIG, concurrency=2)
+    engine.measured = [(16, 1.6), (64, 6.4)]
+    with batching(engine, max_batch_tokens=64) as (batcher, _):
+        assert batcher.seconds_alone("attention", 640) == pytest.approx(32)
+        with pytest.raises(Overloaded, match=r"would take about 6\.\d s"):
+            await ask(batcher, "encode", 64, call=Call(finish_by=time.monotonic() + 4))
 
 
-class Queued(Lane):
-    """Lane in which a number of tokens wait."""
+async def test_texts_and_maps_have_a_pace_each() -> None:
+    with batching(FakeEngine(CONFIG)) as (batcher, _):
+        lane, states = batcher.lanes["attention"], np.zeros((30, 8), np.float32)
+        await ask(batcher, "attention", 8)
+        before = lane.text_pace.predict(64)
+        await batcher.submit("attention", [MapsTask(states, states, 0, (0,))], resumed=True)
+        assert lane.text_pace.predict(64) == before
+        assert len(lane.map_pace._points) == 1
+        await resume(batcher, 30)
+        assert lane.text_pace.predict(64) == before
 
-    def __init__(self, name: LaneName, share: float, tokens: int) -> None:
-        super().__init__(name, share, text_pace=tenth_a_token(), map_pace=tenth_a_token())
-        self.map_tokens = tokens
+
+def lane_beside(own: int, other: int, threads: int = 1) -> Lane:
+    """Return a lane in which tokens of maps wait, beside the other lane; 0.1 s a token."""
+    engine, limits = FakeEngine(CONFIG, concurrency=threads), BatchLimits(64, 10**6)
+    engine.measured, engine.measured_maps = [(1, 0.2), (512, 102.4)], [(1, 0.1), (64, 6.4)]
+    lane, beside = Lane("encode", limits, engine), Lane("attention", limits, engine)
+    lane.other, beside.other = beside, lane
+    lane.maps.tokens, beside.maps.tokens = own, other
+    lane.maps.order, beside.maps.order = [None] * bool(own), [None] * bool(other)  # type: ignore[list-item]
+    return lane
 
 
 @pytest.mark.parametrize(
@@ -434,16 +281,19 @@ class Queued(Lane):
 def test_the_wait_is_that_of_the_lanes_work_at_its_share(
     own: int, other: int, threads: int, seconds: float
 ) -> None:
-    lane, beside = Queued("encode", 3.0, own), Queued("attention", 1.0, other)
-    admission = Admission([lane, beside], BatchLimits(64, 10**6), threads)
-    found = admission.forecast(lane, ANYBODY, Demand(1, 30), idle=True)
-    assert found.wait == pytest.approx(seconds)
-    assert found.total == pytest.approx(seconds + 3)
+    lane = lane_beside(own, other, threads)
+    assert lane.wait(0, idle=True) == pytest.approx(seconds)
+    assert lane.admit(ANYBODY, Demand(1, 30), idle=True) == pytest.approx(seconds + 6)
+    lane.batch_seconds = 3.0  # of the running batch, which has to end first
+    assert lane.wait(0, idle=False) == pytest.approx(seconds + 3 / threads)
 
 
-def test_the_batch_that_runs_has_to_end_first() -> None:
-    lane = Queued("encode", 3.0, 0)
-    lane.batch_seconds = 3.0
-    admission = Admission([lane], BatchLimits(64, 10**6), 2)
-    found = admission.forecast(lane, ANYBODY, Demand(1, 30), idle=False)
-    assert found.wait == 1.5
+async def test_a_running_batch_is_forecast_by_batches_of_every_kind() -> None:
+    """Measured texts of any size would otherwise stand for decompositions and maps."""
+    lane = lane_beside(0, 0)
+    assert lane.batch_seconds == pytest.approx(0.9 * 0.2 + 0.1 * 102.4)
+    task = DecomposeTask(DecompositionStep(np.zeros((1, 1, 8), np.float32), 0), 256)
+    lane.push(work := Work([task], ANYBODY))
+    before = lane.batch_seconds
+    lane.account(work.slots, 0.0)
+    assert lane.batch_seconds == pytest.approx(0.9 * before)

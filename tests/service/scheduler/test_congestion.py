@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.scheduler.lanes import INTERVAL_SECONDS, Congestion
-from service.scheduler.pace import LARGEST_RATIO, Margin, Pace
+from service.scheduler.pace import INTERVAL_SECONDS, LARGEST_RATIO, Congestion, Margin, Pace
 
 STEP = INTERVAL_SECONDS / 4
 
@@ -62,7 +61,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1
 
 
 def pace_after(*batches: tuple[int, float]) -> Pace:
-    pace = Pace()
+    pace = Pace(512)
     for tokens, seconds in batches:
         pace.account(tokens, seconds)
     return pace
@@ -72,29 +71,27 @@ def pace_after(*batches: tuple[int, float]) -> Pace:
 def test_it_finds_what_a_batch_and_what_a_token_costs(start: float, each: float) -> None:
     sizes = np.random.default_rng(0).integers(1, 512, 40).tolist()
     pace = pace_after(*((size, start + each * size) for size in sizes))
-    assert pace.predict(512, 512) == pytest.approx(start + 512 * each)
-    assert pace.predict(5120, 512) == pytest.approx(10 * start + 5120 * each)
+    assert pace.predict(512) == pytest.approx(start + 512 * each)
+    assert pace.predict(5120) == pytest.approx(10 * start + 5120 * each)
     smallest = min(sizes)  # no batch was smaller, so it is assumed to cost as much
-    assert pace.predict(1, 512) == pytest.approx(start + smallest * each)
+    assert pace.predict(1) == pytest.approx(start + smallest * each)
 
 
 def test_before_the_first_batch_nothing_is_known() -> None:
-    assert Pace().predict(10**6, 512) == 0.0
+    assert Pace(512).predict(10**6) == 0.0
 
 
 def test_single_short_texts_do_not_make_a_long_queue_look_endless() -> None:
     pace = pace_after(*[(5, 0.003)] * 20)
-    assert pace.predict(512 * 10, 512) == pytest.approx(
-        0.03
-    )  # the true value is 0.7, and soon learned
+    assert pace.predict(512 * 10) == pytest.approx(0.03)  # the true value is 0.7, and soon learned
     pace.account(512, 0.07)
-    assert pace.predict(512 * 10, 512) == pytest.approx(0.7, rel=0.1)
+    assert pace.predict(512 * 10) == pytest.approx(0.7, rel=0.1)
 
 
 def test_a_batch_that_is_nearly_full_teaches_what_a_full_one_takes() -> None:
     """Else what was measured at start stands, as no other batch has exactly that many tokens."""
     pace = pace_after((128, 0.1), (512, 0.9), *[(484, 0.4)] * 40)
-    assert pace.predict(512, 512) == pytest.approx(0.4, rel=0.1)
+    assert pace.predict(512) == pytest.approx(0.4, rel=0.1)
 
 
 def test_it_follows_a_machine_that_slows_down() -> None:
@@ -102,7 +99,7 @@ def test_it_follows_a_machine_that_slows_down() -> None:
     pace = pace_after(
         *((size, 1e-4 * size) for size in sizes), *((size, 3e-4 * size) for size in sizes)
     )
-    assert pace.predict(512, 512) == pytest.approx(512 * 3e-4, rel=0.05)
+    assert pace.predict(512) == pytest.approx(512 * 3e-4, rel=0.05)
 
 
 @given(SIZES, st.integers(1, 10**6))
@@ -110,19 +107,19 @@ def test_no_wait_is_negative_or_shorter_than_that_of_less(
     batches: list[tuple[int, float]], tokens: int
 ) -> None:
     pace = pace_after(*batches)
-    assert pace.predict(tokens, 512) >= 0
-    assert pace.predict(tokens + 1, 512) >= pace.predict(tokens, 512) - 1e-9
+    assert pace.predict(tokens) >= 0
+    assert pace.predict(tokens + 1) >= pace.predict(tokens) - 1e-9
 
 
 def test_relaxing_makes_predictions_shorter_and_batches_mend_them() -> None:
     pace = pace_after(*[(512, 60.0)] * 3)
-    before = pace.predict(512, 512)
+    before = pace.predict(512)
     for _ in range(20):
         pace.relax()
-    assert pace.predict(512, 512) == pytest.approx(before * 0.95**20)
+    assert pace.predict(512) == pytest.approx(before * 0.95**20)
     for _ in range(60):
         pace.account(512, 60.0)
-    assert pace.predict(512, 512) == pytest.approx(60, rel=0.01)
+    assert pace.predict(512) == pytest.approx(60, rel=0.01)
 
 
 def test_the_margin_covers_nearly_all_and_is_never_below_one() -> None:

@@ -1,18 +1,24 @@
-"""Start of batches, their number at once, busy time of the lanes, and delivery of results."""
+"""Start and order of batches, busy time of the lanes, delivery of results, and closing."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import gc
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from service.engines.contract import MapsTask, Output, Pooling, Task
+from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.errors import EngineUnavailable
+from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, EngineUnavailable
+from service.scheduler.call import ANYBODY
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import (
@@ -26,6 +32,7 @@ from tests.service.harness import (
     until,
 )
 from tests.service.scheduler.clock import FakeClock
+from tests.service.scheduler.requests import ask, busy, queued, resume
 
 pytestmark = pytest.mark.anyio
 
@@ -33,24 +40,34 @@ pytestmark = pytest.mark.anyio
 async def test_a_text_alone_starts_at_once() -> None:
     engine = GatedEngine(concurrency=2)
     with batching(engine) as (batcher, _):
-        first = asyncio.create_task(batcher.submit("encode", [text(5)]))
+        first = ask(batcher, "encode", 5)
         await until(lambda: engine.batches == [[5]])
-        second = asyncio.create_task(batcher.submit("encode", [text(5)]))
+        second = ask(batcher, "encode", 5)
         await until(lambda: engine.batches == [[5], [5]])
         engine.let_through()
         await asyncio.gather(first, second)
 
 
-async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_call() -> None:
+@pytest.mark.parametrize(
+    ("running", "come", "beside"),
+    [
+        ((300,) * 8, (60, 5, 65), [60]),  # one more call, not two
+        ((300,) * 8, (65, 5), []),
+        ((100,) * 2, (10,), []),
+    ],
+)
+async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_call(
+    running: tuple[int, ...], come: tuple[int, ...], beside: list[int]
+) -> None:
     engine = GatedEngine(concurrency=2)
     engine.spare_calls = 1
-    with batching(engine, max_batch_tokens=512) as (batcher, _):
-        long = asyncio.create_task(batcher.submit("encode", [text(300)] * 8))
-        await until(lambda: engine.batches == [[300], [300]])
-        short = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (60, 5, 65)]
-        await until(lambda: engine.batches[2:] == [[60]])
+    with batching(engine, max_batch_tokens=running[0]) as (batcher, _):
+        long = ask(batcher, "encode", *running)
+        await until(lambda: len(engine.batches) == 2)
+        short = [ask(batcher, "encode", length) for length in come]
+        await until(lambda: engine.batches[2:] == ([beside] if beside else []))
         await asyncio.sleep(0.02)
-        assert len(engine.batches) == 3  # one more call, not two
+        assert len(engine.batches) == 2 + bool(beside)
         engine.let_through()
         await asyncio.gather(long, *short)
         assert batcher.close()
@@ -60,52 +77,48 @@ async def test_a_batch_counts_as_running_before_its_thread_starts() -> None:
     engine = GatedEngine()
     engine.spare_calls = 1
     with batching(engine) as (batcher, _):
-        requests = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (300, 5)]
+        requests = [ask(batcher, "encode", length) for length in (300, 5)]
         await asyncio.sleep(0)  # in which no thread has computed anything
         assert batcher.lanes["encode"].queued_texts == 0  # the short one goes beside
         engine.let_through()
         await asyncio.gather(*requests)
 
 
-@pytest.mark.parametrize(("running", "comes"), [(100, 10), (300, 65)])
-async def test_no_call_is_spared_for_what_is_not_short_beside_what_is_long(
-    running: int, comes: int
-) -> None:
-    engine = GatedEngine()
-    engine.spare_calls = 1
-    with batching(engine, max_batch_tokens=512) as (batcher, _):
-        first = asyncio.create_task(batcher.submit("encode", [text(running)]))
-        await until(lambda: engine.batches)
-        second = asyncio.create_task(batcher.submit("encode", [text(comes)]))
-        await until(lambda: batcher.lanes["encode"].queued_texts)
-        await asyncio.sleep(0.02)
-        assert engine.batches == [[running]]
-        engine.let_through()
-        await asyncio.gather(first, second)
-
-
 async def test_what_arrives_meanwhile_makes_the_next_batch() -> None:
-    engine = GatedEngine()
-    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
-        waiting = [
-            asyncio.create_task(batcher.submit("encode", [text(length)]))
-            for length in (3, 8, 40, 8, 41, 9)
-        ]
-        await until(lambda: engine.batches)
+    async with busy() as (batcher, engine, recorder):
+        waiting = [ask(batcher, "encode", length) for length in (8, 40, 8, 41, 9)]
+        await queued(batcher, 106)
         engine.let_through()
         await asyncio.gather(*waiting)
-    assert engine.batches == [[3], [8, 8, 9], [40], [41]]
+    assert engine.batches == [[1], [8, 8, 9], [40], [41]]
     assert [lengths for _, lengths, _ in recorder.finished] == engine.batches
 
 
-async def test_a_request_larger_than_a_batch_keeps_its_order() -> None:
-    engine = FakeEngine(CONFIG)
-    texts = [text(length, seed) for seed, length in enumerate([30, 5, 60, 5, 64, 31, 200, 6])]
-    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
-        done = await batcher.submit("encode", texts)
-    assert len(recorder.finished) > 3
-    for task, answer in zip(texts, done, strict=True):
-        assert_same(answer.value, engine.expected(task))
+async def test_maps_go_before_whatever_waits_of_any_length_in_order() -> None:
+    async with busy(max_batch_tokens=20, max_queue_tokens=102) as (batcher, engine, _):
+        waiting = [ask(batcher, "attention", length) for length in (8, 20, 15, 8)]
+        await queued(batcher, 51, "attention")
+        more = [resume(batcher, *lengths) for lengths in [(15, 19), (15, 8, 13)]]
+        await queued(batcher, 51 + 70, "attention")  # a full queue does not refuse them
+        engine.let_through()
+        for done, lengths in zip(await asyncio.gather(*more), [(15, 19), (15, 8, 13)], strict=True):
+            for length, one in zip(lengths, done, strict=True):
+                assert_same(one.value, engine.expected(layer_maps(length)))
+        await asyncio.gather(*waiting)
+    assert engine.batches == [[1], [15], [19], [15], [8], [13], [8, 8], [20], [15]]
+
+
+async def test_maps_of_a_client_who_left_are_dropped() -> None:
+    async with busy() as (batcher, engine, recorder):
+        leaves, stays = resume(batcher, 8, 9), resume(batcher, 9)
+        await queued(batcher, 26, "attention")
+        leaves.cancel()
+        await asyncio.wait([leaves])
+        assert batcher.lanes["attention"].queued_tokens == 9
+        assert recorder.drops == []  # their texts have been computed already
+        engine.let_through()
+        assert_same((await stays)[0].value, engine.expected(layer_maps(9)))
+    assert engine.batches == [[1], [9]]
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
@@ -136,8 +149,10 @@ async def test_times_are_measured() -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.05)
     with batching(engine, max_batch_tokens=8) as (batcher, _):
         started = time.monotonic()
+        assert batcher.last_success < started - 10**6
         first, second = await batcher.submit("encode", [text(8), text(8)])
         elapsed = time.monotonic() - started
+        assert started <= batcher.last_success <= time.monotonic()
     assert first.queue_seconds >= 0
     assert first.inference_seconds >= 0.05
     assert second.inference_seconds >= 0.05
@@ -145,46 +160,22 @@ async def test_times_are_measured() -> None:
     assert second.queue_seconds + second.inference_seconds <= elapsed
 
 
-async def test_success_is_remembered() -> None:
-    with batching(FakeEngine(CONFIG)) as (batcher, _):
-        assert batcher.last_success < time.monotonic() - 10**6
-        asked = time.monotonic()
-        await batcher.submit("encode", [text(8)])
-        assert asked <= batcher.last_success <= time.monotonic()
-
-
-async def test_closing_waits_for_the_running_batch_and_releases_the_engine() -> None:
-    engine = GatedEngine()
-    with batching(engine) as (batcher, _):
-        request = asyncio.create_task(batcher.submit("encode", [text(8)]))
-        await until(lambda: engine.batches)
+async def test_closing_waits_for_what_runs_and_refuses_what_waits_and_comes() -> None:
+    async with busy() as (batcher, engine, _):
+        waiting = [ask(batcher, "encode", 9), resume(batcher, 9)]
+        await queued(batcher, 9)
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        await asyncio.sleep(0.02)
+        for request in waiting:
+            with pytest.raises(EngineUnavailable, match="stopping"):
+                await request
+        for request in (ask(batcher, "encode", 7), resume(batcher, 7)):
+            with pytest.raises(EngineUnavailable, match="stopping"):
+                await request
         assert not engine.closed
         engine.let_through()
-        await closing
+        assert await closing
         assert engine.closed
-        assert len(await request) == 1
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-async def test_closing_refuses_what_waits(resumed: bool) -> None:
-    engine = GatedEngine()
-    with batching(engine) as (batcher, _):
-        send = batcher.resume if resumed else batcher.submit
-        running = asyncio.create_task(batcher.submit("encode", [text(8)]))
-        await until(lambda: engine.batches)
-        waiting = asyncio.create_task(send("encode", [layer_maps(9) if resumed else text(9)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 9)
-        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        with pytest.raises(EngineUnavailable, match="stopping"):
-            await waiting
-        with pytest.raises(EngineUnavailable, match="stopping"):
-            await send("encode", [layer_maps(7) if resumed else text(7)])
-        engine.let_through()
-        await closing
-        assert len(await running) == 1
-    assert engine.batches == [[8]]
+    assert engine.batches == [[1]]
 
 
 async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
@@ -198,46 +189,6 @@ async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
             time.sleep(0.005)
         assert recorder.finished == []  # reported, and answered, on the loop only
         assert len(await request) == 10
-
-
-def random_task(chance: random.Random) -> Task:
-    length, seed = chance.choice([1, 2, 7, 8, 9, 30, 64, 100]), chance.randrange(10**6)
-    if chance.random() < 0.3:
-        return layer_maps(length, seed, chance.randrange(2), chance.choice([(0,), (1, 0)]))
-    asked = chance.choice(
-        [
-            {"pooling": Pooling(chance.randrange(3), chance.choice(["mean", "cls"]))},
-            {"hidden_layers": (chance.randrange(3),)},
-            {"hidden_layers": (0, 2), "pooling": Pooling(2, "max")},
-            {"hidden_layers": (2,), "ablated": ((chance.randrange(2), chance.randrange(2)),)},
-        ]
-    )
-    return text(length, seed, **asked)
-
-
-async def test_64_submitters_get_their_own_answers() -> None:
-    engine = FakeEngine(CONFIG, concurrency=3)
-
-    async def submitter(number: int, batcher: Scheduler) -> int:
-        chance, texts = random.Random(number), 0
-        for _ in range(25):
-            tasks = [random_task(chance) for _ in range(chance.randint(1, 4))]
-            maps = any(isinstance(task, MapsTask) for task in tasks)
-            if maps and chance.random() < 0.5:
-                done = await batcher.resume("attention", tasks)
-            else:
-                done = await batcher.submit("attention" if maps else "encode", tasks)
-            for task, answer in zip(tasks, done, strict=True):
-                assert_same(answer.value, engine.expected(task))
-            texts += len(tasks)
-        return texts
-
-    with batching(engine, max_batch_tokens=128) as (batcher, recorder):
-        counts = await asyncio.gather(*(submitter(number, batcher) for number in range(64)))
-    computed = [lengths for _, lengths, _ in recorder.finished]
-    assert sum(counts) == sum(map(len, computed))
-    assert max(map(len, computed)) > 4  # there was company
-    assert {lane.queued_tokens for lane in batcher.lanes.values()} == {0}
 
 
 BATCH_SECONDS: dict[LaneName, float] = {"encode": 0.010, "attention": 0.070}
@@ -351,3 +302,207 @@ async def test_a_rare_length_does_not_starve(monkeypatch: pytest.MonkeyPatch) ->
     lengths = [lengths for _, lengths, _ in recorder.finished]
     # only earlier texts: 5 full batches, or up to 40 if the event loop lags
     assert lengths.index([500]) - before <= 40
+
+
+async def test_outputs_are_reduced_each_in_its_way_in_a_workers_thread() -> None:
+    threads: set[str] = set()
+
+    def total(output: Output) -> tuple[str, float]:
+        threads.add(threading.current_thread().name)
+        return "total", float(np.sum(output.maps))
+
+    def shape(output: Output) -> tuple[str, Any]:
+        threads.add(threading.current_thread().name)
+        return "shape", np.shape(output.maps)
+
+    tasks = [layer_maps(n, heads=heads) for n, heads in [(5, (0, 1)), (7, (1,)), (5, (0,))]]
+    with batching(FakeEngine(CONFIG, concurrency=2)) as (batcher, _):
+        done = await batcher.submit(
+            "attention", tasks, ANYBODY, [total, shape, shape], resumed=True
+        )
+        assert [one.value for one in done] == [
+            ("total", pytest.approx(10, rel=1e-5)),
+            ("shape", (1, 7, 7)),
+            ("shape", (1, 5, 5)),
+        ]
+        assert all(one.inference_seconds > 0 for one in done)
+        (plain,) = await batcher.submit("attention", tasks[:1], resumed=True)
+        assert isinstance(plain.value, Output)
+    assert threads
+    assert all(name.startswith("fake-engine") for name in threads)
+
+
+def failing(error: BaseException) -> Any:
+    def fail(_: Output) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ZeroDivisionError("c4n4ry"), "the engine raised ZeroDivisionError"),
+        (MemoryError("c4n4ry"), "there is no memory left"),
+        (SystemExit("c4n4ry"), "the engine raised SystemExit"),
+    ],
+)
+async def test_a_reduction_that_raises_fails_its_own_batch_alone(
+    error: BaseException, says: str
+) -> None:
+    engine = GatedEngine()
+    with batching(engine, max_batch_tokens=16) as (batcher, recorder):
+        plug = asyncio.create_task(batcher.submit("attention", [text(1)]))
+        await until(lambda: engine.batches)
+        tasks = [layer_maps(8, seed) for seed in range(4)]  # two batches, and the first one fails
+        reduce = [lambda output: output, failing(error), *[lambda output: output] * 2]
+        broken = asyncio.create_task(
+            batcher.submit("attention", tasks, ANYBODY, reduce, resumed=True)
+        )
+        whole = asyncio.create_task(batcher.submit("attention", [layer_maps(16)], resumed=True))
+        other = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        await until(lambda: sum(lane.queued_tokens for lane in batcher.lanes.values()) == 56)
+        engine.let_through()
+        with pytest.raises((EngineFailed, EngineOutOfMemory)) as failed:
+            await broken
+        assert failed.value.detail == says
+        assert_same((await whole)[0].value, engine.expected(layer_maps(16)))
+        assert_same((await other)[0].value, engine.expected(text(8)))
+        await plug
+        assert recorder.failed == ["attention"]
+        assert recorder.drops == []  # their texts have been computed already
+        assert batcher.lanes["attention"].queued_tokens == 0
+        (again,) = await batcher.submit("attention", tasks[:1], resumed=True)
+        assert_same(again.value, engine.expected(tasks[0]))
+
+
+async def test_an_error_of_ours_arrives_as_it_is() -> None:
+    late = failing(EngineTimeout("late"))
+    with batching(FakeEngine(CONFIG)) as (batcher, _), pytest.raises(EngineTimeout, match="late"):
+        await batcher.submit("attention", [layer_maps(8)], ANYBODY, [late], resumed=True)
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Watched(FakeEngine):
+    """Engine that holds weak references to its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__(CONFIG)
+        self.outputs: list[weakref.ref[np.ndarray]] = []
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        outputs = super().run(tasks)
+        self.outputs += [weakref.ref(array) for output in outputs for array in output.hidden]
+        return outputs
+
+    def kept(self) -> int:
+        return sum(reference() is not None for reference in self.outputs)
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("reduced", [False, True])
+async def test_an_answered_request_keeps_nothing(reduced: bool) -> None:
+    engine = Watched()
+    with batching(engine) as (batcher, _):
+        for _ in range(5):
+            tasks = [text(8, hidden_layers=(0, 1)) for _ in range(3)]
+            if reduced:
+                reduce = [lambda output: len(output.hidden)] * 3
+                done = await batcher.submit("attention", tasks, ANYBODY, reduce, resumed=True)
+                assert [item.value for item in done] == [2, 2, 2]
+            else:
+                await batcher.submit("encode", tasks)
+        await until(lambda: batcher._dispatcher.idle == engine.concurrency)
+        assert len(engine.outputs) == 30
+        await until(lambda: engine.kept() == 0, seconds=2)
+
+
+POISON = 13
+LENGTHS = st.lists(st.sampled_from([1, 4, 5, 8, 30, 64, 90]), min_size=1, max_size=5)
+ARRIVES = st.tuples(st.just("arrives"), st.sampled_from(["encode", "attention"]), LENGTHS)
+RESUMES = st.tuples(st.just("resumes"), st.sampled_from(["encode", "attention"]), LENGTHS)
+FAILS = st.tuples(st.just("arrives"), st.just("encode"), st.just([8, POISON, 8]))
+LEAVES = st.tuples(st.just("leaves"), st.integers(0, 50))
+WAIT = st.tuples(st.just("wait"), st.integers(0, 3))
+EVENTS = st.lists(st.one_of(ARRIVES, ARRIVES, ARRIVES, RESUMES, LEAVES, WAIT, FAILS), max_size=40)
+
+
+class SometimesFailing(FakeEngine):
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        if any(task.tokens == POISON for task in tasks):
+            raise ValueError
+        return super().run(tasks)
+
+
+async def play(events: list[Any], concurrency: int) -> None:
+    engine = SometimesFailing(CONFIG, concurrency=concurrency)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
+        requests: list[tuple[asyncio.Task[Any], list[Task]]] = []
+        for event in events:
+            match event:
+                case ("arrives" | "resumes" as how, lane, lengths):
+                    make = text if how == "arrives" else layer_maps
+                    tasks = [make(n, len(requests) * 10 + i) for i, n in enumerate(lengths)]
+                    ask = batcher.submit(lane, tasks, resumed=how == "resumes")
+                    requests.append((asyncio.create_task(ask), tasks))
+                case ("leaves", index) if requests:
+                    requests[index % len(requests)][0].cancel()
+                case ("wait", steps):
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    await asyncio.sleep(0.0005 * steps)
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(request for request, _ in requests), return_exceptions=True)
+        answered = check(engine, requests)
+        await at_rest(batcher)
+        computed = sum(len(lengths) for _, lengths, _ in recorder.finished)
+        submitted = sum(len(tasks) for _, tasks in requests)
+        assert answered <= computed <= submitted - len(recorder.drops)
+        await assert_takes_work(batcher)
+    assert complaints == []  # no future was resolved twice, no task died
+
+
+def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]]]) -> int:
+    """Check that every request that was not cancelled has its own results or an error."""
+    answered = 0
+    for request, tasks in requests:
+        if request.cancelled():
+            continue
+        if error := request.exception():
+            assert isinstance(error, EngineFailed)
+            continue
+        for task, done in zip(tasks, request.result(), strict=True):
+            assert_same(done.value, engine.expected(task))
+        answered += len(tasks)
+    return answered
+
+
+async def at_rest(batcher: Scheduler) -> None:
+    """Wait until every worker is idle and every batch was reported."""
+    await until(lambda: batcher._dispatcher.idle == batcher.engine.concurrency)
+    await asyncio.sleep(0)
+
+
+async def assert_takes_work(batcher: Scheduler) -> None:
+    """Check that nothing waits, and that every lane accepts work again."""
+    for lane in batcher.lanes.values():
+        assert lane.queued_tokens == 0
+        assert lane.queued_texts == 0
+    lanes: list[LaneName] = ["encode", "attention"]
+    for lane_name in lanes:
+        assert len(await batcher.submit(lane_name, [text(5)])) == 1
+
+
+@given(EVENTS, st.integers(1, 3))
+@settings(max_examples=150, deadline=None)
+def test_each_live_waiter_gets_its_own_answer_once(events: list[Any], concurrency: int) -> None:
+    asyncio.run(play(events, concurrency))

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engines.contract import BatchCost
+from service.engines.fake import FakeEngine
 from service.scheduler.call import Call
-from service.scheduler.lanes import WINDOW_BATCHES, Lane
+from service.scheduler.lanes import WINDOW_BATCHES, BatchLimits, Lane
 from service.scheduler.queue import EXACT_CLIENTS, MAX_PADDING_SHARE, FairQueue, Slot, Work
-from tests.service.harness import text
+from tests.service.harness import CONFIG, text
 
 
 def work_of(*lengths: int, client: str = "") -> Work:
@@ -47,9 +48,7 @@ class Queue:
         return "".join(taken)
 
     def begin(self, batch: list[Slot], *, beside: bool = False) -> None:
-        self.texts.begin(batch, beside=beside)
-        for slot in batch:
-            self.texts.remove(slot)
+        self.texts.take(batch, beside=beside)
 
 
 def test_single_texts_go_in_the_order_they_came_whatever_their_length() -> None:
@@ -204,6 +203,13 @@ def test_everything_goes_once_and_the_texts_of_a_request_in_order(
     assert queue.texts.tokens == 0
 
 
+def lane_of(cost: BatchCost = FakeEngine.cost) -> Lane:
+    """Return an empty lane of an engine with a cost."""
+    engine = FakeEngine(CONFIG)
+    engine.cost = cost
+    return Lane("encode", BatchLimits(64, 10**6), engine)
+
+
 def fill(lane: Lane, lengths: list[int]) -> list[Slot]:
     """Queue a request of one text for each length."""
     works = [work_of(length) for length in lengths]
@@ -216,7 +222,7 @@ def drain(lane: Lane, max_batch_tokens: int, slots: list[Slot]) -> list[list[int
     """Return the indices of the texts of each batch."""
     batches = []
     while lane.queued_tokens:
-        batch = lane.take(max_batch_tokens)
+        batch = lane.next_batch(max_batch_tokens)
         assert batch, "something waits and nothing is taken"
         batches.append([slots.index(slot) for slot in batch])
     return batches
@@ -242,7 +248,7 @@ def drain(lane: Lane, max_batch_tokens: int, slots: list[Slot]) -> list[list[int
     ],
 )
 def test_batches(lengths: list[int], max_batch_tokens: int, batches: list[list[int]]) -> None:
-    lane = Lane("encode", 1.0)
+    lane = lane_of()
     assert drain(lane, max_batch_tokens, fill(lane, lengths)) == batches
 
 
@@ -263,16 +269,16 @@ LIKE_TOKENS = BatchCost(fixed=10, token=1, padding=1)
 def test_the_engines_cost_decides(
     cost: BatchCost, lengths: list[int], batches: list[list[int]]
 ) -> None:
-    lane = Lane("encode", 1.0, cost=cost)
+    lane = lane_of(cost)
     assert drain(lane, 100, fill(lane, lengths)) == batches
 
 
 def test_an_empty_lane_gives_nothing() -> None:
-    assert Lane("encode", 1.0).take(64) == []
+    assert lane_of().next_batch(64) == []
 
 
 def test_what_left_is_not_taken_and_not_kept() -> None:
-    lane = Lane("encode", 1.0)
+    lane = lane_of()
     slots = fill(lane, [8, 8, 8, 40])
     for slot in (slots[0], slots[2], slots[3]):
         lane.remove(slot)
@@ -290,7 +296,7 @@ COSTS = st.builds(BatchCost, st.integers(1, 99), st.integers(0, 9), st.integers(
 def test_every_batch_holds_the_oldest_and_keeps_every_bound(
     lengths: list[int], max_batch_tokens: int, leaving: set[int], cost: BatchCost
 ) -> None:
-    lane = Lane("encode", 1.0, cost=cost)
+    lane = lane_of(cost)
     slots = fill(lane, lengths)
     for index, slot in enumerate(slots):
         if index in leaving:
@@ -298,7 +304,7 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
     waiting = {number for number in range(len(lengths)) if number not in leaving}
     assert lane.queued_tokens == sum(lengths[number] for number in waiting)
     while waiting:
-        batch = [slots.index(slot) for slot in lane.take(max_batch_tokens)]
+        batch = [slots.index(slot) for slot in lane.next_batch(max_batch_tokens)]
         assert min(waiting) in batch
         assert waiting.issuperset(batch)
         assert len(set(batch)) == len(batch)
@@ -325,22 +331,22 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
 
 def test_a_single_text_does_not_wait_for_a_list_of_its_client() -> None:
     """Batches that another client's list begins leave the long texts of this client waiting."""
-    lane = Lane("encode", 1.0)
+    lane = lane_of()
     lane.push(work_of(*[256] * 128, client="other"))
-    lane.take(512)
+    lane.next_batch(512)
     lane.push(work_of(*[256] * 128, client="own"))
-    lane.take(512)
+    lane.next_batch(512)
     lane.push(single := work_of(9, client="own"))
     batches = 0
     while single.waiting:
-        lane.take(512)
+        lane.next_batch(512)
         batches += 1
     assert batches <= 3
 
 
 def test_first_texts_of_other_clients_fill_a_batch() -> None:
-    lane = Lane("encode", 1.0)
+    lane = lane_of()
     for client in "abc":
         lane.push(work_of(8, 8, client=client))
-    clients = [slot.work.call.client for slot in lane.take(48)]
+    clients = [slot.work.call.client for slot in lane.next_batch(48)]
     assert sorted(clients) == [*"aabbcc"]

@@ -66,7 +66,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from service.engines.contract import TextTask
-from service.scheduler.admission import BatchLimits
+from service.scheduler.lanes import BatchLimits
 from service.telemetry.metrics import Metrics
 from service.telemetry.shared import share
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from model.artifact.manifest import Artifact
 from service.engines.contract import DeviceState
 from service.engines.onnx import OnnxEngine
-from service.scheduler.admission import BatchLimits
+from service.scheduler.lanes import BatchLimits
 from service.telemetry.model_metrics import VERSIONS, LoadedModels, ModelMetrics, PresentSeries
 from service.telemetry.registry import Registry
 from tests.service.harness import AnsweringEngine, assert_problem, serving

@@ -126,9 +126,10 @@ async def test_time_is_asked_for_what_is_still_to_come(
     asked: list[tuple[int, int]] = []
     submit = Scheduler.submit
 
-    async def spied(*args: Any) -> Any:
-        asked.append((args[-1].pending.tokens, args[-1].pending.needed))
-        return await submit(*args)
+    async def spied(*args: Any, resumed: bool = False) -> Any:
+        if not resumed:
+            asked.append((args[-1].pending.tokens, args[-1].pending.needed))
+        return await submit(*args, resumed=resumed)
 
     async def measured(*_: Any) -> float:
         return 1.2

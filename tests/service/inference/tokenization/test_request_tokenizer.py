@@ -29,8 +29,7 @@ from service.inference.tokenization.request_tokenizer import (
 from service.inference.tokenization.text import ArrayText, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.models.state import state_of
-from service.scheduler.admission import NOTHING
-from service.scheduler.call import ANYBODY, Call
+from service.scheduler.call import ANYBODY, NOTHING, Call
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import serving, tokenized, until
 
