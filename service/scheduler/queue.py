@@ -139,7 +139,7 @@ class FairQueue:
         self._clients: dict[str, ClientQueue] = {}
         """Clients with waiting texts, by name."""
         self._turns: list[ClientQueue] = []
-        """The same clients in the order of their turns."""
+        """Clients in the order of their turns."""
         self._served = 0.0
         """`served` of the client last computed, at which a new client starts without credit."""
         self._numbers = itertools.count(1)
