@@ -14,7 +14,7 @@ from service.api import dialects, documentation
 from service.api.wire.route import direct_routes
 from service.engines.contract import Engine
 from service.health.readiness import Answers, Peers
-from service.http.admission import admission_of
+from service.http.admission import Admission
 from service.http.exchange import Application, Bodies, ExchangeMiddleware, cors_of
 from service.models.banner import banner
 from service.models.build import build_state
@@ -108,7 +108,7 @@ def application(state: ServiceState) -> FastAPI:
         metrics=state.metrics.http,
         bodies=Bodies(settings.max_body_bytes, settings.client_timeout_seconds, state.bodies),
         requests=state.replies,
-        admission=admission_of(settings),
+        admission=Admission.of(settings),
         error_reply=dialects.error_reply,
         observers=observers,
         cors=cors_of(settings),

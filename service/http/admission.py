@@ -39,11 +39,19 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
+def canonical(host: str) -> str:
+    """Return a host in lower case without a final dot; addresses without brackets, compressed."""
+    bare = host.strip("[]").lower().removesuffix(".")
+    try:
+        return ip_address(bare).compressed
+    except ValueError:
+        return bare
+
+
 class AllowedHosts:
     """Set of the hosts that requests may name; it always contains the loopback hosts."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
-        """Store names and addresses."""
         self._hosts = {canonical(host) for host in (*LOOPBACK, *hosts)}
         self._admitted: bytes | None = None
         """The last `Host` header that was admitted: most requests have the same."""
@@ -56,16 +64,13 @@ class AllowedHosts:
         value = headers.get(b"host")
         if value is None or value == self._admitted:
             return
-        if not self._admits(str(value, "latin-1")):
+        host = _HOST.fullmatch(str(value, "latin-1").strip())
+        if host is None or canonical(host[1]) not in self._hosts:
             raise MisdirectedRequest(
                 "this service does not answer for the host of the request; its setting "
                 "allowed_hosts names those that it does"
             )
         self._admitted = value
-
-    def _admits(self, value: str) -> bool:
-        host = _HOST.fullmatch(value.strip())
-        return host is not None and canonical(host[1]) in self._hosts
 
 
 def allowed_hosts(setting: str | None, host: str) -> AllowedHosts | None:
@@ -89,15 +94,6 @@ def is_loopback(host: str) -> bool:
     resolved = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
     addresses = [ip_address(str(address[0]).partition("%")[0]) for *_, address in resolved]
     return bool(addresses) and all(address.is_loopback for address in addresses)
-
-
-def canonical(host: str) -> str:
-    """Return a host in lower case without a final dot; addresses without brackets, compressed."""
-    bare = host.strip("[]").lower().removesuffix(".")
-    try:
-        return ip_address(bare).compressed
-    except ValueError:
-        return bare
 
 
 NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
@@ -130,10 +126,12 @@ def read_names(path: Path) -> dict[bytes, str]:
                     time.sleep(PAUSE_SECONDS)
                 if not line or line.startswith("#"):
                     continue
-                where = f"keys file {path}, line {number}"
-                name, digest = _parsed(line, where)
-                if name in seen or digest in names:
-                    raise ValueError(f"{where}: this name or key stands on a line before")
+                try:
+                    name, digest = _parsed(line)
+                    if name in seen or digest in names:
+                        raise ValueError("this name or key stands on a line before")
+                except ValueError as error:
+                    raise ValueError(f"keys file {path}, line {number}: {error}") from None
                 seen.add(name)
                 names[digest] = name
     except (OSError, UnicodeDecodeError) as error:
@@ -144,13 +142,13 @@ def read_names(path: Path) -> dict[bytes, str]:
     return names
 
 
-def _parsed(line: str, where: str) -> tuple[str, bytes]:
+def _parsed(line: str) -> tuple[str, bytes]:
     """Return the name on a line, and the digest of its key."""
     name, colon, key = line.partition(":")
     if not (colon and NAME.fullmatch(name)):
-        raise ValueError(f"{where}: name:key is needed, the name of letters, digits, . _ -")
+        raise ValueError("name:key is needed, the name of letters, digits, . _ -")
     if not KEY.fullmatch(key):
-        raise ValueError(f"{where}: the key is empty, or not of printable ASCII without spaces")
+        raise ValueError("the key is empty, or not of printable ASCII without spaces")
     return name, digest_of(key.encode())
 
 
@@ -226,29 +224,22 @@ class ApiKeys:
         self._needed = keys is not None or file is not None
 
     def check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return the name of a request's key, which reveals nothing of it.
+        """Return the name of a request's key; empty without a key where none is needed.
 
-        It is empty without a key where none is needed.
+        Raises:
+            Unauthorized: the path needs a key, and the request has no known key, or several.
+
         """
-        name = self._name(headers.get(b"authorization", b""))
+        name, authorization = "", headers.get(b"authorization", b"")
+        if authorization and len(authorization) <= MAX_HEADER_BYTES:
+            digest = digest_of(_key(authorization))
+            name = self._given.get(digest) or (
+                self._file.names.get(digest, "") if self._file else ""
+            )
         if not name and self._needed and scope["path"] not in PROBE_PATHS and not _is_page(scope):
             prompts = b"x-requested-with" not in headers
             raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=prompts)
         return name
-
-    def _name(self, authorization: bytes) -> str:
-        """Return the name of a header's key; empty for another key, or several headers."""
-        if not authorization or len(authorization) > MAX_HEADER_BYTES:
-            return ""
-        digest = digest_of(_key(authorization))
-        return self._given.get(digest) or (self._file.names.get(digest, "") if self._file else "")
-
-
-def keys_of(settings: Settings) -> ApiKeys | None:
-    """Return the keys of settings; None if they name none."""
-    file = KeyFile(settings.keys_file) if settings.keys_file else None
-    given = settings.api_keys, file, settings.admin_keys
-    return ApiKeys(*given) if any(given) else None
 
 
 def _named(kind: str, keys: str | None) -> dict[bytes, str]:
@@ -289,6 +280,20 @@ class Admission:
     metrics_port: int | None = None
     """Port that answers only metrics and health routes, without a key."""
 
+    @classmethod
+    def of(cls, settings: Settings) -> Admission:
+        """Return the checks of settings.
+
+        Raises:
+            OSError: the name of the host cannot be resolved.
+            ValueError: the file of keys is invalid.
+
+        """
+        hosts = allowed_hosts(settings.allowed_hosts, settings.host)
+        file = KeyFile(settings.keys_file) if settings.keys_file else None
+        given = settings.api_keys, file, settings.admin_keys
+        return cls(hosts, ApiKeys(*given) if any(given) else None, settings.metrics_port)
+
     def admit(self, exchange: Exchange[Any, Any]) -> None:
         """Admit a request, and store the names of its client and its key.
 
@@ -309,15 +314,3 @@ class Admission:
             exchange.client = exchange.key = self.keys.check(scope, exchange.headers)
         if not exchange.key and scope.get("client"):
             exchange.client = scope["client"][0]
-
-
-def admission_of(settings: Settings) -> Admission:
-    """Return the checks of settings.
-
-    Raises:
-        OSError: the name of the host cannot be resolved.
-        ValueError: the file of keys is invalid.
-
-    """
-    hosts = allowed_hosts(settings.allowed_hosts, settings.host)
-    return Admission(hosts, keys_of(settings), settings.metrics_port)

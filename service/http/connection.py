@@ -82,8 +82,6 @@ class HttpProtocol(HttpToolsProtocol):
         """Request whose head was complete in the bytes that are being parsed."""
         self._running: RequestResponseCycle | None = None
         """Request that is answered; `self.cycle` is the last received, which may wait behind it."""
-        self._answering = 0
-        """Number of requests whose reply is not complete."""
         self._final_error: ServiceError | None = None
         """Error that ends the connection, once earlier requests are answered."""
         self._closing = False
@@ -195,7 +193,6 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head = False
         self._uncounted_bytes = 0
-        self._answering += 1
         self._head_deadline = None
         self._unread = self.cycle
 
@@ -243,11 +240,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Continue with the next request of the connection, or end the connection."""
-        self._answering -= 1
         vars(self._running).pop("send", None)  # which refers to the request
         super().on_response_complete()
-        if self._answering:
-            return
+        if self._running and not self._running.response_complete:
+            return  # the next request runs
         if self._final_error:
             self._write_error(self._final_error)
         elif not self._in_head:
@@ -268,17 +264,17 @@ class HttpProtocol(HttpToolsProtocol):
         """Stop reading, and answer the current request with an error, after earlier requests."""
         self._final_error = error
         self._head_deadline = None
-        if not self._in_head:
-            self._answering -= 1
-            if self.pipeline:
+        if self._in_head or self.pipeline:
+            if not self._in_head:
                 self.pipeline.popleft()
-            elif self.cycle.response_started:
-                self._cut_off()
+            if self._running and not self._running.response_complete:
                 return
-            else:
-                self._disconnect()
-        if not self._answering:
-            self._write_error(error)
+        elif self.cycle.response_started:
+            self._cut_off()
+            return
+        else:
+            self._disconnect()
+        self._write_error(error)
 
     def _write_error(self, error: ServiceError) -> None:
         if self.is_closing():

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Iterator
 TURN_BYTES = 2**17
 """Minimum bytes of a reply that are serialised in a turn, except for its last part; and size from
 which a body is read in turns."""
+Part = bytes | memoryview
 
 
 class Turns:
@@ -27,34 +28,28 @@ class Turns:
         async with self._turn:
             await asyncio.sleep(0)
 
-    async def written(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
-        """Yield a reply in parts of at least `TURN_BYTES`, except for the last part.
+    async def written(self, pieces: Part | Iterator[Part]) -> AsyncGenerator[Part]:
+        """Yield bytes as they are, and pieces in parts of at least `TURN_BYTES` but for the last.
 
         The first part does not wait for a turn, so that a small reply is written at once. Each
         piece is serialised within a millisecond when it is requested.
         """
+        if isinstance(pieces, bytes | memoryview):
+            yield pieces
+            return
         part = part_of(pieces)
-        if part:
+        while part:
             yield part
-        if len(part) >= TURN_BYTES:
-            async for part in self.rest(pieces):
-                yield part
-
-    async def rest(self, pieces: Iterator[bytes | memoryview]) -> AsyncGenerator[bytes]:
-        """Yield the parts of a reply after its first part, each in a turn."""
-        while True:
+            if len(part) < TURN_BYTES:
+                return
             async with self._turn:
                 await asyncio.sleep(0)  # other callbacks of the event loop
                 part = part_of(pieces)
-            if part:
-                yield part
-            if len(part) < TURN_BYTES:
-                return
 
 
-def part_of(pieces: Iterator[bytes | memoryview]) -> bytes:
+def part_of(pieces: Iterator[Part]) -> bytes:
     """Return the next pieces joined to at least `TURN_BYTES`; fewer bytes if no more follow."""
-    taken: list[bytes | memoryview] = []
+    taken: list[Part] = []
     size = 0
     for piece in pieces:
         taken.append(piece)

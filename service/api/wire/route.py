@@ -40,7 +40,7 @@ from service.api.wire.reply_headers import (
 )
 from service.errors import ModelNotLoaded, ReplyTooLarge, Unprocessable
 from service.exchange import NO_FINGERPRINT, ErrorForm, Exchange
-from service.http.turns import TURN_BYTES, Turns, part_of
+from service.http.turns import Turns
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.models.served import ServedModel
@@ -361,8 +361,8 @@ async def json_reply(
     """
     large = exchange.predicted_bytes > INLINE_BYTES
     value = await asyncio.to_thread(content) if large else content()
-    pieces = list_pieces(value) if isinstance(value, list) else iter([as_json(value)])
-    return PartsResponse([pieces], JSON, timings)
+    part = list_pieces(value) if isinstance(value, list) else as_json(value)
+    return PartsResponse([part], JSON, timings)
 
 
 class PartsResponse(Response):
@@ -403,7 +403,7 @@ class PartsResponse(Response):
         timings, rest, turns = self._timings, self._rest, exchange.service.turns
         exchange.timings = timings if rest is None else replace(timings)
         try:
-            written = await _written_whole(turns, self._parts)
+            written = await _written(turns, self._parts)
             if rest is None and len(written) == 1 and len(written[0]) <= SEND_BYTES:
                 await exchange.reply(200, self.raw_headers, written[0], timings)
                 return
@@ -413,37 +413,26 @@ class PartsResponse(Response):
             for left, part in zip(reversed(range(len(written))), written, strict=True):
                 await _send(exchange.send, part, more=left > 0 or rest is not None)
             if rest is not None:
-                async for piece in rest:
-                    part = b""  # an item without pieces has no part
-                    async for part in _written(turns, piece):
-                        await _send(exchange.send, part)
-                    del piece, part
+                async for item in rest:
+                    async for piece in turns.written(item):
+                        await _send(exchange.send, piece)
+                        del piece  # else it is kept while more is written
+                    del item
                 await _send(exchange.send, b"", more=False)
         finally:
             if rest is not None:
                 await rest.aclose()
 
 
-async def _written_whole(turns: Turns, pieces: Iterable[Part | Unwritten]) -> list[Part]:
-    """Return parts that are all written, in turns if they are large."""
+async def _written(turns: Turns, parts: Iterable[Part | Unwritten]) -> list[Part]:
+    """Return all parts, written in turns if they are large."""
     written: list[Part] = []
-    for piece in pieces:
-        if isinstance(piece, _PART):
-            written.append(piece)
-            continue
-        written.append(part_of(piece))
-        if len(written[-1]) >= TURN_BYTES:
-            written += [part async for part in turns.rest(piece)]
+    for part in parts:
+        if isinstance(part, _PART):
+            written.append(part)
+        else:
+            written += [piece async for piece in turns.written(part)]
     return written
-
-
-async def _written(turns: Turns, part: Part | Unwritten) -> AsyncGenerator[Part]:
-    """Yield a part as it is sent: itself, or its pieces joined to larger ones."""
-    if isinstance(part, _PART):
-        yield part
-    else:
-        async for piece in turns.written(part):
-            yield piece
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from model.artifact.manifest import Artifact
 from service.api.tei.rerank import RANK_BYTES
-from service.api.wire import json_pieces, route
+from service.api.wire import json_pieces
 from service.api.wire.media import MODEL_PARAMETER
 from service.api.wire.problems import Problem, describe_errors, error_reply, problem_response
 from service.api.wire.route import SEND_BYTES, _send, json_reply, reserve
@@ -86,8 +86,7 @@ async def test_numbers_are_written_in_turns(
         model = (await client.get("/info")).json()["served_model_name"]
         whole = await client.post(path.format(model=model), json=body)
         monkeypatch.setattr(json_pieces, "PIECE", MOST)
-        for module in (turns, route):
-            monkeypatch.setattr(module, "part_of", spied)
+        monkeypatch.setattr(turns, "part_of", spied)
         reply = await client.post(path.format(model=model), json=body)
     assert reply.status_code == 200, reply.text
     assert len(reply.content) == len(whole.content), "all but the ids of replies is the same"
