@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import ServiceError
-from service.inference.text_warnings import NO_WARNINGS
-from service.inference.timings import Timings
+from service.inference.timings import NO_WARNINGS, Timings
 from service.system.budget import Reservation
 
 Service = TypeVar("Service")

@@ -104,7 +104,7 @@ def _logging_restored() -> Iterator[None]:
 def _vocabularies_parsed_once() -> Iterator[None]:
     """Parse each `tokenizer.json` once; its vocabulary is most of a start's work."""
     from model.tokenization.vocabulary import read_tokenizer
-    from service.inference.tokenization import file_tokenizer
+    from service.inference.tokenization import tokenizer
 
     tokenizers = dict[bytes, Tokenizer]()
 
@@ -115,7 +115,7 @@ def _vocabularies_parsed_once() -> Iterator[None]:
         return tokenizers[content]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_tokenizer, "read_tokenizer", read_once)
+        patch.setattr(tokenizer, "read_tokenizer", read_once)
         yield
 
 

@@ -18,9 +18,9 @@ from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
+from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.models.limits import token_limits
+from service.models.limits import input_limits
 from service.scheduler.call import ANYBODY
 from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
@@ -37,7 +37,6 @@ def default_checkpoint() -> Path:
     return find_checkpoint(Settings(), print)
 
 
-EVERYTHING = RequestLimits(10**9, 10**9)
 METRICS = Metrics()
 
 
@@ -48,7 +47,7 @@ class InProcess:
         settings = Settings(artifact=artifact_folder)
         artifact = open_artifact(settings)
         self._tokenizer = TextTokenizer(
-            artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
+            artifact.path(TOKENIZER), artifact.manifest.sentence, input_limits(settings, artifact)
         )
         self._artifact, self._vectors = artifact, TextVectors.of(artifact)
         self._engine = engine = OnnxEngine(artifact, "cpu")
@@ -70,10 +69,7 @@ class InProcess:
 
         async def run() -> tuple[float, list[Floats]]:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
-            manifest = self._artifact.manifest
-            reader = RequestTokenizer(
-                self._tokenizer, EVERYTHING, manifest.config.segments, manifest.decoder
-            )
+            reader = RequestTokenizer(self._tokenizer)
             inference = Inference(self._artifact, self._vectors, reader, engines)
             wanted = EncodeOptions(("pooled",))
 

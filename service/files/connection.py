@@ -12,7 +12,7 @@ from headscope import Client, HeadscopeError, NoConnection, Retries
 from headscope.sending import JSON, Answer, words_of_error
 from service.files.options import UsageError
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.text_warnings import NO_WARNINGS, Warnings
+from service.inference.timings import NO_WARNINGS, Warnings
 
 PATIENT = Retries(
     count=7,

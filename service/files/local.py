@@ -23,12 +23,12 @@ from service.files.text_arrays import ChunksPlan, FilePlan, VectorsPlan, plan_of
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.models.limits import token_limits
+from service.models.limits import input_limits
 from service.settings import Settings
 from service.system.distribution import require
 
 if TYPE_CHECKING:
-    from service.inference.pictures.reader import PictureReader
+    from service.inference.pictures import PictureReader
 from concurrent.futures import Future
 
 from model.artifact.manifest import Manifest
@@ -45,7 +45,7 @@ from service.files.options import Kind
 from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.outputs.spans import check_pooling
-from service.inference.text_warnings import NO_WARNINGS, Warnings
+from service.inference.timings import NO_WARNINGS, Warnings
 from service.models.engine_start import engine_factories, torch_hosts
 from service.scheduler.outputs import check_outputs
 from service.system.distribution import version
@@ -147,12 +147,12 @@ def reader_of(artifact: Artifact, settings: Settings, encoding: Encoding) -> Rea
     """Return the reader of a model's texts or pictures."""
     manifest = artifact.manifest
     if manifest.images is None:
-        limits = token_limits(settings, artifact)
+        limits = input_limits(settings, artifact)
         tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
         return TextReader(tokenizer, encoding)
     encoding.check_for_pictures()
     require("encoding pictures", "PIL")
-    from service.inference.pictures.reader import PictureReader
+    from service.inference.pictures import PictureReader
 
     reader = PictureReader(manifest, settings.max_image_pixels)
     return PictureFileReader(reader, settings.max_image_bytes, first_frame=encoding.first_frame)
@@ -197,7 +197,7 @@ class LocalEncoder:
     ) -> None:
         """Use an engine and leave it open; without one, start the settings' engine."""
         tokenize_in_the_calling_thread()
-        manifest, limits = artifact.manifest, token_limits(settings, artifact)
+        manifest, limits = artifact.manifest, input_limits(settings, artifact)
         self._reader = reader_of(artifact, settings, encoding)
         check_encoding(artifact, encoding)
         self._engine = engine or start_engine(settings, artifact)

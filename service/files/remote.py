@@ -27,7 +27,7 @@ from service.files.options import FIELDS, Array, Encoding, Kind, TextArrays, Usa
 from service.files.pictures import read_picture
 from service.inference.attention.statistics import shift
 from service.inference.fingerprint import FINGERPRINT_HEADER
-from service.inference.text_warnings import NO_WARNINGS, Warnings
+from service.inference.timings import NO_WARNINGS, Warnings
 
 if TYPE_CHECKING:
     from service.files.connection import Connection, RefusedRequest

@@ -21,7 +21,7 @@ from service.exchange import Exchange
 from service.http.admission import Admission
 from service.http.turns import TURN_BYTES, Turns
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_HEADER
-from service.inference.text_warnings import HEADERS
+from service.inference.timings import HEADERS
 from service.settings import Settings
 from service.system import logs
 from service.system.budget import ByteBudget, Reservation

@@ -9,11 +9,11 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from model.artifact.manifest import Artifact, Manifest
 from model.artifact.vectors import TextVectors
 from model.config.precision import Use
-from model.numerics.comparison import Comparison
 from model.numerics.quantization import FLOAT32
 from model.runtimes.capabilities import HeadMaps, HeadOutputs, lacking
 from service.errors import NotExported, NotVerified, Unprocessable
@@ -26,16 +26,16 @@ from service.inference.engine_pool import EnginePool
 from service.inference.long_texts import encode_windows
 from service.inference.outputs.field import TextArrays
 from service.inference.plan import Plan
-from service.inference.reader import Reader
-from service.inference.text_warnings import Warnings
-from service.inference.timings import Timings
+from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
-from service.inference.verification import check_time, compare_engines, reserve
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.scheduler.call import NOTHING, Call
 from service.scheduler.lanes import LaneName
+
+if TYPE_CHECKING:  # which needs Pillow
+    from service.inference.pictures import RequestPictures
 
 NAMES: Mapping[Use, str] = {
     "vectors": "vectors",
@@ -67,7 +67,7 @@ class Inference:
         self,
         artifact: Artifact,
         vectors: TextVectors,
-        reader: Reader,
+        reader: RequestTokenizer | RequestPictures,
         engines: EnginePool,
         *,
         allow_unverified: bool = False,
@@ -89,7 +89,7 @@ class Inference:
         self.decoder = manifest.decoder
         self.sentence = manifest.sentence
         self.vectors = vectors
-        self.reader = reader
+        self.reader, self.limits = reader, reader.limits
         self.engines = engines
         self.part_costs: dict[str, float] = {}
         """Measured cost of a decomposition by engine name: see `explanation.towers`."""
@@ -98,11 +98,6 @@ class Inference:
         """Plan and options of tokenisation of earlier requests, by the fields that decide both."""
         self._allow_unverified = allow_unverified
         reader.measure()
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of a single input."""
-        return self.reader.limits
 
     @property
     def request_tokenizer(self) -> RequestTokenizer:
@@ -177,7 +172,7 @@ class Inference:
         if self.manifest.images:
             self.engines.observer.pictures_read(seconds)
         timings = Timings(sum(lengths), began, seconds, warnings=warnings)
-        window = self.reader.limit(options) if options.windows else 0
+        window = (options.max_tokens or self.limits.max_tokens) if options.windows else 0
         return PreparedTexts(texts, caller, scheduler, timings, inputs, self.require_use, window)
 
     async def with_targets(
@@ -312,7 +307,8 @@ class Inference:
         self.require_use("heads")
         if selection.ablates or selection.include & OF_VALUES:
             self.require_head_outputs()
-        texts = attention_texts(self.manifest, self.reader, prepared.texts)
+        ends = self.reader.separator_ids, self.reader.target_separator_ids
+        texts = attention_texts(self.manifest, prepared.texts, *ends)
         return AttentionStream(
             prepared.scheduler,
             self.config,
@@ -323,22 +319,6 @@ class Inference:
             convert=convert,
             finish=self.vectors.project if self.sentence.modules else None,
         )
-
-    async def verify(self, inputs: Sequence[Input], options: Options, caller: Call) -> Comparison:
-        """Compare all hidden states, maps and pooled vectors of PyTorch and ONNX on some texts.
-
-        Raises:
-            Overloaded: there is not enough memory or time.
-            EngineTimeout: the deadline has passed.
-            ServiceError: an engine is unavailable, or failed.
-
-        """
-        demand = self.reader.demand(inputs, options, caller)
-        await check_time(self.engines, self.manifest, demand, caller.finish_by)
-        most_tokens = self.reader.most_tokens(inputs, options)
-        reserve(caller.reservation, self.manifest, most_tokens)
-        texts = await self.reader.tokenize(inputs, options, caller)
-        return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Wait for running work to finish; return whether it did."""

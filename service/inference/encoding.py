@@ -14,8 +14,7 @@ from model.numerics.late_interaction import Role
 from model.numerics.pooling import PoolingModes, PoolingName
 from model.numerics.quantization import FLOAT32, Quantization
 from service.engines.contract import Ablated
-from service.inference.text_warnings import Warnings
-from service.inference.timings import Timings
+from service.inference.timings import Timings, Warnings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.text import Text
 from service.scheduler.call import Call

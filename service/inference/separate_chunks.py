@@ -63,9 +63,9 @@ class SeparateChunks:
         """
         began, tokenizer = time.monotonic(), inference.request_tokenizer
         texts = await tokenizer.tokenize(inputs, replace(options, windows=True), caller)
-        most = min(MOST_SPANS, tokenizer.max_inputs)
+        most = min(MOST_SPANS, tokenizer.limits.max_inputs)
         chunks = await asyncio.to_thread(chunks_of, inputs, texts, chunk, most)
-        _check(texts, chunks, tokenizer.limit(options))
+        _check(texts, chunks, tokenizer.tokenizer.limit(options))
         for text, own in zip(texts, chunks, strict=True):
             text.spans = own
         parts = [

@@ -1,14 +1,82 @@
-"""Timings of a request's steps, and the warnings about its texts."""
+"""Timings of a request's steps, and counts of its texts whose vectors may be unexpected."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 
-from service.inference.text_warnings import NO_WARNINGS, Warnings
+from service.inference.tokenization.text import Text
 from service.scheduler.queue import Slot
+
+MEANINGS = {
+    "truncated": "cut to the most tokens",
+    "prompt_missing": "computed without a prompt, though the model names prompts",
+    "unknown_tokens": "computed with more than a tenth of unknown tokens",
+}
+HEADERS = {name: f"x-{name.replace('_', '-')}" for name in MEANINGS}
+"""Name of a count → reply header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """Counts of a request's texts whose vectors the caller may not expect; see `MEANINGS`."""
+
+    truncated: int = 0
+    prompt_missing: int = 0
+    unknown_tokens: int = 0
+
+    @classmethod
+    def of(cls, texts: Sequence[Text], prompt_missing: int = 0) -> Warnings:
+        """Return the warnings about tokenised texts, as the model gets them.
+
+        Args:
+            texts: texts of a request.
+            prompt_missing: number of texts that lack a prompt.
+
+        """
+        truncated = unknown = 0
+        for text in texts:
+            truncated += text.truncated
+            unknown += text.mostly_unknown
+        if not (truncated or prompt_missing or unknown):
+            return NO_WARNINGS
+        return cls(truncated, prompt_missing, unknown)
+
+    @classmethod
+    def of_headers(cls, headers: Mapping[str, str]) -> Warnings:
+        """Parse the counts from the headers of a reply.
+
+        Raises:
+            ValueError: a header is not a number.
+
+        """
+        return cls(**{name: int(headers.get(header) or 0) for name, header in HEADERS.items()})
+
+    def __add__(self, other: Warnings) -> Warnings:
+        """Add the counts of two parts of a request."""
+        return Warnings(*map(operator.add, astuple(self), astuple(other)))
+
+    def counts(self) -> dict[str, int]:
+        """Return the non-zero counts by name."""
+        if self is NO_WARNINGS:  # as for most requests
+            return {}
+        return {name: count for name in MEANINGS if (count := getattr(self, name))}
+
+    def headers(self) -> dict[str, str]:
+        """Return a reply header for each non-zero count."""
+        return {HEADERS[name]: str(count) for name, count in self.counts().items()}
+
+    def sentences(self) -> list[str]:
+        """Return a sentence for each non-zero count."""
+        return [
+            f"{count} {'text was' if count == 1 else 'texts were'} {MEANINGS[name]}"
+            for name, count in self.counts().items()
+        ]
+
+
+NO_WARNINGS = Warnings()
 
 
 @dataclass

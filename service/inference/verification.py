@@ -7,73 +7,62 @@ import time
 from collections.abc import Mapping, Sequence
 
 from model.artifact.manifest import Manifest, recorded_tolerances
-from model.artifact.vectors import TextVectors
-from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.numerics.comparison import Comparison, Key, keyed, task_key
-from service.engines.contract import Floats, Ids, MapsTask, TextTask
+from service.engines.contract import Floats, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout, Overloaded
+from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
+from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.text import Text
+from service.inference.tokenization.tokenizer import Options
 from service.scheduler.call import Call, Demand, retry_after
 from service.scheduler.outputs import requested
 from service.scheduler.scheduler import Scheduler
-from service.system.budget import Reservation
 
 COPIES = 3
 """Copies of a text's states and maps: of each engine, and in PyTorch's process."""
 
 
-async def compare_engines(
-    engines: EnginePool,
-    texts: Sequence[Text],
-    manifest: Manifest,
-    vectors: TextVectors,
-    caller: Call,
+async def verify(
+    inference: Inference, inputs: Sequence[Input], options: Options, caller: Call
 ) -> Comparison:
-    """Compare the hidden states, maps, pooled vectors and task head's outputs of both engines.
+    """Compare hidden states, maps, pooled vectors and a task head's outputs of PyTorch and ONNX.
 
-    Args:
-        engines: engines of the model.
-        texts: tokenised texts of the request.
-        manifest: manifest of the artifact, whose precision determines the tolerances.
-        vectors: vector pipeline of the artifact.
-        caller: client and deadline of the request.
-
-    """
-    try:
-        async with asyncio.timeout(caller.finish_by - time.monotonic()):
-            return await _compare(engines, texts, manifest, vectors, caller)
-    except TimeoutError:
-        raise EngineTimeout("the deadline came before all of it was verified") from None
-
-
-def reserve(reservation: Reservation | None, manifest: Manifest, tokens: int) -> None:
-    """Hold the memory that the comparison of a text takes, before the text is tokenised.
-
-    Args:
-        reservation: of the request; None where nothing is bounded.
-        manifest: of the artifact.
-        tokens: the most tokens of a text.
+    Texts are compared one after another.
 
     Raises:
-        RequestTooLarge: the request alone takes more than all may.
-        Overloaded: the other requests leave too little.
+        Overloaded: there is not enough memory or time.
+        RequestTooLarge: the request alone takes more memory than all may.
+        EngineTimeout: the deadline has passed.
+        ServiceError: an engine is unavailable, or failed.
 
     """
-    if reservation is None:
-        return
-    size = _state_bytes(manifest.config, tokens)
-    if manifest.decoder is not None:
-        size += 2 * _state_bytes(manifest.decoder.layers, tokens)  # its own, and cross maps
-    reservation.grow(COPIES * size)
+    manifest, reader = inference.manifest, inference.reader
+    demand = reader.demand(inputs, options, caller)
+    await check_time(inference.engines, manifest, demand, caller.finish_by)
+    if caller.reservation:
+        caller.reservation.grow(_tensor_bytes(manifest, reader.most_tokens(inputs, options)))
+    texts = await reader.tokenize(inputs, options, caller)
+    comparison, tolerances = Comparison(), recorded_tolerances(manifest)
+    try:
+        async with asyncio.timeout(caller.finish_by - time.monotonic()):
+            engines = [await inference.engines.get(name) for name in ("torch", "onnx")]
+            for text in texts:
+                expected, computed = await asyncio.gather(
+                    *(_tensors(inference, engine, text, caller) for engine in engines)
+                )
+                await asyncio.to_thread(comparison.add, expected, computed, tolerances)
+    except TimeoutError:
+        raise EngineTimeout("the deadline came before all of it was verified") from None
+    return comparison
 
 
 async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand, by: float) -> None:
     """Refuse a request that cannot be verified by `time.monotonic()` of `by`, before tokenisation.
 
-    Both engines use all cores, so their seconds add up. They are those of full batches: texts are
+    Both engines use all cores, so their seconds add up. The seconds are for full batches: texts are
     compared one after another, which takes no less.
     """
     seconds, left = 0.0, by - time.monotonic()
@@ -90,50 +79,34 @@ async def check_time(engines: EnginePool, manifest: Manifest, demand: Demand, by
             )
 
 
-def _state_bytes(config: EncoderConfig, tokens: int) -> int:
-    """Return the bytes of all hidden states and all maps of a text."""
-    layers = config.num_hidden_layers
-    maps = layers * config.num_attention_heads * tokens**2
-    return 4 * (maps + (layers + 1) * config.hidden_size * tokens)
+def _tensor_bytes(manifest: Manifest, tokens: int) -> int:
+    """Return the bytes of all compared states and maps of a text of some tokens."""
+
+    def size(config: EncoderConfig) -> int:
+        maps = config.num_hidden_layers * config.num_attention_heads * tokens**2
+        return 4 * (maps + (config.num_hidden_layers + 1) * config.hidden_size * tokens)
+
+    decoder = manifest.decoder  # which has cross-attention maps, too
+    return COPIES * (size(manifest.config) + (2 * size(decoder.layers) if decoder else 0))
 
 
-async def _compare(
-    engines: EnginePool,
-    texts: Sequence[Text],
-    manifest: Manifest,
-    vectors: TextVectors,
-    caller: Call,
-) -> Comparison:
-    reference, candidate = await engines.get("torch"), await engines.get("onnx")
-    comparison = Comparison()
-    tolerances = recorded_tolerances(manifest)
-    for text in texts:
-        expected, computed = await asyncio.gather(
-            _everything(reference, text, manifest, vectors, caller),
-            _everything(candidate, text, manifest, vectors, caller),
-        )
-        await asyncio.to_thread(comparison.add, expected, computed, tolerances)
-    return comparison
-
-
-async def _everything(
-    scheduler: Scheduler,
-    text: Text,
-    manifest: Manifest,
-    vectors: TextVectors,
-    caller: Call,
+async def _tensors(
+    inference: Inference, scheduler: Scheduler, text: Text, caller: Call
 ) -> Mapping[Key, Floats]:
+    """Return all tensors of a text, which is its own target for a decoder."""
+    manifest, decoder = inference.manifest, inference.decoder
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
+    target = None
+    if decoder is not None:
+        most, words = decoder.layers.max_position_embeddings, decoder.layers.vocab_size
+        target = whole_target(text.input_ids[:most] % words, decoder)
     head = manifest.task
-    shape = head.shape(len(text.input_ids)) if head else ()
-    decoder = manifest.decoder
-    target = whole_target(_labels(text, decoder), decoder) if decoder else None
     task = TextTask(
         text.input_ids,
         text.segment_ids,
         (*layers, len(layers)),
-        scores=shape,
+        scores=head.shape(text.size) if head else (),
         target=target,
         pixels=text.pixels,
     )
@@ -145,16 +118,11 @@ async def _everything(
     ]
     results = await scheduler.submit("attention", tasks, caller, resumed=True)
     maps = [requested(item.value.maps) for item in results]
-    scores = {task_key(head): requested(result.value.scores)} if head else {}
-    tensors = keyed(hidden, maps, vectors.unit) | scores
+    tensors = keyed(hidden, maps, inference.vectors.unit)
+    if head:
+        tensors = tensors | {task_key(head): requested(result.value.scores)}
     if decoder is not None:
         tasks = target_maps(result.value, decoder)
         results = await scheduler.submit("attention", tasks, caller, resumed=True)
         tensors |= target_tensors(result.value, [item.value for item in results]).keyed()
     return tensors
-
-
-def _labels(text: Text, decoder: DecoderConfig) -> Ids:
-    """Return the text as its own target, within the decoder's vocabulary and length."""
-    config = decoder.layers
-    return text.input_ids[: config.max_position_embeddings] % config.vocab_size

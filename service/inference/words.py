@@ -47,21 +47,13 @@ def split_words(text: str) -> list[Offset]:
     words: list[Offset] = []
     for match in _WORD.finditer(text.translate(_CLASSES)):
         start, end = match.span()
-        if words and words[-1][1] == start and _repeats(text, words[-1], match):
-            words[-1] = words[-1][0], end
-        else:
-            words.append((start, end))
+        if words and match[0] == "p" and words[-1][1] == start:
+            first = words[-1][0]
+            if text[first] == text[start - 1] == text[start]:  # a run of the same mark
+                words[-1] = first, end
+                continue
+        words.append((start, end))
     return words
-
-
-def _repeats(text: str, before: Offset, match: re.Match[str]) -> bool:
-    """Return whether a match is the same punctuation mark as the word before it."""
-    start, end = match.span()
-    return (
-        match[0] == "p"
-        and end - start == 1
-        and text[before[1] - 1] == text[start] == text[before[0]]
-    )
 
 
 def tokens_of(parts: Sequence[Offset], tokenized: Text) -> list[list[int]]:

@@ -15,7 +15,7 @@ from service.health.readiness import Peers, Readiness
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
 from service.models.engine_start import torch_hosts
-from service.models.limits import token_limits
+from service.models.limits import input_limits
 from service.models.loading import ModelLoader
 from service.models.memory import MemoryBudget
 from service.models.names import aliases_of, names_of
@@ -44,7 +44,7 @@ def build_state(
     names = names_of(artifacts, given_names(settings))
     aliases = aliases_of(settings, [*names, *settings.tables])
     for name, artifact in zip(names, artifacts, strict=True):
-        token_limits(of_model(settings, name), artifact)  # before anything is loaded
+        input_limits(of_model(settings, name), artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
     if settings.engine != "fake" and not (engines or (peers and peers.index)):
         log_memory(settings, dict(zip(names, artifacts, strict=True)))

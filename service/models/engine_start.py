@@ -16,7 +16,7 @@ from service.engines.measuring import maps_of, measured_batches, measured_cost, 
 from service.engines.onnx import CUDA_CALLS, DeviceEngine, OnnxEngine
 from service.engines.replicas import Replicas
 from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts
-from service.models.limits import token_limits
+from service.models.limits import input_limits
 from service.settings import Settings
 from service.system.resources import in_lower_priority
 
@@ -80,7 +80,7 @@ def warmed(
     start: Callable[[], Engine], settings: Settings, idle: Callable[[], object], artifact: Artifact
 ) -> Callable[[], Engine]:
     """Return a function that starts an engine, warms it up and measures its first batches."""
-    longest = token_limits(settings, artifact).max_tokens
+    longest = input_limits(settings, artifact).max_tokens
     config = artifact.manifest.config
 
     def started() -> Engine:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from model.artifact.manifest import Artifact
-from service.inference.tokenization.request_tokenizer import CHARACTERS_PER_TOKEN, RequestLimits
 from service.inference.tokenization.tokenizer import Limits
 from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 
 CHARACTERS_PER_INPUT_TOKEN = 64
+CHARACTERS_PER_QUEUED_TOKEN = 2
+"""Maximum number of characters of a request per token of the queue's limit."""
 
 
 def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
@@ -23,28 +26,28 @@ def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
     )
 
 
-def request_limits(settings: Settings) -> RequestLimits:
-    """Return the limits of a request."""
-    characters = settings.max_request_characters
-    if characters is None:
-        characters = CHARACTERS_PER_TOKEN * settings.max_queue_tokens // 2
-    return RequestLimits(settings.max_client_batch_size, characters)
-
-
-def token_limits(settings: Settings, artifact: Artifact) -> Limits:
-    """Return the limits of an input: the settings, or the checkpoint's own; of a picture, its own.
+def input_limits(settings: Settings, artifact: Artifact) -> Limits:
+    """Return the limits of inputs: the settings, or the checkpoint's own; of pictures, their own.
 
     Raises:
         ValueError: `--max-length` exceeds the position table.
 
     """
-    table = artifact.manifest.config.max_position_embeddings
-    if artifact.manifest.images:  # whose number of tokens is fixed
-        return Limits(table, settings.max_image_bytes)
-    tokens = settings.max_length or artifact.manifest.sentence.max_length
+    manifest, most = artifact.manifest, settings.max_client_batch_size
+    table = manifest.config.max_position_embeddings
+    if manifest.images:  # whose number of tokens is fixed
+        return Limits(table, settings.max_image_bytes, most)
+    tokens = settings.max_length or manifest.sentence.max_length
     if tokens > table:
         raise ValueError(
-            f"--max-length {tokens} is more than the position table's {table} "
-            f"of {artifact.manifest.model}"
+            f"--max-length {tokens} is more than the position table's {table} of {manifest.model}"
         )
-    return Limits(tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens)
+    together = settings.max_request_characters
+    if together is None:
+        together = CHARACTERS_PER_QUEUED_TOKEN * settings.max_queue_tokens
+    limits = Limits(
+        tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens, most, together
+    )
+    if (decoder := manifest.decoder) is None:
+        return limits
+    return replace(limits, max_target_tokens=decoder.layers.max_position_embeddings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
@@ -19,18 +20,20 @@ from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
-from service.inference.reader import Reader
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
 from service.inference.tokenization.tokenizer import TextTokenizer
 from service.models.engine_start import engine_factories, warmed
-from service.models.limits import batch_limits, request_limits, token_limits
+from service.models.limits import batch_limits, input_limits
 from service.models.served import ServedModel
 from service.settings import Settings
 from service.settings.model_group import ModelTable
 from service.settings.served import of_model
 from service.system.distribution import require
 from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from service.inference.pictures import RequestPictures
 
 
 @dataclass(frozen=True)
@@ -141,30 +144,23 @@ def _start_encoder(
     )
 
 
-def _reader(settings: Settings, artifact: Artifact) -> Reader:
-    """Return the reader of a model's texts or pictures."""
-    manifest, limits = artifact.manifest, token_limits(settings, artifact)
-    if manifest.images:
-        return _picture_reader(settings, artifact)
-    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
-    config = manifest.config
-    return RequestTokenizer(tokenizer, request_limits(settings), config.segments, manifest.decoder)
-
-
-def _picture_reader(settings: Settings, artifact: Artifact) -> Reader:
-    """Return the reader of a model's pictures.
+def _reader(settings: Settings, artifact: Artifact) -> RequestTokenizer | RequestPictures:
+    """Return the reader of a model's texts or pictures.
 
     Raises:
         ValueError: Pillow is not installed; the message says how to install it.
 
     """
-    require(f"serving {artifact.folder}", "PIL")
-    # the first model of pictures imports Pillow: a service of texts never does
-    from service.inference.pictures.reader import RequestPictures  # noqa: PLC0415
+    manifest, limits = artifact.manifest, input_limits(settings, artifact)
+    if manifest.images:
+        require(f"serving {artifact.folder}", "PIL")
+        # the first model of pictures imports Pillow: a service of texts never does
+        from service.inference.pictures import RequestPictures  # noqa: PLC0415
 
-    limits = settings.max_image_bytes, settings.max_image_pixels, settings.max_client_batch_size
-    return RequestPictures(artifact.manifest, *limits)
+        return RequestPictures(manifest, limits, settings.max_image_pixels)
+    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
+    path, segments = artifact.path(TOKENIZER), manifest.config.segments
+    return RequestTokenizer(TextTokenizer(path, manifest.sentence, limits, target, segments))
 
 
 def with_prompts(artifact: Artifact, table: ModelTable | None) -> Artifact:

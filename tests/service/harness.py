@@ -175,10 +175,9 @@ def tokenized(length: int, seed: int = 0) -> ArrayText:
         input_ids=rng.integers(0, 30522, length),
         segment_ids=np.append(0, rng.integers(0, 2, length - 1)),
         places=places_of([(n, n + 1) for n in range(length)]),
-        truncated=length == 1,
-        prompt_tokens=0,
         special_tokens_mask=[0] * length,
         unknown=np.zeros(length, bool),
+        truncated=length == 1,
     )
 
 

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from service.api.wire.pictures import FIRST_FRAME, ONE_FIELD, element, loaded
 from service.api.wire.reply_headers import warning_field
 from service.api.wire.route import ApiExchange, ModelRequest
-from service.inference.text_warnings import NO_WARNINGS, Warnings
+from service.inference.timings import NO_WARNINGS, Warnings
 from service.inference.tokenization.inputs import Input, Picture
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options

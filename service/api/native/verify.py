@@ -19,6 +19,7 @@ from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.pictures import loaded
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import ApiExchange, JsonRoute, ModelRequest, caller_of
+from service.inference import verification
 from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
@@ -41,7 +42,7 @@ async def verify(body: VerifyRequest, exchange: ApiExchange) -> Response:
     inference = exchange.model.tower(body.inputs).inference
     inputs = await loaded(body.inputs, exchange)
     options = Options(truncate=body.truncate)
-    comparison = await inference.verify(inputs, options, caller_of(exchange))
+    comparison = await verification.verify(inference, inputs, options, caller_of(exchange))
     manifest = inference.manifest
     content = report(comparison, recorded_tolerances(manifest))
     content["passed"] = comparison.of(passed_uses(manifest) or USES).passed

@@ -287,8 +287,8 @@ async def _of_tokens(
 
     def label_spans() -> list[list[dict[str, object]]]:
         labels = map(TokenLabels, texts, prepared.texts, logits)
-        subwords = inference.tokenizer.subwords
-        return [labelled(text.text, spans(text, grouping, subwords)) for text in labels]
+        tokenizer = inference.tokenizer
+        return [labelled(text.text, spans(text, grouping, tokenizer)) for text in labels]
 
     content = await asyncio.to_thread(label_spans)
     answer = content if body.inputs.batch else content[0]

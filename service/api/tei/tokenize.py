@@ -30,7 +30,7 @@ from service.api.wire.route import (
 )
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds, characters
-from service.inference.tokenization.pieces import Spelling
+from service.inference.tokenization.pieces import TextTokens
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 PIECE_BYTES = 96
@@ -112,13 +112,13 @@ async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
     def work(texts: Sequence[str], first: int) -> list[bytes]:
         nonlocal tokens, size
         special, written = body.add_special_tokens, []
-        spellings = inference.tokenizer.spell(texts, body.prompt_name, special_tokens=special)
-        for index, spelling in enumerate(spellings, first):
+        read = inference.tokenizer.all_tokens(texts, body.prompt_name, special_tokens=special)
+        for index, text in enumerate(read, first):
             with counting:
-                tokens += len(spelling.ids)
-                size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
+                tokens += len(text.ids)
+                size += PIECE_BYTES * len(text.ids) + CHARACTER_BYTES * text.characters
                 check_size(exchange, size, "send fewer or shorter texts")
-            written.append(_pieces_json(spelling, b",[" if index else b"["))
+            written.append(_pieces_json(text, b",[" if index else b"["))
         return written
 
     counting = threading.Lock()
@@ -132,10 +132,10 @@ async def tokenize(body: TokenizeRequest, exchange: ApiExchange) -> Response:
     return PartsResponse([iter(content)], JSON, timings)
 
 
-def _pieces_json(spelling: Spelling, opening: bytes) -> bytes:
+def _pieces_json(text: TextTokens, opening: bytes) -> bytes:
     """Serialise the tokens of a text in steps, so that other threads run between."""
     parts: list[bytes] = []
-    for pieces in spelling.steps(PIECES_PER_STEP):
+    for pieces in text.steps(PIECES_PER_STEP):
         parts += b",", orjson.dumps(pieces)[1:-1]
     return b"".join([opening, *parts[1:], b"]"])
 

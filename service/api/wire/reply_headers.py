@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from service.errors import AnotherModel, Unprocessable
 from service.inference.fingerprint import EXPECT_HEADER, FINGERPRINT_CHARACTERS, FINGERPRINT_HEADER
-from service.inference.text_warnings import HEADERS, MEANINGS, Warnings
+from service.inference.timings import HEADERS, MEANINGS, Warnings
 
 EXPECTED = EXPECT_HEADER.encode()
 _FINGERPRINT = re.compile(rb"[0-9a-f]{%d}" % FINGERPRINT_CHARACTERS)

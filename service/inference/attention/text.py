@@ -16,7 +16,6 @@ from model.numerics.targets import shift_right
 from model.runtimes.contract import HiddenState
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.attention.selection import AttentionSelection, LayerPass, Lengths
-from service.inference.reader import Separators
 from service.inference.tokenization.text import Text
 
 
@@ -141,14 +140,18 @@ class AttentionText:
 
 
 def attention_texts(
-    manifest: Manifest, reader: Separators, texts: Sequence[Text]
+    manifest: Manifest,
+    texts: Sequence[Text],
+    separator_ids: Collection[int],
+    target_separator_ids: Collection[int],
 ) -> list[AttentionText]:
     """Return the texts of a request.
 
     Args:
         manifest: manifest of the model.
-        reader: tokenizer of the model, or its reader, which knows its separators.
         texts: tokenised texts with their targets, at least one.
+        separator_ids: ids of the special tokens that end a text, such as [SEP].
+        target_separator_ids: ids of the special tokens that end a target.
 
     """
     sentence, decoder = manifest.sentence, manifest.decoder
@@ -161,12 +164,12 @@ def attention_texts(
         if text.target is None or decoder is None:
             return ()
         read = shift_right(text.target.input_ids, decoder.start_token_id)
-        return separators(read, reader.target_separator_ids)
+        return separators(read, target_separator_ids)
 
     return [
         AttentionText(
             text,
-            separators(text.input_ids, reader.separator_ids),
+            separators(text.input_ids, separator_ids),
             Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
             of_target(text),
         )

@@ -210,17 +210,10 @@ async def prepare_matcher(
 
 def _expanded(ranking: PreparedRanking, tokenizer: TextTokenizer) -> Text:
     """Return the query with its expansion tokens, which have empty offsets."""
-    query, ids = ranking.query.texts[0], ranking.query_ids
-    more = len(ids) - len(query.input_ids)
-    names = tokenizer.vocabulary(ids[len(query.input_ids) :].tolist())
-    return replace(
-        query.in_arrays(),
-        tokens=[*query.tokens, *(name or "" for name in names)],
-        input_ids=ids,
-        segment_ids=np.pad(query.segment_ids, (0, more)),
-        places=np.pad(query.places, ((0, more), (0, 0))),
-        special_tokens_mask=[*query.special_tokens_mask, *[1] * more],
-    )
+    query = ranking.query.texts[0]
+    ids = ranking.query_ids[query.size :]
+    names = tokenizer.vocabulary(ids.tolist())
+    return query.in_arrays().extended(ids, [name or "" for name in names])
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from service.engines.contract import Floats
-from service.inference.tokenization.pieces import Subwords
 from service.inference.tokenization.text import Text
+from service.inference.tokenization.tokenizer import TextTokenizer
 
 Aggregation = Literal["none", "simple", "first", "average", "max"]
 """Units of labelling: every token; adjacent tokens with the same label; or adjacent words, each
@@ -53,13 +53,13 @@ class Grouping(NamedTuple):
     """Whether a token's score is its logit in place of its softmax; for aggregation `none` only."""
 
 
-def spans(labelled: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Span]:
+def spans(labelled: TokenLabels, grouping: Grouping, tokenizer: TextTokenizer) -> list[Span]:
     """Return the spans of a text in order, without spans of ignored labels.
 
     Args:
         labelled: logits of the text's tokens.
         grouping: options of grouping.
-        subwords: rule for tokens that continue a word.
+        tokenizer: tokenizer of the texts, which knows the tokens that continue a word.
 
     """
     shares, offsets = _softmax(labelled.logits), labelled.tokens.offsets
@@ -70,7 +70,7 @@ def spans(labelled: TokenLabels, grouping: Grouping, subwords: Subwords) -> list
         units = [Span(scores[i, best[i]], grouping.labels[best[i]], *offsets[i]) for i in kept]
     else:
         units = []
-        continuing = list(subwords.continuing(labelled.text, labelled.tokens.input_ids, offsets))
+        continuing = tokenizer.continuing(labelled.text, labelled.tokens)
         for word in _words(kept, continuing):
             share = _of_word(shares[word], grouping.aggregation)
             surest = int(share.argmax())

@@ -27,9 +27,13 @@ TextInput = TextOrPair | TokenIds
 Input = TextInput | Picture
 
 
-def characters(inputs: Sequence[Input]) -> int:
-    """Return the size of all inputs; see `size_of`."""
-    return sum(sizes_of(inputs))
+def size_of(given: Input) -> int:
+    """Return the number of characters of a text, of token ids, or of bytes of a picture's file."""
+    if isinstance(given, str):
+        return len(given)
+    if isinstance(given, TokenIds):
+        return len(given.ids)
+    return len(given.data) if isinstance(given, Picture) else sum(map(len, given))
 
 
 def sizes_of(inputs: Sequence[Input]) -> list[int]:
@@ -37,14 +41,6 @@ def sizes_of(inputs: Sequence[Input]) -> list[int]:
     return [*map(len if {*map(type, inputs)} == {str} else size_of, inputs)]  # type: ignore[arg-type]
 
 
-def size_of(given: Input) -> int:
-    """Return the number of characters of a text, of token ids, or of bytes of a picture's file."""
-    match given:
-        case str():
-            return len(given)
-        case TokenIds():
-            return len(given.ids)
-        case Picture():
-            return len(given.data)
-    first, second = given
-    return len(first) + len(second)
+def characters(inputs: Sequence[Input]) -> int:
+    """Return the size of all inputs; see `size_of`."""
+    return sum(sizes_of(inputs))

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
-from service.engines.contract import Ids
-from service.inference.tokenization.text import Offset, Places, places_of
-
-
-class Subwords:
-    """Detector of tokens that continue a word.
-
-    If the vocabulary marks such tokens, as WordPiece does with ##, a token continues a word if its
-    name is longer or shorter than its characters in the text. Otherwise it does if there is no
-    space between it and the previous character. The unknown token always begins a word.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, unknown_ids: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
-        self._unknown = unknown_ids
-        self._marked = bool(getattr(tokenizer.model, "continuing_subword_prefix", None))
-
-    def continuing(self, text: str, ids: Ids, offsets: Sequence[Offset]) -> Iterator[bool]:
-        """Yield for each token whether it continues the previous token's word.
-
-        Args:
-            text: text of the client.
-            ids: token ids `[S]`.
-            offsets: start and end of each token in the text.
-
-        """
-        for index, (start, end) in zip(ids.tolist(), offsets, strict=True):
-            if index in self._unknown:
-                yield False
-            elif self._marked:
-                token = cast(str, self._tokenizer.id_to_token(index))
-                yield len(token) != end - start
-            else:
-                yield start > 0 and " " not in text[start - 1 : start + 1]
-
-
-LONG_TOKENS = 2**14
-"""Maximum number of tokens whose offsets are read as one list."""
 _FIRST_OF_LENGTH = (0x80, 0x800, 0x10000)
 """First code points of 2, 3 and 4 bytes in UTF-8 (RFC 3629)."""
 
 
-class Spelling:
+class TextTokens:
     """Text with its prompt, and its S tokens as arrays: lists take ten times the memory."""
 
     def __init__(
@@ -61,15 +24,16 @@ class Spelling:
 
         Args:
             text: prompt and text.
-            encoding: tokens of the text. Its list of names is not read: the tokenizer makes it
-                while it holds Python's global lock, 30 ms for 500,000 tokens.
+            encoding: tokens of the text. Its lists of names and offsets are not read: the tokenizer
+                makes them while it holds Python's global lock, 70 ms for 500,000 tokens.
             ids: the model's ids of the tokens.
             name: function from an id to the token's name.
 
         """
         self._text = text
         self.ids = np.array(ids, np.int64)
-        self._places = _places(encoding)
+        offsets = (encoding.token_to_chars(index) or (0, 0) for index in range(len(ids)))
+        self._places = np.fromiter(chain.from_iterable(offsets), np.int32).reshape(-1, 2)
         special = [n for n, is_special in enumerate(encoding.special_tokens_mask) if is_special]
         self._special = {index: name(ids[index]) or "" for index in special}
         """Names of the special tokens that the tokenizer added, by their index."""
@@ -102,18 +66,6 @@ class Spelling:
                 }
                 for n, (token, begin, end, start, stop) in enumerate(rows, first)
             ]
-
-
-def _places(encoding: Encoding) -> Places:
-    """Return the offsets `[S, 2]` of a text's tokens.
-
-    The tokenizer makes a list of all offsets while it holds Python's global lock: 40 ms for 500,000
-    tokens, which would block the event loop. Offsets of a long text are therefore read one by one.
-    """
-    if len(encoding) <= LONG_TOKENS:
-        return places_of(encoding.offsets)
-    offsets = (encoding.token_to_chars(index) or (0, 0) for index in range(len(encoding)))
-    return np.fromiter(offsets, np.dtype((np.int32, 2)), len(encoding))
 
 
 def _byte_offsets(text: str) -> NDArray[np.int64]:

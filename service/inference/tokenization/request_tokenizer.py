@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar, cast
 
-from model.config.decoder import DecoderConfig
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import (
     SLICE_CHARACTERS,
@@ -37,8 +35,6 @@ SOME_CHARACTERS, CHARACTER_SECONDS = 4096, 1e-6
 loop, in at most 3 ms; the next may be after `CHARACTER_SECONDS` for each of its characters."""
 INLINE_PIECES = 512
 """Maximum number of characters of other work on the event loop."""
-CHARACTERS_PER_TOKEN = 4
-"""Maximum number of characters of a request per allowed token."""
 MOST_TOKENS_PER_CHARACTER, SPECIAL_TOKENS = 4, 8
 """Maximum number of tokens of a character, which are its bytes, and of special tokens of a text."""
 WORKING_BYTES = 600
@@ -49,49 +45,18 @@ SAMPLE = ["Tokenising is measured on prose before any request, so that forecasts
 
 Given = TypeVar("Given", bound=Input)
 Result = TypeVar("Result")
-Tokenize = Callable[[Sequence[Given], int], list[Result]]
-"""Function of some inputs of a request and the index of the first; returns a result for each."""
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """Limits of a request."""
-
-    max_inputs: int
-    """Maximum number of inputs."""
-    max_characters: int
-    """Maximum number of characters of all inputs together."""
 
 
 class RequestTokenizer:
     """Tokenizer of an artifact, as requests use it."""
 
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        limits: RequestLimits,
-        segments: int,
-        decoder: DecoderConfig | None = None,
-    ) -> None:
-        """Initialise without starting a thread.
-
-        Args:
-            tokenizer: the artifact's tokenizer.
-            limits: limits of a request.
-            segments: number of segments that the model distinguishes; 0 if it ignores segments.
-            decoder: configuration of the model's decoder, which limits the targets' positions.
-
-        """
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        """Initialise without starting a thread."""
         tokenize_in_the_calling_thread()
-        self.tokenizer = tokenizer
-        self.limits = tokenizer.limits
+        self.tokenizer, self.limits = tokenizer, tokenizer.limits
         self.separator_ids = tokenizer.separator_ids
         self.target_separator_ids = tokenizer.target_separator_ids
         self.lacks_prompt = tokenizer.lacks_prompt
-        self.max_inputs = limits.max_inputs
-        self._max_characters = limits.max_characters
-        self._segments = segments
-        self._positions = decoder.layers.max_position_embeddings if decoder else 0
         self._backlog = Backlog()
         self._tokens_per_character = 0.25
         self._next_at = 0.0
@@ -99,14 +64,13 @@ class RequestTokenizer:
 
     def measure(self) -> None:
         """Measure the time of tokenisation and the tokens per character, before any request."""
-        size, tokenizer = sum(map(len, SAMPLE)), self.tokenizer
-        cut = Options(truncate=True)
+        size, tokenizer, cut = sum(map(len, SAMPLE)), self.tokenizer, Options(truncate=True)
         tokenizer.tokenize(SAMPLE, cut)  # the first call is slower
         began = time.monotonic()
         texts = tokenizer.tokenize(SAMPLE, cut)
         between = time.monotonic()
-        for spelling in tokenizer.spell(SAMPLE, None, special_tokens=True):
-            list(spelling.steps(len(spelling.ids)))
+        for text in tokenizer.all_tokens(SAMPLE, None, special_tokens=True):
+            list(text.steps(len(text.ids)))
         self._tokens_per_character = sum(text.size for text in texts) / size
         self._backlog.expect("texts", size, between - began)
         self._backlog.expect("pieces", size, time.monotonic() - between)
@@ -129,7 +93,7 @@ class RequestTokenizer:
         if size <= SOME_CHARACTERS and (now := time.monotonic()) >= self._next_at:
             self._next_at = now + CHARACTER_SECONDS * size
             return NOTHING
-        limit = math.inf if options.windows else self.limit(options)
+        limit = math.inf if options.windows else self.tokenizer.limit(options)
         rate, special = self._tokens_per_character, 2 + self.tokenizer.template_tokens
         tokens = round(sum(min(limit, rate * size + special) for size in sizes))
         read = sum(self._read_sizes(inputs, sizes, options))
@@ -139,10 +103,7 @@ class RequestTokenizer:
     def at_once(self, inputs: Sequence[Input], options: Options, caller: Call) -> list[Text]:
         """Tokenise a request's inputs whose demand is nothing; errors as for `tokenize`."""
         given = cast(Sequence[TextInput], inputs)  # `demand` rejects pictures
-        texts = _held(self.tokenizer.tokenize(given, options), caller)
-        if self._segments:
-            self._check_segments(inputs, options, texts)
-        return texts
+        return _held(self.tokenizer.tokenize(given, options), caller)
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
@@ -162,36 +123,22 @@ class RequestTokenizer:
 
         """
         given = cast(Sequence[TextInput], inputs)  # `_sizes` rejects pictures
-        texts = await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
-        if self._segments:
-            self._check_segments(inputs, options, texts)
-        return texts
-
-    def _check_segments(
-        self, inputs: Sequence[Input], options: Options, texts: Sequence[Text]
-    ) -> None:
-        """Reject pairs if the model does not distinguish their texts."""
-        if tuple not in map(type, inputs):
-            return
-        for index, text in enumerate(texts):
-            if text.segment_ids.max() >= self._segments:
-                raise Unprocessable(
-                    f"{options.name(index)} is a pair; this model has one segment only"
-                )
+        return await self._tokenize(given, self.tokenizer.tokenize, options, caller, beside)
 
     async def tokenize_targets(
         self, targets: Sequence[str], options: Options, caller: Call, beside: int
     ) -> list[Text]:
         """Tokenise a decoder's targets, as `tokenize` does inputs."""
-        most = min(self.tokenizer.limits.max_tokens, self._positions)
-        limited = dataclasses.replace(options, max_tokens=most)
-        read = self.tokenizer.tokenize_targets
-        return await self._tokenize(targets, read, limited, caller, beside)
+        most = min(self.limits.max_tokens, self.limits.max_target_tokens)
+        limited = replace(options, max_tokens=most)
+        return await self._tokenize(
+            targets, self.tokenizer.tokenize_targets, limited, caller, beside
+        )
 
     async def run(
         self,
         inputs: Sequence[Given],
-        tokenize: Tokenize[Given, Result],
+        work: Callable[[Sequence[Given], int], list[Result]],
         caller: Call,
         *,
         any_length: bool = False,
@@ -201,7 +148,7 @@ class RequestTokenizer:
 
         Args:
             inputs: inputs of a request.
-            tokenize: function of some inputs and the index of the first.
+            work: function of some inputs and the index of the first; returns a result for each.
             caller: client and deadline.
             any_length: whether to skip the limit of characters, as the body's size bounds them.
             kind: kind of work, for predicted times.
@@ -214,12 +161,28 @@ class RequestTokenizer:
         """
         sizes = self._sizes(inputs, Options(truncate=any_length), 0)
         if len(sizes) == 1 and sizes[0] <= INLINE_PIECES:
-            return tokenize(inputs, 0)
-        return await self._run(TokenizerWork(caller, inputs, sizes, tokenize, kind))
+            return work(inputs, 0)
+        return await self._run(TokenizerWork(caller, inputs, sizes, work, kind))
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
         self._backlog.close()
+
+    def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
+        """Return the maximum bytes of tokenised texts, by their numbers of characters."""
+        limit = math.inf if options.windows else self.tokenizer.limit(options)
+        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
+        kind = ArrayText if _are_large(sizes) else Text
+        return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
+
+    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
+        """Return an upper bound on the number of tokens of the longest input."""
+        longest = max(sizes_of(inputs), default=0)
+        return min(self._most_tokens(longest), self.tokenizer.limit(options))
+
+    def _most_tokens(self, size: int) -> int:
+        """Return the maximum number of tokens of an input of some characters."""
+        return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
 
     async def _tokenize(
         self,
@@ -262,26 +225,6 @@ class RequestTokenizer:
         reservation.shrink(size)
         return results
 
-    def most_bytes(self, sizes: Sequence[int], options: Options) -> int:
-        """Return the maximum bytes of tokenised texts, by their numbers of characters."""
-        limit = math.inf if options.windows else self.limit(options)
-        tokens = sum(min(limit, self._most_tokens(size)) for size in sizes)
-        kind = ArrayText if _are_large(sizes) else Text
-        return round(kind.token_bytes * tokens) + TEXT_BYTES * len(sizes)
-
-    def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:
-        """Return an upper bound on the number of tokens of the longest input."""
-        longest = max(sizes_of(inputs), default=0)
-        return min(self._most_tokens(longest), self.limit(options))
-
-    def _most_tokens(self, size: int) -> int:
-        """Return the maximum number of tokens of an input of some characters."""
-        return MOST_TOKENS_PER_CHARACTER * size + SPECIAL_TOKENS + self.tokenizer.template_tokens
-
-    def limit(self, options: Options) -> int:
-        """Return the maximum number of tokens of an input, or of each of its windows."""
-        return options.max_tokens or self.tokenizer.limits.max_tokens
-
     def _read_sizes(
         self, inputs: Sequence[Input], sizes: Sequence[int], options: Options
     ) -> Sequence[int]:
@@ -293,7 +236,7 @@ class RequestTokenizer:
         around = self.tokenizer.template_characters
         if not options.truncate:
             return [around + size for size in sizes] if around else sizes
-        most = EXCERPT_CHARACTERS * self.limit(options)
+        most = EXCERPT_CHARACTERS * self.tokenizer.limit(options)
         return [
             around + min(size, most if isinstance(given, str) else MOST_CHARACTERS)
             for given, size in zip(inputs, sizes, strict=True)
@@ -312,15 +255,12 @@ class RequestTokenizer:
                 f"{options.name(kinds.index(Picture))} is a picture, and only texts are read here: "
                 "send a text, or choose a model of pictures"
             )
-        sizes = sizes_of(inputs)
-        if len(sizes) > self.max_inputs:
+        self.limits.check_count(len(kinds))
+        sizes, most = sizes_of(inputs), self.limits.max_request_characters
+        if (total := sum(sizes) + beside) > most and not options.truncate:
             raise Unprocessable(
-                f"{len(sizes)} inputs in one request; at most {self.max_inputs} are taken"
-            )
-        if (total := sum(sizes) + beside) > self._max_characters and not options.truncate:
-            raise Unprocessable(
-                f"the request has {total} characters; at most {self._max_characters} are "
-                "taken of texts that are not cut: send it in parts, or set `truncate`"
+                f"the request has {total} characters; at most {most} are taken of texts that are "
+                "not cut: send it in parts, or set `truncate`"
             )
         return sizes
 

@@ -17,7 +17,6 @@ from tokenizers import Encoding, Tokenizer
 
 from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Floats, Ids
-from service.inference.tokenization.prompts import NO_PROMPT, Prompt
 
 TEXT_BYTES = 1024
 """Bytes of memory of a tokenised text beside its tokens."""
@@ -47,6 +46,21 @@ def unknown_of(
     CLIP's unknown token is the one that ends each text, too.
     """
     return np.isin(ids, [*unknown_ids]) & ~np.array([*special_tokens_mask], bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Prefix of texts."""
+
+    text: str
+    tokens: int
+    """Number of tokens of the prompt, special tokens at its beginning included."""
+    segment: int | None = None
+    """Token type of all tokens: the number of the task that the prompt is of, 0 for none; None for
+    a model without tasks, whose tokenizer decides."""
+
+
+NO_PROMPT = Prompt("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,8 @@ class Text:
     truncated: bool = False
     prompt_tokens: int = 0
     """Number of leading tokens that pooling without the prompt leaves out; 0 without a prompt."""
+    mostly_unknown: bool = False
+    """Whether more than a tenth of the text's own tokens are the unknown token."""
     padding_tokens: int = 0
     """Number of padding tokens at the end, which other tokens attend to."""
     pad: Callable[[Text], Text] | None = None
@@ -107,7 +123,7 @@ class Text:
 
     token_bytes: ClassVar[int] = 184
     """Bytes of memory of a token, in the tokenizer measured with the GNU C library."""
-    _all_known: bool = False
+    _unknown_ids: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -134,16 +150,16 @@ class Text:
         """Number of tokens S."""
         self.input_ids: Ids = np.array(ids, np.int64)
         """`[S]`."""
-        self._unknown_ids = unknown_ids
-        self._all_known = unknown_ids.isdisjoint(ids)
         if prompt.text:
             self.prompt_tokens = self._count_prompt()
+        if not unknown_ids.isdisjoint(ids):
+            self._unknown_ids = unknown_ids
+            self._count_unknown()
 
     @property
     def tokens(self) -> list[str]:
         """Names of the tokens."""
-        names = self._encoding.tokens
-        return self._kept(names) if self._cut else names
+        return self._kept(self._encoding.tokens)
 
     @property
     def offsets(self) -> list[Offset]:
@@ -151,15 +167,15 @@ class Text:
 
         (0, 0) for special tokens and tokens of a prompt.
         """
-        before = len(self._prompt.text)
-        if not (before or self._cut):
-            return self._encoding.offsets
-        offsets = self._offsets_after_prompt
-        if not before:
+        offsets = self._kept(self._encoding.offsets)
+        first, second = self._cut.skipped if self._cut else (0, 0)
+        moved = {0: first - len(self._prompt.text), 1: second, None: 0}
+        if not any(moved.values()):
             return offsets
+        sequences = self._kept(self._encoding.sequence_ids)
         return [
-            (max(start - before, 0), max(end - before, 0)) if sequence == 0 else (start, end)
-            for sequence, (start, end) in zip(self._sequences, offsets, strict=True)
+            (max(start + moved[sequence], 0), max(end + moved[sequence], 0))
+            for sequence, (start, end) in zip(sequences, offsets, strict=True)
         ]
 
     @property
@@ -174,19 +190,11 @@ class Text:
         return [*[1] * first, *special[first:]] if first else special
 
     @property
-    def segments(self) -> list[int]:
-        """Segments of the tokens in a reply: texts with a task are of one segment."""
-        if self._prompt.segment is not None:
-            return [0] * self.size
-        segments = self._encoding.type_ids
-        return self._kept(segments) if self._cut else segments
-
-    @property
     def segment_ids(self) -> Ids:
-        """`[S]`, token types; all are the number of the text's task, if it has one."""
-        if task := self._prompt.segment:
-            return np.full(self.size, task)
-        return np.array(self.segments, np.int64)
+        """`[S]`, token types; all are the number of the text's task, if the model has tasks."""
+        if self._prompt.segment is not None:
+            return np.full(self.size, self._prompt.segment)
+        return np.array(self._kept(self._encoding.type_ids), np.int64)
 
     @property
     def segment(self) -> int:
@@ -194,19 +202,15 @@ class Text:
         return int(self.segment_ids[0])
 
     @property
-    def unknown(self) -> NDArray[np.bool_]:
-        """`[S]`: whether a token is the unknown token; false for special tokens and prompts."""
-        if self._all_known:
-            return np.zeros(self.size, bool)
-        return unknown_of(self.input_ids, self._unknown_ids, self.special_tokens_mask)
+    def segments(self) -> list[int]:
+        """Segments of the tokens in a reply: texts with a task are of one segment."""
+        segments = self.segment_ids
+        return [0] * self.size if segments[0] else segments.tolist()
 
     @property
-    def mostly_unknown(self) -> bool:
-        """Whether more than a tenth of the text's own tokens are the unknown token."""
-        if self._all_known:
-            return False
-        count = int(np.count_nonzero(self.unknown))
-        return UNKNOWN_SHARE * count > self.size - sum(self.special_tokens_mask)
+    def unknown(self) -> NDArray[np.bool_]:
+        """`[S]`: whether a token is the unknown token; false for special tokens and prompts."""
+        return unknown_of(self.input_ids, self._unknown_ids, self.special_tokens_mask)
 
     @property
     def nbytes(self) -> int:
@@ -216,9 +220,7 @@ class Text:
 
     def first_pooled(self, sentence: SentenceConfig) -> int:
         """Return the index of the first pooled token, which follows an excluded prompt."""
-        if sentence.include_prompt:
-            return 0
-        return min(self.prompt_tokens, self.size - 1)
+        return 0 if sentence.include_prompt else min(self.prompt_tokens, self.size - 1)
 
     def in_arrays(self) -> ArrayText:
         """Return the text as arrays, which take less memory."""
@@ -227,10 +229,10 @@ class Text:
             input_ids=self.input_ids,
             segment_ids=self.segment_ids,
             places=self.places,
-            truncated=self.truncated,
-            prompt_tokens=self.prompt_tokens,
             special_tokens_mask=bytes(self.special_tokens_mask),
             unknown=self.unknown,
+            truncated=self.truncated,
+            prompt_tokens=self.prompt_tokens,
             target=self.target,
             tower=self.tower,
         )
@@ -239,30 +241,18 @@ class Text:
         """Return the values of the kept tokens, of one value for each token of the encoding."""
         return [values[index] for index in self._cut.kept] if self._cut else values
 
-    @property
-    def _sequences(self) -> list[int | None]:
-        """Index of the text of a pair that each token is of; None for special tokens."""
-        return self._kept(self._encoding.sequence_ids)
-
-    @property
-    def _offsets_after_prompt(self) -> list[Offset]:
-        """Start and end of each token in the prompt and the text."""
-        offsets = self._kept(self._encoding.offsets)
-        if not self._cut or not any(self._cut.skipped):
-            return offsets
-        before = {0: self._cut.skipped[0], 1: self._cut.skipped[1], None: 0}
-        return [
-            (start + before[sequence], end + before[sequence])
-            for sequence, (start, end) in zip(self._sequences, offsets, strict=True)
-        ]
-
     def _count_prompt(self) -> int:
         """Return the number of tokens up to the prompt's last."""
         if not (self._cut and self._cut.left):
             return min(self._prompt.tokens, self.size)
-        tokens = enumerate(zip(self._sequences, self._offsets_after_prompt, strict=True), 1)
-        length = len(self._prompt.text)
-        return max((n for n, (own, (_, end)) in tokens if own == 0 and end <= length), default=0)
+        sequences = self._kept(self._encoding.sequence_ids)
+        tokens = enumerate(zip(sequences, self.offsets, strict=True), 1)
+        return max((n for n, (sequence, (_, end)) in tokens if sequence == end == 0), default=0)
+
+    def _count_unknown(self) -> None:
+        """Set `mostly_unknown`."""
+        count, own = np.count_nonzero(self.unknown), self.size - sum(self.special_tokens_mask)
+        self.mostly_unknown = bool(UNKNOWN_SHARE * count > own)
 
 
 @dataclass(slots=True, eq=False)
@@ -278,10 +268,10 @@ class ArrayText(Text):
     input_ids: Ids = field()
     segment_ids: Ids = field()
     places: Places = field()
-    truncated: bool = field()
-    prompt_tokens: int = field()
     special_tokens_mask: Sequence[int] = field()
     unknown: NDArray[np.bool_] = field()
+    truncated: bool = False
+    prompt_tokens: int = 0
     padding_tokens: int = 0
     pad: Callable[[Text], Text] | None = None
     target: Text | None = None
@@ -297,16 +287,13 @@ class ArrayText(Text):
         """Share equal names, which are most of the memory."""
         self.tokens = [*map(sys.intern, self.tokens)]
         self.size = len(self.input_ids)
+        if self.unknown.any():
+            self._count_unknown()
 
     @property
     def offsets(self) -> list[Offset]:
         """`places` as pairs."""
         return list(zip(*self.places.T.tolist(), strict=True))
-
-    @property
-    def segments(self) -> list[int]:
-        """Segments in a reply, as in `Text`."""
-        return [0] * self.size if self.segment else self.segment_ids.tolist()
 
     def in_arrays(self) -> ArrayText:
         """Return the text itself."""
@@ -315,16 +302,28 @@ class ArrayText(Text):
     def of(self, kept: slice | Sequence[int], *, cut: bool = True) -> ArrayText:
         """Return some of the tokens; the text counts as truncated if it is cut."""
         indices = range(self.size)[kept] if isinstance(kept, slice) else kept
-        mask = self.special_tokens_mask
         return replace(
             self,
             tokens=[self.tokens[index] for index in indices],
             input_ids=self.input_ids[kept],
             segment_ids=self.segment_ids[kept],
             places=self.places[kept],
-            special_tokens_mask=bytes(mask[index] for index in indices),
+            special_tokens_mask=bytes(self.special_tokens_mask[index] for index in indices),
             unknown=self.unknown[kept],
             truncated=self.truncated or cut,
+        )
+
+    def extended(self, ids: Ids, tokens: Sequence[str]) -> ArrayText:
+        """Return the text with special tokens after its own."""
+        more = len(ids)
+        return replace(
+            self,
+            tokens=[*self.tokens, *tokens],
+            input_ids=np.append(self.input_ids, ids),
+            segment_ids=np.pad(self.segment_ids, (0, more)),
+            places=np.pad(self.places, ((0, more), (0, 0))),
+            special_tokens_mask=bytes([*self.special_tokens_mask, *[1] * more]),
+            unknown=np.pad(self.unknown, (0, more)),
         )
 
 
@@ -332,10 +331,9 @@ class TextEnds:
     """Completion of tokenised texts as an artifact's `SentenceConfig` asks for."""
 
     def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
-        self._end, padding = sentence.end_token_id, sentence.pad_token_id
-        self._padding = padding
-        self._name = "" if padding is None else tokenizer.id_to_token(padding) or ""
-        self.length = 0 if padding is None else sentence.max_length
+        self._end, self._padding = sentence.end_token_id, sentence.pad_token_id
+        self._name = "" if self._padding is None else tokenizer.id_to_token(self._padding) or ""
+        self.length = 0 if self._padding is None else sentence.max_length
         """Number of tokens of every text; 0 if texts are not padded."""
         self.needed = self._end is not None or self.length > 0
         """Whether `complete` changes texts."""
@@ -352,16 +350,9 @@ class TextEnds:
                 text = text.in_arrays().of(slice(int(ends[0]) + 1))
         return self._padded(text) if self.length else text
 
-    def _padded(self, given: Text) -> Text:
-        text, count = given.in_arrays(), max(0, self.length - given.size)
-        return replace(
-            text,
-            tokens=[*text.tokens, *[self._name] * count],
-            input_ids=np.append(text.input_ids, np.full(count, self._padding, np.int64)),
-            segment_ids=np.pad(text.segment_ids, (0, count)),
-            places=np.pad(text.places, ((0, count), (0, 0))),
-            special_tokens_mask=bytes([*text.special_tokens_mask, *[1] * count]),
-            unknown=np.pad(text.unknown, (0, count)),
-            padding_tokens=count,
-            pad=self._padded,
-        )
+    def _padded(self, text: Text) -> Text:
+        count = max(0, self.length - text.size)
+        ids = np.full(count, self._padding, np.int64)
+        padded = text.in_arrays().extended(ids, [self._name] * count)
+        padded.padding_tokens, padded.pad = count, self._padded
+        return padded

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import cast
+from weakref import WeakValueDictionary
 
+import numpy as np
+from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
+from model.artifact.access import reading
+from model.artifact.integrity import sha256_of
 from model.artifact.sentence import PairTemplate, SentenceConfig
+from model.tokenization.vocabulary import BEYOND, model_ids, read_tokenizer, unknown_ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.file_tokenizer import (
-    FileTokenizer,
-    in_template,
-    shared_tokenizer,
-)
 from service.inference.tokenization.inputs import TextInput, TextOrPair, TokenIds, size_of, sizes_of
-from service.inference.tokenization.pieces import Spelling, Subwords
-from service.inference.tokenization.prompts import NO_PROMPT, Prompt, Prompts
-from service.inference.tokenization.text import Text, TextEnds
-from service.inference.tokenization.truncation import Direction, Truncator, shortened
+from service.inference.tokenization.pieces import TextTokens
+from service.inference.tokenization.text import (
+    NO_PROMPT,
+    ArrayText,
+    Prompt,
+    Text,
+    TextEnds,
+    places_of,
+    unknown_of,
+)
+from service.inference.tokenization.truncation import (
+    CHARACTERS_PER_TOKEN,
+    Direction,
+    Truncator,
+    cut,
+    encode,
+    shortened,
+)
 
-MOST_PLANS = 64
-"""Maximum number of sets of options that are resolved at the same time."""
 WITHIN_LOCK = 512
 """Maximum number of characters of a single text that is tokenised without giving up Python's lock:
 to get the lock back may take longer than to tokenise the text."""
@@ -31,13 +47,26 @@ to get the lock back may take longer than to tokenise the text."""
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a single input."""
+    """Limits of an input, and of all inputs of a request."""
 
     max_tokens: int
-    """Maximum number of tokens, special tokens included."""
+    """Maximum number of tokens of an input, special tokens included."""
     max_characters: int
-    """Maximum number of characters, of both texts of a pair together. A longer input is rejected
-    before tokenisation, unless it is to be truncated."""
+    """Maximum number of characters, of both texts of a pair together, or bytes of a picture's file.
+    A longer text is rejected before tokenisation, unless it is to be truncated."""
+    max_inputs: int = sys.maxsize
+    """Maximum number of inputs of a request."""
+    max_request_characters: int = sys.maxsize
+    """Maximum number of characters of all inputs of a request together."""
+    max_target_tokens: int = sys.maxsize
+    """Maximum number of tokens of a decoder's target."""
+
+    def check_count(self, count: int) -> None:
+        """Raise Unprocessable if a request has too many inputs."""
+        if count > self.max_inputs:
+            raise Unprocessable(
+                f"{count} inputs in one request; at most {self.max_inputs} are taken"
+            )
 
 
 @dataclass(frozen=True)
@@ -69,84 +98,138 @@ class Options:
         return self.naming.format(self.places[index] if self.places else index)
 
 
-class ReadingPlan:
-    """Plan of reading texts: what the options decide, with a prompt, a limit and a truncation."""
+class FileTokenizer:
+    """Tokenizer of one file of an artifact, for inputs or for targets, with the model's ids."""
 
-    def __init__(
-        self,
-        tokenizer: FileTokenizer,
-        limits: Limits,
-        options: Options,
-        prompt: Prompt = NO_PROMPT,
-        *,
-        windows: bool = False,
-    ) -> None:
-        """Resolve options.
+    def __init__(self, path: Path) -> None:
+        """Read `tokenizer.json` or `target_tokenizer.json`."""
+        with reading(path):
+            self.whole: Tokenizer = read_tokenizer(path)
+        beyond = self.whole.token_to_id(BEYOND)
+        self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
+        """Number of ids that the model knows, which are 0 … size − 1."""
+        self.unknown_ids = unknown_ids(self.whole)
+        self.ids: Callable[[Encoding], list[int]] = (
+            attrgetter("ids") if beyond is None else partial(model_ids, self.whole)
+        )
+        """Function that returns the model's input ids of a text."""
+        added = self.whole.get_added_tokens_decoder().items()
+        self.special_ids = frozenset(index for index, token in added if token.special)
+        self.opening, self._segment, self.closing = special_tokens(self.whole)
+        """Ids and segments of the special tokens before a text, segment of a text, and ids and
+        segments of the special tokens after it."""
 
-        Args:
-            tokenizer: tokenizer of the inputs or targets.
-            limits: limits of a single input.
-            options: options of tokenisation.
-            prompt: prompt of the texts.
-            windows: whether a longer text is kept whole.
+    def decode(self, name: str, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of token ids, whose name is for error messages."""
+        for token in ids:
+            if not 0 <= token < self.size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {self.size - 1}")
+        text: str = self.whole.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
 
+    def complete(
+        self, name: str, given: Sequence[int], most: int | None, direction: Direction
+    ) -> ArrayText:
+        """Return a client's ids as a tokenised text of `most` tokens; whole if None.
+
+        Ids with all special tokens at their beginning and end are left unchanged. Ids without any
+        of these tokens get them added. Ids with some of them are rejected.
         """
-        self._tokenizer, self.prompt = tokenizer, prompt
-        self._alone = not prompt.text and prompt.segment is None
-        self.limit = options.max_tokens or limits.max_tokens
-        self.template: PairTemplate | None = None
-        """Text around a pair."""
-        self._windows = windows
-        self.truncator = None
-        if options.truncate:
-            self.truncator = Truncator(tokenizer.whole, self.limit, options.direction)
+        self.decode(name, given, skip_special_tokens=False)
+        opening, closing = ([token for token, _ in part] for part in (self.opening, self.closing))
+        own, end = list(given), len(given) - len(closing)
+        if end >= len(opening) and own[: len(opening)] == opening and own[end:] == closing:
+            own = own[len(opening) : end]
+        elif not {*opening, *closing}.isdisjoint(own):
+            raise Unprocessable(
+                f"{name}: the token ids have some special tokens of the model and not all: begin "
+                f"them with {opening} and end them with {closing}, or leave both out and they are "
+                "added"
+            )
+        room = len(own) if most is None else most - len(opening) - len(closing)
+        if truncated := len(own) > room:
+            own = own[:room] if direction == "right" else own[len(own) - room :]
+        ids = np.array([*opening, *own, *closing], np.int64)
+        segments = [n for _, n in self.opening], [n for _, n in self.closing]
+        special = bytes([*[1] * len(opening), *[0] * len(own), *[1] * len(closing)])
+        return ArrayText(
+            tokens=[self.whole.id_to_token(token) or "" for token in ids.tolist()],
+            input_ids=ids,
+            segment_ids=np.array([*segments[0], *[self._segment] * len(own), *segments[1]]),
+            places=np.zeros((len(ids), 2), np.int32),
+            special_tokens_mask=special,
+            unknown=unknown_of(ids, self.unknown_ids, special),
+            truncated=truncated,
+        )
 
-    def read(
-        self, inputs: Sequence[TextOrPair], options: Options, first: int, *, special: bool = True
-    ) -> list[Text]:
-        """Tokenise texts; truncate or reject texts with more tokens than the limit.
+    def in_template(
+        self, template: PairTemplate, pair: tuple[str, str], skipped: tuple[int, int] = (0, 0)
+    ) -> ArrayText:
+        """Return a query and a document in a chat template that adds all special tokens.
 
-        Args:
-            inputs: texts and pairs.
-            options: options that name the inputs in error messages.
-            first: index of the first input in the request.
-            special: whether to add special tokens.
-
+        Tokens of the template count as special tokens. A token that begins in the query or the
+        document and ends in the template belongs to the former. Tokens up to the query's last have
+        segment 0. Before excerpts of the query and the document, `skipped` characters are left out.
         """
-        files, truncator, limit = self._tokenizer, self.truncator, self.limit
-        prefix, ids, unknown = self.prompt.text, files.ids, files.unknown_ids
-        texts = inputs
-        if prefix:
-            texts = [
-                prefix + text if isinstance(text, str) else (prefix + text[0], text[1])
-                for text in inputs
-            ]
-        if truncator and max(sizes_of(texts), default=0) > truncator.characters:
-            parts = [
-                truncator.encode(text, options.name(index), special_tokens=special)
-                for index, text in enumerate(texts, first)
-            ]
-        else:
-            if len(texts) == 1 and isinstance(texts[0], str) and len(texts[0]) <= WITHIN_LOCK:
-                encodings = [files.whole.encode(texts[0], add_special_tokens=special)]
-            else:
-                encodings = files.whole.encode_batch(texts, add_special_tokens=special)
-            sizes = [*map(len, encodings)]
-            if self._alone and min(sizes, default=1) > 0 and max(sizes, default=0) <= limit:
-                return [Text(encoding, ids(encoding), unknown) for encoding in encodings]
-            parts = [(one, truncator.cut(one) if truncator else None) for one in encodings]
-        read = [Text(one, ids(one), unknown, self.prompt, cut) for one, cut in parts]
-        for index, (given, found) in enumerate(zip(inputs, read, strict=True), first):
-            # Also if cut: a limit below the special tokens cuts nothing
-            if found.size > limit and not (self._windows and isinstance(given, str)):
-                raise _too_long(options.name(index), found.size, limit)
-            if not found.size:
-                raise Unprocessable(f"{options.name(index)} has no tokens")
-        return read
+        encoding = encode(self.whole, template.filled(*pair), special_tokens=False)
+        offsets = places_of(encoding.offsets)
+        places = np.zeros_like(offsets)
+        special = np.ones(len(offsets), bool)
+        begin = len(template.before)
+        for text, before in zip(pair, skipped, strict=True):
+            spans = np.clip(offsets - begin, 0, len(text))
+            own = spans[:, 0] < spans[:, 1]
+            places[own] = spans[own] + before
+            special &= ~own
+            begin += len(text) + len(template.between)
+        ids = np.array(self.ids(encoding), np.int64)
+        return ArrayText(
+            tokens=encoding.tokens,
+            input_ids=ids,
+            segment_ids=(offsets[:, 0] >= len(template.before) + len(pair[0])).astype(np.int64),
+            places=places,
+            special_tokens_mask=special.tobytes(),
+            unknown=unknown_of(ids, self.unknown_ids, special.tolist()),
+        )
+
+
+_tokenizers: WeakValueDictionary[str, FileTokenizer] = WeakValueDictionary()
+"""Tokenizers in use, by the SHA-256 of their file."""
+
+
+def shared_tokenizer(path: Path) -> FileTokenizer:
+    """Return the tokenizer of a file, which all files of the same content share while it is used.
+
+    Reading a file holds Python's lock and so stops the event loop; versions of a model usually have
+    the same tokenizer.
+    """
+    with reading(path):
+        content = sha256_of(path)
+    if shared := _tokenizers.get(content):
+        return shared
+    tokenizer = FileTokenizer(path)
+    with reading(path):
+        if sha256_of(path) == content:  # not changed while it was read
+            _tokenizers[content] = tokenizer
+    return tokenizer
+
+
+def special_tokens(
+    tokenizer: Tokenizer,
+) -> tuple[list[tuple[int, int]], int, list[tuple[int, int]]]:
+    """Return the ids and segments of what a tokenizer adds before a text and after it.
+
+    Between them is the segment of the text itself.
+    """
+    encoding = tokenizer.encode("a")
+    tokens = [*zip(encoding.ids, encoding.type_ids, strict=True)]
+    own = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
+    first, last = (own[0], own[-1] + 1) if own else (1, 1)
+    return tokens[:first], tokens[own[0]][1] if own else 0, tokens[last:]
 
 
 class TextTokenizer:
-    """Tokenizers of an artifact, with the service's limits."""
+    """Tokenizers of an artifact, with the checkpoint's prompts and the service's limits."""
 
     def __init__(
         self,
@@ -154,59 +237,66 @@ class TextTokenizer:
         sentence: SentenceConfig,
         limits: Limits,
         target: Path | None = None,
+        segments: int = 0,
     ) -> None:
         """Read the tokenizers' files.
 
         Args:
             path: path of `tokenizer.json`.
-            sentence: the checkpoint's prompts.
-            limits: limits of a single input.
+            sentence: prompts and chat templates of the checkpoint.
+            limits: limits of the inputs.
             target: path of `target_tokenizer.json`; None if inputs and targets share a tokenizer.
+            segments: number of segments that the model distinguishes; 0 if it ignores segments.
 
         """
-        self.limits = limits
+        self.limits, self._sentence, self._segments = limits, sentence, segments
         self._source = shared_tokenizer(path)
         self._target = shared_tokenizer(target) if target else self._source
         whole = self._source.whole
-        self.separator_ids = frozenset(self._source.closing)
+        self.separator_ids = frozenset(token for token, _ in self._source.closing)
         """Ids of the special tokens that end a text, such as [SEP] and </s>."""
-        self.target_separator_ids = frozenset(self._target.closing)
+        self.target_separator_ids = frozenset(token for token, _ in self._target.closing)
         added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
         """Whether the vocabulary is WordPiece, which marks tokens that continue a word."""
-        self.subwords = Subwords(whole, self._source.unknown_ids)
-        self._prompts = Prompts(sentence, whole)
         self.ends = TextEnds(sentence, whole)
-        self._plans: dict[tuple[object, ...], ReadingPlan] = {}
+        self._tasks = {task: number for number, task in enumerate(sentence.tasks, 1)}
+        self._no_prompt = Prompt("", 0, 0) if self._tasks else NO_PROMPT
+        self._prompts = {name: self._read_prompt(name) for name in sentence.prompts}
         templates = [each.filled("", "") for each in sentence.pair_templates.values()]
         self.template_characters = max(map(len, templates), default=0)
         """Maximum number of characters that a chat template adds to a pair."""
         of_templates = [len(whole.encode(text)) for text in templates]
         self.template_tokens = max([*of_templates, self.ends.length])
         """Maximum number of tokens that a chat template, or padding, adds to an input."""
+        has_prompts = bool(self._tasks) or any(sentence.prompts.values())
+        has_default = sentence.default_prompt_name is not None or bool(templates)
+        self._lack_default = has_prompts and not has_default
 
     def tokenize(self, inputs: Sequence[TextInput], options: Options, first: int = 0) -> list[Text]:
-        """Tokenise inputs of a request.
-
-        Args:
-            inputs: texts, pairs or token ids.
-            options: options of tokenisation.
-            first: index of the first input in the request.
+        """Tokenise inputs of a request, from the input of the index `first` on.
 
         Raises:
-            Unprocessable: an unknown prompt or task, invalid token ids, or a text without tokens.
+            Unprocessable: an unknown prompt or task, invalid token ids, a text without tokens, or a
+                pair for a model that does not distinguish its texts.
             InputTooLong: too many characters, or too many tokens without `truncate`.
 
         """
-        plan = self._plan(options)
+        prompt = self._prompt(options.prompt_name, options.task)
         self._check_lengths(inputs, options, first)
         kinds = {*map(type, inputs)}
-        if TokenIds in kinds or (plan.template and tuple in kinds):
+        if TokenIds in kinds or (self._sentence.pair_templates and tuple in kinds):
             numbered = enumerate(inputs, first)
-            texts = [self._alone(index, given, options, plan) for index, given in numbered]
+            texts = [self._alone(index, given, options, prompt) for index, given in numbered]
         else:
-            texts = plan.read(cast(Sequence[TextOrPair], inputs), options, first)
+            given = cast(Sequence[TextOrPair], inputs)
+            texts = self._read(self._source, given, options, first, prompt)
+        if self._segments and tuple in kinds:
+            for index, text in enumerate(texts, first):
+                if text.segment_ids.max() >= self._segments:
+                    name = options.name(index)
+                    raise Unprocessable(f"{name} is a pair; this model has one segment only")
         return [*map(self.ends.complete, texts)] if self.ends.needed else texts
 
     def tokenize_targets(
@@ -217,59 +307,28 @@ class TextTokenizer:
         The ids are the labels that transformers returns for a `text_target`.
         """
         self._check_lengths(targets, options, first)
-        plan = ReadingPlan(self._target, self.limits, options)
-        return plan.read(targets, options, first)
+        return self._read(self._target, targets, options, first)
 
-    def _plan(self, options: Options) -> ReadingPlan:
-        """Return the plan of options, which requests with the same options share.
-
-        Raises:
-            Unprocessable: an unknown prompt or task.
-
-        """
-        named = options.prompt_name, options.task
-        key = (options.truncate, options.direction, *named, options.max_tokens, options.windows)
-        plan = self._plans.get(key)
-        if plan is None:
-            prompt = self._prompts.chosen(*named)
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            windows = options.windows and not self.ends.length
-            plan = ReadingPlan(self._source, self.limits, options, prompt, windows=windows)
-            plan.template = self._prompts.pair_template(options.prompt_name)
-            self._plans[key] = plan
-        return plan
-
-    def spell(
+    def all_tokens(
         self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
-    ) -> list[Spelling]:
+    ) -> list[TextTokens]:
         """Return all tokens of each text and its prompt, without truncation.
-
-        Args:
-            texts: texts of a request.
-            prompt_name: as in `Options`.
-            special_tokens: whether to add special tokens.
 
         Raises:
             Unprocessable: an unknown prompt.
 
         """
-        prompt = self._prompts.named(prompt_name).text
+        prompt = self._prompt(prompt_name).text
         whole = [prompt + text for text in texts]
         encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
         name = self._source.whole.id_to_token
         return [
-            Spelling(text, encoding, self._source.ids(encoding), name)
+            TextTokens(text, encoding, self._source.ids(encoding), name)
             for text, encoding in zip(whole, encodings, strict=True)
         ]
 
     def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
-        """Return the text of token ids.
-
-        Args:
-            name: name of the ids in error messages.
-            given: token ids.
-            skip_special_tokens: whether to leave out special tokens.
+        """Return the text of token ids, whose name is for error messages.
 
         Raises:
             Unprocessable: an id is not in the vocabulary.
@@ -277,58 +336,165 @@ class TextTokenizer:
         """
         return self._source.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
 
-    def lacks_prompt(self, options: Options) -> bool:
-        """Return whether texts get no prompt although the checkpoint has prompts."""
-        unnamed = options.task is None and options.prompt_name is None
-        return unnamed and self._prompts.lack_default
-
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """Return the token of each id; None for an id without a token."""
         return [self._source.whole.id_to_token(index) for index in indices]
 
-    def _alone(self, index: int, given: TextInput, options: Options, plan: ReadingPlan) -> Text:
+    def continuing(self, text: str, tokenized: Text) -> list[bool]:
+        """Return for each token whether it continues the previous token's word.
+
+        If the vocabulary marks such tokens, as WordPiece does with ##, a token continues a word if
+        its name is longer or shorter than its characters in the text. Otherwise it does if there is
+        no space between it and the previous character. The unknown token always begins a word.
+        """
+        ids, offsets = tokenized.input_ids.tolist(), tokenized.offsets
+        if getattr(self._source.whole.model, "continuing_subword_prefix", None):
+            lengths = [len(name or "") for name in self.vocabulary(ids)]
+            found = [n != end - start for n, (start, end) in zip(lengths, offsets, strict=True)]
+        else:
+            found = [start > 0 and " " not in text[start - 1 : start + 1] for start, _ in offsets]
+        unknown = self._source.unknown_ids
+        return [one and token not in unknown for one, token in zip(found, ids, strict=True)]
+
+    def limit(self, options: Options) -> int:
+        """Return the maximum number of tokens of an input, or of each of its windows."""
+        return options.max_tokens or self.limits.max_tokens
+
+    def lacks_prompt(self, options: Options) -> bool:
+        """Return whether a request without a prompt probably lacks one, as the checkpoint has some.
+
+        A chat template has a default instruction, and an empty name requests no prompt on purpose.
+        """
+        return self._lack_default and options.task is None and options.prompt_name is None
+
+    def _read_prompt(self, name: str) -> Prompt:
+        """Return the prompt of a name of the checkpoint."""
+        text = self._sentence.prompts[name]
+        special = self._source.whole.encode(text).special_tokens_mask if text else []
+        # As sentence-transformers counts them: without a special token at the end
+        tokens = len(special) - bool(special and special[-1])
+        return Prompt(text, tokens, self._tasks.get(name, 0) if self._tasks else None)
+
+    def _prompt(self, name: str | None, task: str | None = None) -> Prompt:
+        """Return the prompt of a name, with the segment of a task if there is one.
+
+        Args:
+            name: name of a prompt; empty for none; None for the prompt of the task, or without a
+                task for the default prompt.
+            task: name of a task; None for the task of the prompt.
+
+        Raises:
+            Unprocessable: the checkpoint does not have such a prompt or task, or any.
+
+        """
+        if task is not None and not self._tasks:
+            raise Unprocessable(
+                "task: this model has no tasks: leave out `task`; `prompt_name` names a prompt"
+            )
+        if task is not None and task not in self._tasks:
+            raise Unprocessable(f"task: unknown; this model has {', '.join(self._tasks)}")
+        if name is None:
+            name = self._sentence.default_prompt_name if task is None else task
+        if name is None or (name == "" and self._prompts):
+            prompt = self._no_prompt
+        elif name in self._prompts:
+            prompt = self._prompts[name]
+        else:
+            known = ", ".join(sorted(self._prompts)) or "none"
+            raise Unprocessable(f"unknown prompt_name; this model names: {known}")
+        return prompt if task is None else replace(prompt, segment=self._tasks[task])
+
+    def _read(
+        self,
+        file: FileTokenizer,
+        inputs: Sequence[TextOrPair],
+        options: Options,
+        first: int,
+        prompt: Prompt = NO_PROMPT,
+        *,
+        special: bool = True,
+    ) -> list[Text]:
+        """Tokenise texts after a prompt; truncate or reject texts with more tokens than the limit.
+
+        `special` is whether to add special tokens.
+        """
+        limit, truncate, direction = self.limit(options), options.truncate, options.direction
+        texts = inputs
+        if prefix := prompt.text:
+            texts = [
+                prefix + text if isinstance(text, str) else (prefix + text[0], text[1])
+                for text in inputs
+            ]
+        if truncate and max(sizes_of(texts), default=0) > CHARACTERS_PER_TOKEN * limit:
+            truncator = Truncator(file.whole, limit, direction)
+            parts = [
+                truncator.encode(text, options.name(index), special_tokens=special)
+                for index, text in enumerate(texts, first)
+            ]
+        else:
+            if len(texts) == 1 and isinstance(texts[0], str) and len(texts[0]) <= WITHIN_LOCK:
+                encodings = [file.whole.encode(texts[0], add_special_tokens=special)]
+            else:
+                encodings = file.whole.encode_batch(texts, add_special_tokens=special)
+            cuts = truncate and max(map(len, encodings), default=0) > limit
+            parts = [(one, cut(one, limit, direction) if cuts else None) for one in encodings]
+        whole = options.windows and not self.ends.length
+        read = []
+        for index, (encoding, kept) in enumerate(parts):
+            text = Text(encoding, file.ids(encoding), file.unknown_ids, prompt, kept)
+            # Also if cut: a limit below the special tokens cuts nothing
+            if text.size > limit and not (whole and isinstance(inputs[index], str)):
+                _within(limit, text, options.name(first + index))
+            if not text.size:
+                raise Unprocessable(f"{options.name(first + index)} has no tokens")
+            read.append(text)
+        return read
+
+    def _alone(self, index: int, given: TextInput, options: Options, prompt: Prompt) -> Text:
         """Tokenise an input of a request with token ids, or of a model with a chat template.
 
         Ids are decoded to be encoded again, as text-embeddings-inference does: with their own
         special tokens, or after a prompt with the tokenizer's.
-
-        Raises:
-            Unprocessable: an id is not in the vocabulary, or the ids change when encoded again.
-
         """
-        if isinstance(given, tuple) and plan.template:
-            return self._in_template(options.name(index), given, plan.template, plan)
-        if not isinstance(given, TokenIds):
-            return plan.read([given], options, index)[0]
-        name, prompt = options.name(index), plan.prompt.text
-        if not options.ids_as_given:
-            text = self.decode(name, given, skip_special_tokens=bool(prompt))
+        source, special, name = self._source, True, options.name(index)
+        if isinstance(given, tuple) and self._sentence.pair_templates:
+            return self._in_template(name, given, options)
+        if isinstance(given, TokenIds):
+            if options.ids_as_given:
+                return self._as_given(name, given, options)
+            special = bool(prompt.text)
+            text = self.decode(name, given, skip_special_tokens=special)
             self._check_characters(name, text)
-            self._source.check_encoded_again(name, given.ids, text)
-            return plan.read([text], options, index, special=bool(prompt))[0]
+            again, ids = source.ids(encode(source.whole, text, special_tokens=False)), [*given.ids]
+            if again not in (ids, [token for token in ids if token not in source.special_ids]):
+                raise Unprocessable(
+                    f"{name}: the token ids, decoded and encoded again, are others: send the text"
+                )
+            given = text
+        return self._read(source, [given], options, index, prompt, special=special)[0]
+
+    def _as_given(self, name: str, given: TokenIds, options: Options) -> Text:
+        """Return token ids as a text, unchanged but for special tokens and truncation."""
         if options.prompt_name or options.task:
             raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
-        most = plan.limit if options.truncate else None
-        tokenized = self._source.complete(name, given.ids, most, options.direction)
-        if tokenized.size > plan.limit:
-            raise _too_long(name, tokenized.size, plan.limit)
-        return tokenized
+        limit = self.limit(options)
+        most = limit if options.truncate else None
+        text = self._source.complete(name, given.ids, most, options.direction)
+        return _within(limit, text, name)
 
-    def _in_template(
-        self, name: str, given: tuple[str, str], template: PairTemplate, plan: ReadingPlan
-    ) -> Text:
-        """Tokenise a pair in a chat template."""
-        limit, truncator, pair, skipped = plan.limit, plan.truncator, given, (0, 0)
-        if truncator:
-            pair = truncator.pair_excerpt(*given, name)
-            if truncator.direction == "left":
-                skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
-        text = in_template(self._source, template, pair, skipped)
-        if truncator:
-            return shortened(text, limit, truncator.direction)
-        if text.size > limit:
-            raise _too_long(name, text.size, limit)
-        return text
+    def _in_template(self, name: str, given: tuple[str, str], options: Options) -> Text:
+        """Tokenise a pair in the chat template of a prompt."""
+        default = self._sentence.default_prompt_name or ""
+        prompt_name = default if options.prompt_name is None else options.prompt_name
+        template, limit = self._sentence.pair_templates[prompt_name], self.limit(options)
+        if not options.truncate:
+            return _within(limit, self._source.in_template(template, given), name)
+        pair = Truncator(self._source.whole, limit, options.direction).pair_excerpt(*given, name)
+        skipped = (0, 0)
+        if options.direction == "left":
+            skipped = len(given[0]) - len(pair[0]), len(given[1]) - len(pair[1])
+        text = self._source.in_template(template, pair, skipped)
+        return shortened(text, limit, options.direction)
 
     def _check_lengths(self, inputs: Sequence[TextInput], options: Options, first: int) -> None:
         """Raise if an input has too many characters, unless it is to be cut or windowed."""
@@ -346,5 +512,8 @@ class TextTokenizer:
             raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
-def _too_long(name: str, tokens: int, limit: int) -> InputTooLong:
-    return InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
+def _within(limit: int, text: Text, name: str) -> Text:
+    """Return a text if it has at most `limit` tokens, else raise InputTooLong."""
+    if text.size <= limit:
+        return text
+    raise InputTooLong(f"{name} has {text.size} tokens; at most {limit} fit (`truncate` cuts it)")

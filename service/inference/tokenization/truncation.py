@@ -36,20 +36,18 @@ MOST_CHARACTERS_PER_TOKEN = 64
 
 
 class Truncator:
-    """Truncation to a number of tokens, on one side."""
+    """Truncation of long texts to a number of tokens, on one side."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, direction: Direction) -> None:
-        self._tokenizer = tokenizer
-        self._max_tokens = max_tokens
-        self.direction = direction
-        self.characters = CHARACTERS_PER_TOKEN * max_tokens
+        self._tokenizer, self._max_tokens, self._direction = tokenizer, max_tokens, direction
+        self._characters = CHARACTERS_PER_TOKEN * max_tokens
         """Maximum number of characters of texts that are tokenised whole."""
         self._most = max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_tokens)
 
     def encode(
         self, text: TextOrPair, name: str = "the text", *, special_tokens: bool = True
     ) -> tuple[Encoding, Cut | None]:
-        """Return the encoding of a text or pair, and its tokens as for `cut`.
+        """Return the encoding of a text or pair, or of excerpts, and its tokens as for `cut`.
 
         Raises:
             InputTooLong: the text, with its name, has too few words in the maximum number of
@@ -65,26 +63,7 @@ class Truncator:
             pair = self.pair_excerpt(*text, name)
             encoding = encode(self._tokenizer, pair, special_tokens=special_tokens)
             skipped = len(text[0]) - len(pair[0]), len(text[1]) - len(pair[1])
-        return encoding, self.cut(encoding, skipped)
-
-    def cut(self, encoding: Encoding, skipped: tuple[int, int] = (0, 0)) -> Cut | None:
-        """Return the tokens that remain, as transformers' `longest_first`; None for all.
-
-        Args:
-            encoding: tokens of a text or pair, or of excerpts.
-            skipped: number of characters before, or after, the excerpts.
-
-        """
-        excess = len(encoding) - self._max_tokens
-        if excess <= 0:
-            return None
-        sequences = np.array([2 if one is None else one for one in encoding.sequence_ids])
-        parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
-        if excess > sum(map(len, parts)):  # the special tokens alone exceed the limit
-            return None
-        kept = _kept(parts, len(encoding), excess, self.direction)
-        left = self.direction == "left"
-        return Cut(kept, left, skipped if left else (0, 0))
+        return encoding, cut(encoding, self._max_tokens, self._direction, skipped)
 
     def pair_excerpt(self, first: str, second: str, name: str) -> tuple[str, str]:
         """Return excerpts of a pair whose truncation is the truncation of the pair.
@@ -94,7 +73,7 @@ class Truncator:
         """
         texts = [first, second]
         sizes = [len(first), len(second)]
-        if max(sizes) <= self.characters:
+        if max(sizes) <= self._characters:
             return first, second
         if sum(sizes) > self._most and min(sizes) > self._most // 2:
             raise InputTooLong(
@@ -121,9 +100,9 @@ class Truncator:
             InputTooLong: an excerpt of the maximum size has fewer such tokens.
 
         """
-        size = max(self.characters, count)
+        size = max(self._characters, count)
         while size < len(text):
-            part = text[:size] if self.direction == "right" else text[-size:]
+            part = text[:size] if self._direction == "right" else text[-size:]
             encoding = encode(self._tokenizer, part, special_tokens=special_tokens)
             if self._settled(encoding) >= count:
                 return part, encoding
@@ -140,7 +119,7 @@ class Truncator:
         words = np.array([word for word in encoding.word_ids if word is not None])
         if not len(words):
             return 0
-        if self.direction == "right":
+        if self._direction == "right":
             return int(np.count_nonzero(words <= words.max() - UNSETTLED_WORDS))
         return int(np.count_nonzero(words >= words.min() + UNSETTLED_WORDS))
 
@@ -150,14 +129,37 @@ def encode(tokenizer: Tokenizer, text: TextOrPair, *, special_tokens: bool = Tru
     return tokenizer.encode_batch([text], add_special_tokens=special_tokens)[0]
 
 
+def cut(
+    encoding: Encoding, max_tokens: int, direction: Direction, skipped: tuple[int, int] = (0, 0)
+) -> Cut | None:
+    """Return the tokens that remain, as transformers' `longest_first`; None for all.
+
+    Args:
+        encoding: tokens of a text or pair, or of excerpts.
+        max_tokens: maximum number of tokens; None is returned if the special tokens exceed it.
+        direction: side that is truncated.
+        skipped: number of characters before, or after, the excerpts.
+
+    """
+    excess = len(encoding) - max_tokens
+    if excess <= 0:
+        return None
+    sequences = np.array([2 if one is None else one for one in encoding.sequence_ids])
+    parts = [np.flatnonzero(sequences == index) for index in range(encoding.n_sequences)]
+    if excess > sum(map(len, parts)):
+        return None
+    left = direction == "left"
+    return Cut(_kept(parts, len(encoding), excess, direction), left, skipped if left else (0, 0))
+
+
 def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
-    """Return a text or pair truncated to `max_tokens` tokens; all special tokens remain.
+    """Return a text or pair truncated to `max_tokens` tokens; special and prompt tokens remain.
 
     Of a pair, the longer text is truncated first (transformers' `longest_first`).
 
     Args:
         text: a whole text, or one truncated on the same side.
-        max_tokens: maximum number of tokens; larger than the number of special tokens.
+        max_tokens: maximum number of tokens.
         direction: side that is truncated.
 
     Raises:
@@ -172,11 +174,13 @@ def shortened(text: Text, max_tokens: int, direction: Direction) -> Text:
     if excess <= 0:
         return text
     special = np.array([*text.special_tokens_mask], bool)
-    if max_tokens <= int(special.sum()):
+    own = np.flatnonzero(~special)
+    if len(own) <= excess:
         raise InputTooLong(
             f"{max_tokens} tokens leave no room beside the {int(special.sum())} special ones"
         )
-    return text.in_arrays().of(_kept(_parts(special), len(special), excess, direction))
+    second = np.flatnonzero(np.diff(own) > 1)[:1] + 1  # after the special tokens between texts
+    return text.in_arrays().of(_kept(np.split(own, second), text.size, excess, direction))
 
 
 async def shorten(texts: list[Text], max_tokens: int, direction: Direction) -> None:
@@ -186,23 +190,9 @@ async def shorten(texts: list[Text], max_tokens: int, direction: Direction) -> N
         InputTooLong: as for `shortened`.
 
     """
-
-    def cut() -> list[Text]:
-        return [shortened(text, max_tokens, direction) for text in texts]
-
-    texts[:] = await asyncio.to_thread(cut)
-
-
-def _parts(special: np.ndarray) -> list[Ids]:
-    """Return the indices of a text's own tokens, or of each text of a pair.
-
-    Special tokens separate the texts of a pair.
-    """
-    own = np.flatnonzero(~special)
-    gaps = np.flatnonzero(np.diff(own) > 1)
-    if not len(gaps):
-        return [own]
-    return [own[: gaps[0] + 1], own[gaps[0] + 1 :]]
+    texts[:] = await asyncio.to_thread(
+        lambda: [shortened(text, max_tokens, direction) for text in texts]
+    )
 
 
 def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -> list[int]:
@@ -215,26 +205,16 @@ def _kept(parts: Sequence[Ids], count: int, excess: int, direction: Direction) -
         direction: side that is truncated.
 
     """
+    sizes = [*map(len, parts)]
+    room = sum(sizes) - excess
+    lengths = [room]
+    if len(parts) > 1:
+        shorter = min(*sizes, room // 2)
+        lengths = [shorter, room - shorter]
+        if sizes[0] > sizes[1]:
+            lengths.reverse()
     keep = np.ones(count, bool)
-    for part, size in zip(parts, _lengths([*map(len, parts)], excess), strict=True):
+    for part, size in zip(parts, lengths, strict=True):
         keep[part[size:] if direction == "right" else part[: len(part) - size]] = False
     kept: list[int] = np.flatnonzero(keep).tolist()
     return kept
-
-
-def _lengths(sizes: Sequence[int], excess: int) -> list[int]:
-    """Return how many tokens of each text remain if `excess` tokens are removed.
-
-    Args:
-        sizes: number of tokens of a text, or of both texts of a pair.
-        excess: number of tokens to remove.
-
-    """
-    if len(sizes) == 1:
-        return [sizes[0] - excess]
-    room = sum(sizes) - excess
-    shorter, longer = sorted(sizes)
-    if shorter > room - shorter:
-        shorter = min(shorter, room // 2)
-    longer = room - shorter
-    return [shorter, longer] if sizes[0] <= sizes[1] else [longer, shorter]

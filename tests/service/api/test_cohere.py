@@ -25,8 +25,7 @@ from service.api.cohere.replies import (
 from service.api.cohere.rerank import RANK_BYTES
 from service.engines.onnx import OnnxEngine
 from service.errors import NoTaskHead, Overloaded, ServiceError, UnknownModel, Unprocessable
-from service.inference.text_warnings import Warnings
-from service.inference.timings import Timings
+from service.inference.timings import Timings, Warnings
 from tests.service.api.rankers import QUERY, TEXTS, Ranker
 from tests.service.api.tei import tasks
 from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task

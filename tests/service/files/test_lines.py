@@ -18,7 +18,7 @@ from service.files.local import PictureFileReader, TextReader, reader_of
 from service.files.options import FIELDS, Encoding, UsageError, joined, reserved_names
 from service.files.rows import CsvRecords, InputFailure, JsonLines, TextLines
 from service.inference.attention.statistics import STATISTICS
-from service.inference.pictures.reader import PictureReader
+from service.inference.pictures import PictureReader
 from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode
 from tests.service.pictures import pictures_of

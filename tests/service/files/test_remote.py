@@ -27,7 +27,7 @@ from service.files.connection import PATIENT, Connection, RefusedRequest, Servic
 from service.files.options import Encoding, FileOptions, UsageError
 from service.files.remote import RemoteEncoder
 from service.files.run import run
-from service.inference.text_warnings import Warnings
+from service.inference.timings import Warnings
 from service.settings import Settings
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.harness import listening

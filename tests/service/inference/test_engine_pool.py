@@ -24,8 +24,7 @@ from service.errors import EngineNotInstalled, EngineUnavailable
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.fingerprint import fingerprint_of
-from service.inference.text_warnings import Warnings
-from service.inference.timings import Timings
+from service.inference.timings import Timings, Warnings
 from service.models.state import state_of
 from service.scheduler.lanes import BatchLimits
 from service.scheduler.queue import Slot

@@ -19,10 +19,10 @@ from model.artifact.manifest import Artifact
 from model.images.steps import STEP_BYTES
 from service.errors import DeadlinePassed, Overloaded, RequestTooLarge, Unprocessable
 from service.inference.attention.map_parts import Enlargement, MapPart, Resampling
-from service.inference.pictures.reader import PictureReader, RequestPictures
+from service.inference.pictures import PictureReader, RequestPictures
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import PictureView
-from service.inference.tokenization.tokenizer import Options
+from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.call import ANYBODY, Call
 from service.system.budget import ByteBudget, Reservation
 from tests.service.harness import until
@@ -127,11 +127,11 @@ def test_tokens_are_named_by_row_and_column(reader: PictureReader) -> None:
 
 def test_a_file_that_is_refused_is_named(reader: PictureReader) -> None:
     whole = picture()
-    assert reader.size_of(Picture(whole), "") == (30, 20)
+    assert reader.head(Picture(whole), "").pixels == 30 * 20
     with pytest.raises(Unprocessable, match=r"inputs\[3\]: the PNG file is truncated or damaged"):
         reader.read(Picture(whole[:900]), "inputs[3]")
     with pytest.raises(Unprocessable, match=r"inputs\[3\]: the picture has more than 1000 pixels"):
-        reader.size_of(Picture(picture(width=51)), "inputs[3]")
+        reader.head(Picture(picture(width=51)), "inputs[3]")
 
 
 PLAIN = Options()
@@ -139,7 +139,7 @@ PLAIN = Options()
 
 @pytest.fixture
 def pictures(artifact: Artifact) -> Iterator[RequestPictures]:
-    own = RequestPictures(pictures_of(artifact).manifest, 10**6, 10**6, max_inputs=8)
+    own = RequestPictures(pictures_of(artifact).manifest, Limits(7, 10**6, 8), 10**6)
     yield own
     own.close()
 
@@ -170,7 +170,7 @@ async def test_demand_counts_every_token(pictures: RequestPictures) -> None:
 
 
 async def test_the_measured_picture_is_within_the_limit(artifact: Artifact) -> None:
-    small = RequestPictures(pictures_of(artifact).manifest, 10**6, 99, max_inputs=1)
+    small = RequestPictures(pictures_of(artifact).manifest, Limits(7, 10**6), 99)
     small.measure()
     small.close()
 
@@ -264,14 +264,14 @@ async def test_a_head_waits_for_one_head_of_another_client(
 ) -> None:
     """The forecast does not know the parts of a file, so each head is a slice of its own."""
     gate, begun = threading.Semaphore(0), []
-    size_of = PictureReader.size_of
+    head = PictureReader.head
 
     def wait(self: PictureReader, given: Picture, name: str) -> Any:
         begun.append(name)
         assert gate.acquire(timeout=60)
-        return size_of(self, given, name)
+        return head(self, given, name)
 
-    monkeypatch.setattr(PictureReader, "size_of", wait)
+    monkeypatch.setattr(PictureReader, "head", wait)
     long, short = (Options(naming=f"{name} {{}}") for name in ("long", "short"))
     other = Call("b", time.monotonic() + 60)
     first = asyncio.create_task(pictures.tokenize([Picture(picture())] * 3, long, other))

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
-from service.inference.text_warnings import Warnings
+from service.inference.timings import Warnings
 from service.inference.tokenization.text import Text, places_of
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened

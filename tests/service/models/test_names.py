@@ -15,7 +15,7 @@ from service.cli import main
 from service.errors import EngineUnavailable
 from service.models.build import build_state
 from service.models.config_checks import check_content
-from service.models.limits import token_limits
+from service.models.limits import input_limits
 from service.models.names import aliases_of, check_names, names_of, unique_names
 from service.models.state import state_of
 from service.settings import Settings
@@ -232,7 +232,7 @@ def test_the_engine_gets_the_device_of_the_table(
 
 def test_a_limit_is_held_against_each_models_positions(artifact: Artifact) -> None:
     table = artifact.manifest.config.max_position_embeddings
-    assert token_limits(Settings(max_length=table), artifact).max_tokens == table
+    assert input_limits(Settings(max_length=table), artifact).max_tokens == table
     positions = CONFIG.model_copy(update={"max_position_embeddings": 16})
     short = variant(artifact, "short", 8, config=positions)
     with pytest.raises(ValueError, match=r"--max-length 17 is more than .*'s 16 of short"):

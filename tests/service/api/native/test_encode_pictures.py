@@ -26,7 +26,7 @@ from transformers import (
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.contract import Pooling, TextTask
-from service.inference.pictures.reader import PictureReader
+from service.inference.pictures import PictureReader
 from service.inference.tokenization.inputs import Picture
 from service.models.state import state_of
 from service.settings import Settings
@@ -110,7 +110,7 @@ async def test_pictures_are_admitted_by_their_tokens_before_they_are_decoded(
     """A request takes at most half of the queue: 7 pictures of 7 tokens, of 98 tokens."""
     async with serving(pictures, fake_of(pictures), max_queue_tokens=98) as client:
         fits = await client.post("/encode", json={"inputs": [element(FILES[0])] * 7})
-        monkeypatch.setattr(PictureReader, "size_of", lambda *_: pytest.fail("it was opened"))
+        monkeypatch.setattr(PictureReader, "head", lambda *_: pytest.fail("it was opened"))
         refused = await client.post("/encode", json={"inputs": [element(FILES[0])] * 8})
     assert fits.status_code == 200
     assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")

@@ -14,7 +14,7 @@ from service.api.wire.json_pieces import float16_weights
 from service.api.wire.media import SAFETENSORS, is_known, prefers
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
-from service.inference.text_warnings import HEADERS
+from service.inference.timings import HEADERS
 from service.inference.tokenization.tokenizer import TextTokenizer
 from service.models.state import state_of
 from tests.service.harness import serving

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.inference.text_warnings import Warnings
+from service.inference.timings import Warnings
 from tests.service.api.kserve.wire import in_bytes, in_json
 from tests.service.harness import Client, serving
 from tests.service.several import fake_of, variant

@@ -286,9 +286,10 @@ def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artif
     path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
     tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
     with_target = dataclasses.replace(text, target=text)
-    (prepared,) = attention_texts(manifest, tokenizer, [with_target])
+    ends = tokenizer.separator_ids, tokenizer.target_separator_ids
+    (prepared,) = attention_texts(manifest, [with_target], *ends)
     assert (prepared.separators, prepared.target_separators) == ((1, 3), (0, 2))
-    (plain,) = attention_texts(artifact.manifest, tokenizer, [text])
+    (plain,) = attention_texts(artifact.manifest, [text], *ends)
     assert (plain.target_separators, plain.lengths) == ((), (4, 0))
 
 

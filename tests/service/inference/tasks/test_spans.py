@@ -72,7 +72,7 @@ def test_spans_are_transformers(tokenizers: Tokenizers, names: list[str]) -> Non
             found = spans(
                 TokenLabels(text, tokens, logits),
                 Grouping(aggregation, names),
-                tokenizers.ours.subwords,
+                tokenizers.ours,
             )
             label = "entity" if aggregation == "none" else "entity_group"
             assert [(s.label, s.start, s.end) for s in found] == [
@@ -92,7 +92,7 @@ def test_raw_scores_are_logits(tokenizers: Tokenizers) -> None:
     found = spans(
         TokenLabels("a river", tokens, logits),
         Grouping("none", ["X", "Y", "Z"], raw=True),
-        tokenizers.ours.subwords,
+        tokenizers.ours,
     )
     kept = np.array([*tokens.special_tokens_mask]) == 0
     np.testing.assert_array_equal([s.score for s in found], logits[kept].max(axis=-1))

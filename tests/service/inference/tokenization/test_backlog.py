@@ -28,10 +28,9 @@ from service.inference.tokenization.backlog import (
     Backlog,
     TokenizerWork,
 )
-from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Picture, TokenIds, characters
-from service.inference.tokenization.request_tokenizer import RequestLimits, RequestTokenizer
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.request_tokenizer import RequestTokenizer
+from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
 from service.scheduler.call import Call
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
@@ -249,7 +248,7 @@ def test_characters_of_each_form() -> None:
 async def test_a_model_of_texts_names_the_picture_that_it_refuses(
     tokenizer: TextTokenizer,
 ) -> None:
-    one, options = RequestTokenizer(tokenizer, RequestLimits(9, 99), 0), Options(naming="d[{}]")
+    one, options = RequestTokenizer(tokenizer), Options(naming="d[{}]")
     with pytest.raises(Unprocessable, match=r"d\[1\] is a picture, and only texts are read here"):
         await one.tokenize(["a text", Picture(b"a file")], options, Call())
     one.close()

@@ -25,13 +25,15 @@ from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization import cl100k
 from service.inference.tokenization.cl100k import Cl100k
-from service.inference.tokenization.file_tokenizer import (
+from service.inference.tokenization.inputs import TokenIds
+from service.inference.tokenization.tokenizer import (
     FileTokenizer,
+    Limits,
+    Options,
+    TextTokenizer,
     shared_tokenizer,
     special_tokens,
 )
-from service.inference.tokenization.inputs import TokenIds
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.system.distribution import install_command
 from tests.model.checkpoints import TINY
 from tests.model.logit_checkpoints import AFTER, BEFORE, INSTRUCTION, PAIRS, published
@@ -117,8 +119,8 @@ def test_ids_beyond_the_vocabulary_are_none_of_the_models(
     assert Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab_size() > size
     with pytest.raises(Unprocessable, match=f"ids are 0 … {size - 1}"):
         ours.decode("ids", TokenIds((size,)), skip_special_tokens=False)
-    (spelling,) = ours.spell(TEXTS[:1], "", special_tokens=True)
-    assert max(spelling.ids) < size
+    (tokens,) = ours.all_tokens(TEXTS[:1], "", special_tokens=True)
+    assert max(tokens.ids) < size
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from service.inference.tokenization.request_tokenizer import (
     INPUT_CHARACTERS,
     SOME_CHARACTERS,
     WORKING_BYTES,
-    RequestLimits,
     RequestTokenizer,
 )
 from service.inference.tokenization.text import ArrayText, Text
@@ -75,7 +74,6 @@ async def test_only_short_inputs_are_tokenised_on_the_event_loop(
 class Steps:
     """Tokenizer whose slices run one at a time, when the test releases them."""
 
-    limits = Limits(max_tokens=512, max_characters=10**6)
     template_tokens = template_characters = 0
     separator_ids = target_separator_ids = frozenset[int]()
     lacks_prompt = staticmethod(lambda _: False)
@@ -89,10 +87,13 @@ class Steps:
         assert self.gate.acquire(timeout=60)
         return [tokenized(1 + first + index) for index in range(len(inputs))]
 
+    def limit(self, options: Options) -> int:
+        return options.max_tokens or self.limits.max_tokens
+
 
 def tokenizing(steps: Steps, **limits: int) -> RequestTokenizer:
-    found = {"max_inputs": 100, "max_characters": 10**6, **limits}
-    one = RequestTokenizer(steps, RequestLimits(**found), 2)  # type: ignore[arg-type]
+    steps.limits = Limits(512, 10**6, **limits)
+    one = RequestTokenizer(steps)  # type: ignore[arg-type]
     one._backlog = Backlog(1)
     return one
 
@@ -163,7 +164,7 @@ async def test_closing_waits_for_one_slice_at_most() -> None:
 
 async def test_a_request_is_bounded_in_inputs_and_characters() -> None:
     steps = Steps()
-    one = tokenizing(steps, max_inputs=3, max_characters=20)
+    one = tokenizing(steps, max_inputs=3, max_request_characters=20)
     for inputs, says in (
         (["a"] * 4, "4 inputs in one request; at most 3"),
         (["a" * 7] * 3, "21 ch"),
@@ -206,7 +207,7 @@ async def test_memory_is_held_before_texts_are_tokenised_and_by_their_size_after
 async def test_texts_of_large_requests_are_kept_in_arrays(artifact: Artifact) -> None:
     limits = Limits(max_tokens=512, max_characters=10**6)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
-    one = RequestTokenizer(tokenizer, RequestLimits(100, 10**6), 2)
+    one = RequestTokenizer(tokenizer)
     text = "a pair of rivers " * (SLICE_CHARACTERS // 4 // 17)
     for count, kind in ((4, Text), (5, ArrayText)):
         texts = await one.tokenize([text] * count, Options(truncate=True), ANYBODY)
@@ -228,7 +229,7 @@ async def test_one_longer_request_at_a_time_is_tokenised_on_the_event_loop(
 ) -> None:
     limits = Limits(max_tokens=512, max_characters=10**6)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
-    one, options = RequestTokenizer(tokenizer, RequestLimits(100, 10**6), 2), Options(truncate=True)
+    one, options = RequestTokenizer(tokenizer), Options(truncate=True)
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     most = "a" * (SOME_CHARACTERS - INPUT_CHARACTERS)

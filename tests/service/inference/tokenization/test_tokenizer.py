@@ -15,13 +15,11 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
-from model.tokenization.vocabulary import unknown_ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization.file_tokenizer import FileTokenizer
 from service.inference.tokenization.inputs import Input
-from service.inference.tokenization.pieces import Spelling, Subwords
+from service.inference.tokenization.pieces import TextTokens
 from service.inference.tokenization.text import Text
-from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.tokenizer import FileTokenizer, Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import shortened
 from tests.model.checkpoints import VOCABULARY, write_tokenizer
 from tests.model.tower_checkpoints import write_clip_tokenizer
@@ -238,20 +236,16 @@ WORDS = {one: n for n, one in enumerate("a\x7f\x80\u07ff\u0800\uffff\U00010000�
 """The last and first characters of each length in UTF-8."""
 
 
-@pytest.mark.parametrize("long_tokens", [0, 2**14])
 @pytest.mark.parametrize("text", [" ".join(WORDS), "😀", "\x80 a", "  a"])
-def test_pieces_are_the_bytes_of_the_text(
-    text: str, long_tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.inference.tokenization.pieces.LONG_TOKENS", long_tokens)
+def test_pieces_are_the_bytes_of_the_text(text: str) -> None:
     tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     encoding = tokenizer.encode(text)
-    spelling = Spelling(text, encoding, encoding.ids, tokenizer.id_to_token)
-    pieces = [piece for step in spelling.steps(2) for piece in step]
-    assert pieces == [piece for step in spelling.steps(100) for piece in step]
+    tokens = TextTokens(text, encoding, encoding.ids, tokenizer.id_to_token)
+    pieces = [piece for step in tokens.steps(2) for piece in step]
+    assert pieces == [piece for step in tokens.steps(100) for piece in step]
     assert [piece["text"] for piece in pieces] == text.split()
-    assert spelling.characters == len("".join(text.split()))
+    assert tokens.characters == len("".join(text.split()))
     for piece in pieces:
         assert text.encode()[piece["start"] : piece["stop"]].decode() == piece["text"]
         assert (piece["id"], piece["special"]) == (WORDS[piece["text"]], False)
@@ -272,42 +266,42 @@ class Watched:
         return getattr(self.encoding, name)
 
 
-def test_special_tokens_are_named_without_a_list_of_all_names() -> None:
-    """Such a list takes 30 ms for 500,000 tokens, in which no other thread runs."""
+def test_tokens_are_read_without_lists_of_all_names_and_offsets() -> None:
+    """Such lists take 70 ms for 500,000 tokens, in which no other thread runs."""
     tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "?": 1}, "?"))
     tokenizer.add_special_tokens(["[CLS]"])
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A", None, [("[CLS]", 0)])
     watched = Watched(tokenizer.encode("?"))
-    spelling = Spelling("?", cast(Encoding, watched), watched.encoding.ids, tokenizer.id_to_token)
-    assert [piece["text"] for step in spelling.steps(9) for piece in step] == ["[CLS]", "?"]
-    assert watched.read == {"special_tokens_mask", "offsets"}
+    tokens = TextTokens("?", cast(Encoding, watched), watched.encoding.ids, tokenizer.id_to_token)
+    assert [piece["text"] for step in tokens.steps(9) for piece in step] == ["[CLS]", "?"]
+    assert watched.read == {"special_tokens_mask", "token_to_chars"}
 
 
 PIECES = [("<unk>", 0.0), ("▁", -2.0), ("▁the", -1.0), ("cat", -1.0), ("s", -2.0), ("▁ca", -9.0)]
 CONTINUED = {"[UNK]": 0, "the": 1, "cat": 2, "##s": 3, "##at": 4}
 
 
-def continuing(tokenizer: Tokenizer, text: str) -> dict[str, bool]:
-    encoding = tokenizer.encode(text)
-    words = Subwords(tokenizer, unknown_ids(tokenizer))
-    found = words.continuing(text, np.array(encoding.ids), encoding.offsets)
-    places = [text[start:end] for start, end in encoding.offsets]
-    return dict(zip(places, found, strict=True))
+def continuing(folder: Path, tokenizer: Tokenizer, text: str) -> dict[str, bool]:
+    tokenizer.save(str(path := folder / TOKENIZER))
+    own = TextTokenizer(path, SentenceConfig(max_length=64), Limits(64, 99))
+    (found,) = own.tokenize([text], Options())
+    places = [text[start:end] for start, end in found.offsets]
+    return dict(zip(places, own.continuing(text, found), strict=True))
 
 
-def test_pieces_that_are_marked() -> None:
+def test_pieces_that_are_marked(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordPiece(CONTINUED, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    found = continuing(tokenizer, "the cats, ?")
+    found = continuing(tmp_path, tokenizer, "the cats, ?")
     assert found == {"the": False, "cat": False, "s": True, ",": False, "?": False}
 
 
 @pytest.mark.parametrize("unknown", [0, 4])
-def test_pieces_that_are_not_marked(unknown: int) -> None:
+def test_pieces_that_are_not_marked(unknown: int, tmp_path: Path) -> None:
     """A space before a token, or at its start, begins a word; so does the unknown token."""
     tokenizer = Tokenizer(models.Unigram(PIECES, unk_id=unknown, byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    found = continuing(tokenizer, "the cats")
+    found = continuing(tmp_path, tokenizer, "the cats")
     assert found == {"the": False, " ": False, "cat": False, "s": unknown == 0}
 
 

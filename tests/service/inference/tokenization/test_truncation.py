@@ -26,10 +26,9 @@ from transformers import AutoTokenizer
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenization import tokenizer, truncation
+from service.inference.tokenization import truncation
 from service.inference.tokenization.inputs import TextOrPair
-from service.inference.tokenization.prompts import NO_PROMPT
-from service.inference.tokenization.text import Text
+from service.inference.tokenization.text import NO_PROMPT, Text
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from service.inference.tokenization.truncation import (
     Direction,
@@ -389,17 +388,3 @@ def test_a_model_without_prompts_says_so(artifact: Artifact) -> None:
     for name in ("query", ""):
         with pytest.raises(Unprocessable, match="names: none"):
             one(plain, "some", name)
-
-
-def test_options_are_resolved_once_for_all_requests(artifact: Artifact) -> None:
-    sentence = SentenceConfig(max_length=16, prompts=PROMPTS)
-    own = TextTokenizer(artifact.path(TOKENIZER), sentence, Limits(16, 60))
-    plans = [own._plan(Options(prompt_name=name, naming=name)) for name in ("query", "cut")]
-    assert plans == [own._plan(Options(prompt_name=name)) for name in ("query", "cut")]
-    assert plans[0] is not plans[1]
-    for number in range(2 * tokenizer.MOST_PLANS):
-        own.tokenize(["it"], Options(max_tokens=8 + number))
-    assert len(own._plans) <= tokenizer.MOST_PLANS
-    with pytest.raises(Unprocessable, match="unknown prompt_name"):
-        own.tokenize(["it"], Options(prompt_name="x" * 10**6))
-    assert not any("x" * 10**6 in key for key in own._plans)

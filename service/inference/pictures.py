@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,17 +27,22 @@ from model.images.steps import STEP_BYTES, count_steps
 from service.errors import Unprocessable
 from service.inference.tokenization.backlog import WEIGHT, Backlog, BacklogProfile, TokenizerWork
 from service.inference.tokenization.inputs import Input, Picture
-from service.inference.tokenization.text import (
-    TEXT_BYTES,
-    ArrayText,
-    PictureView,
-    Text,
-)
+from service.inference.tokenization.text import TEXT_BYTES, ArrayText, PictureView, Text
 from service.inference.tokenization.tokenizer import Limits, Options
 from service.scheduler.call import Call, Demand
 
 FILE_COPIES = 4
 """Maximum copies of a file in memory while it is opened, beside its steps."""
+
+
+class PictureHead(NamedTuple):
+    """Cost of reading a picture, by the head of its file."""
+
+    pixels: int
+    steps: int
+    """Number of steps in which the file is opened."""
+    working_bytes: int
+    """Maximum bytes of memory that reading the picture takes."""
 
 
 class PictureReader:
@@ -54,80 +61,44 @@ class PictureReader:
         self.processing = manifest.images
         self._patches = patches = manifest.config.embeddings.patches
         self._max_pixels = max_pixels
-        special, count = len(patches.special_tokens), patches.rows * patches.columns
         places = np.ndindex(patches.rows, patches.columns)
         self._tokens = [*patches.special_tokens, *(f"{row},{column}" for row, column in places)]
-        self._ids = np.array(patches.token_ids, np.int64)
-        self._special = [1] * special + [0] * count
+        self._special = [1] * len(patches.special_tokens) + [0] * patches.rows * patches.columns
         size = 4 * patches.tokens * patches.features
         self.nbytes = TEXT_BYTES + ArrayText.token_bytes * patches.tokens + size
         """Bytes of a picture's tokens and pixels."""
 
-    @property
-    def tokens(self) -> int:
-        """Number of a picture's tokens."""
-        return self._patches.tokens
-
-    def size_of(self, picture: Picture, name: str) -> tuple[int, int]:
-        """Return width and height of a picture, from the head of its file.
-
-        Args:
-            picture: the picture.
-            name: name of the picture in error messages.
+    def head(self, picture: Picture, name: str) -> PictureHead:
+        """Return the cost of reading a picture, which is named in error messages.
 
         Raises:
-            Unprocessable: the file is not accepted, or has too many pixels.
+            Unprocessable: the file is not accepted, has too many pixels, or one side is too long
+                for the other.
 
         """
-        try:
-            return read_size(picture.data, self._limits(picture))
-        except ImageError as error:
-            raise Unprocessable(f"{name}: {error}") from None
-
-    def working_bytes(self, picture: Picture, size: tuple[int, int], name: str) -> int:
-        """Return the maximum bytes of memory that reading a picture takes.
-
-        Args:
-            picture: the picture, whose head was read.
-            size: width and height of the picture.
-            name: name of the picture in error messages.
-
-        Raises:
-            Unprocessable: one side is too long for the other.
-
-        """
-        try:
-            opening = FILE_COPIES * len(picture.data) + STEP_BYTES * count_steps(picture.data)
-            resizing = resizing_bytes(size, self.processing)
-        except ImageError as error:
-            raise Unprocessable(f"{name}: {error}") from None
-        return opening + DECODING_BYTES * math.prod(size) + resizing
+        with _refusal(name):
+            size, steps = read_size(picture.data, self._limits(picture)), count_steps(picture.data)
+            working = FILE_COPIES * len(picture.data) + STEP_BYTES * steps
+            working += DECODING_BYTES * math.prod(size) + resizing_bytes(size, self.processing)
+        return PictureHead(math.prod(size), steps, working)
 
     def read(self, picture: Picture, name: str) -> Text:
-        """Return the tokens of a picture, with `[S, F]` pixels.
-
-        Args:
-            picture: the picture.
-            name: name of the picture in error messages.
+        """Return the tokens of a picture, which is named in error messages, with `[S, F]` pixels.
 
         Raises:
             Unprocessable: the file is not accepted, or is damaged.
 
         """
-        patches = self._patches
-        try:
+        patches, ids = self._patches, np.array(self._patches.token_ids, np.int64)
+        with _refusal(name):
             prepared = prepare(open_image(picture.data, self._limits(picture)), self.processing)
-        except ImageError as error:
-            raise Unprocessable(f"{name}: {error}") from None
         pixels = np.zeros((patches.tokens, patches.features), np.float32)
         pixels[len(patches.special_tokens) :] = patch_rows(prepared.values, patches.size)
         return ArrayText(
             tokens=self._tokens,
-            input_ids=self._ids,
-            segment_ids=np.zeros_like(self._ids),
+            input_ids=ids,
+            segment_ids=np.zeros_like(ids),
             places=np.zeros((patches.tokens, 2), np.int32),
-            truncated=False,
-            prompt_tokens=0,
             special_tokens_mask=self._special,
             unknown=np.zeros(patches.tokens, np.bool_),
             pixels=pixels,
@@ -136,6 +107,15 @@ class PictureReader:
 
     def _limits(self, picture: Picture) -> ImageLimits:
         return ImageLimits(self._max_pixels, picture.first_frame)
+
+
+@contextmanager
+def _refusal(name: str) -> Iterator[None]:
+    """Raise Unprocessable, with the name of a picture, in place of ImageError."""
+    try:
+        yield
+    except ImageError as error:
+        raise Unprocessable(f"{name}: {error}") from None
 
 
 HEAD_BYTES = 2**16
@@ -165,26 +145,21 @@ OF_HEADS = replace(OF_PICTURES, slice_size=HEAD_BYTES, large_size=2**40, pace={"
 
 
 class RequestPictures:
-    """Preprocessing of a model's pictures, as requests use it."""
+    """Preprocessing of a model's pictures, as requests use it in place of a `RequestTokenizer`."""
 
     separator_ids: frozenset[int] = frozenset()
     target_separator_ids: frozenset[int] = frozenset()
 
-    def __init__(
-        self, manifest: Manifest, max_bytes: int, max_pixels: int, max_inputs: int
-    ) -> None:
+    def __init__(self, manifest: Manifest, limits: Limits, max_pixels: int) -> None:
         """Initialise without starting a thread.
 
         Args:
             manifest: manifest of the model, with `images`.
-            max_bytes: maximum bytes of a picture's file.
+            limits: limits of the pictures, whose number of tokens is fixed.
             max_pixels: maximum width × height of a picture.
-            max_inputs: maximum number of pictures of a request.
 
         """
-        self._reader = PictureReader(manifest, max_pixels)
-        self.limits = Limits(self._reader.tokens, max_bytes)
-        self.max_inputs = max_inputs
+        self._reader, self.limits = PictureReader(manifest, max_pixels), limits
         self._heads, self._backlog = Backlog(1, OF_HEADS), Backlog(profile=OF_PICTURES)
         self._target = TARGET_WEIGHT * math.prod(self._reader.processing.size)
         self._most_pixels = max_pixels
@@ -196,7 +171,7 @@ class RequestPictures:
         picture, name = Picture(sample_file(edge)), "the measured picture"
         self._reader.read(picture, name)  # the first call is slower
         began = time.monotonic()
-        pixels = math.prod(self._reader.size_of(picture, name))
+        pixels = self._reader.head(picture, name).pixels
         between = time.monotonic()
         self._reader.read(picture, name)
         self._heads.expect("heads", HEAD_BYTES + len(picture.data), between - began)
@@ -219,8 +194,7 @@ class RequestPictures:
         seconds = self._backlog.seconds(caller.client, size, "pictures")
         head_size = HEAD_BYTES * len(pictures) + bytes_read
         seconds += self._heads.seconds(caller.client, head_size, "heads")
-        tokens = self._reader.tokens * len(pictures)
-        return Demand(len(pictures), tokens, seconds)
+        return Demand(len(pictures), self.limits.max_tokens * len(pictures), seconds)
 
     async def tokenize(
         self, inputs: Sequence[Input], options: Options, caller: Call, beside: int = 0
@@ -239,31 +213,25 @@ class RequestPictures:
         del beside
         pictures, reservation = self._checked(inputs, options), caller.reservation
 
-        def heads(part: Sequence[Picture], first: int) -> list[tuple[int, int, int]]:
-            """Return the pixels, the steps, and the bytes of memory of reading each picture."""
-            names = [options.name(number) for number, _ in enumerate(part, first)]
-            sizes = [self._reader.size_of(*both) for both in zip(part, names, strict=True)]
-            steps = [count_steps(picture.data) for picture in part]
-            working = map(self._reader.working_bytes, part, sizes, names)
-            return list(zip(map(math.prod, sizes), steps, working, strict=True))
+        def heads(part: Sequence[Picture], first: int) -> list[PictureHead]:
+            return [self._reader.head(p, options.name(n)) for n, p in enumerate(part, first)]
 
         def tokens(part: Sequence[Picture], first: int) -> list[Text]:
             return [self._reader.read(p, options.name(n)) for n, p in enumerate(part, first)]
 
         bytes_read = [HEAD_BYTES + len(picture.data) for picture in pictures]
-        read_heads = TokenizerWork(caller, pictures, bytes_read, heads, "heads")
-        read = await self._heads.run(read_heads)
-        needed = sorted(size for _, _, size in read)
+        read = await self._heads.run(TokenizerWork(caller, pictures, bytes_read, heads, "heads"))
+        needed = sorted(head.working_bytes for head in read)
         working = sum(needed[-self._backlog.threads :])  # of the pictures that are read at once
         if reservation:
             reservation.grow(working + self._reader.nbytes * len(pictures))
         sizes = []
-        for picture, (pixels, steps, _) in zip(pictures, read, strict=True):
-            self._pixels_per_byte += WEIGHT * (pixels / len(picture.data) - self._pixels_per_byte)
-            opened = STEP_PIXELS * steps + len(picture.data) // BYTES_A_PIXEL
-            sizes.append(opened + pixels + self._target)
-        work = TokenizerWork(caller, pictures, sizes, tokens, "pictures")
-        texts = await self._backlog.run(work)
+        for picture, head in zip(pictures, read, strict=True):
+            rate = head.pixels / len(picture.data)
+            self._pixels_per_byte += WEIGHT * (rate - self._pixels_per_byte)
+            opened = STEP_PIXELS * head.steps + len(picture.data) // BYTES_A_PIXEL
+            sizes.append(opened + head.pixels + self._target)
+        texts = await self._backlog.run(TokenizerWork(caller, pictures, sizes, tokens, "pictures"))
         if reservation:
             reservation.shrink(working)
         return texts
@@ -274,11 +242,7 @@ class RequestPictures:
 
     def most_tokens(self, inputs: Sequence[Input], options: Options) -> int:  # noqa: ARG002
         """Return the number of a picture's tokens."""
-        return self._reader.tokens
-
-    def limit(self, options: Options) -> int:  # noqa: ARG002
-        """Return the number of a picture's tokens."""
-        return self._reader.tokens
+        return self.limits.max_tokens
 
     def close(self) -> None:
         """Fail all waiting requests, and wait for the running slices."""
@@ -286,24 +250,15 @@ class RequestPictures:
         self._backlog.close()
 
     def _checked(self, inputs: Sequence[Input], options: Options) -> list[Picture]:
-        """Return the pictures of a request.
-
-        Raises:
-            Unprocessable: as for `demand`.
-
-        """
-        if len(inputs) > self.max_inputs:
+        """Return the pictures of a request; errors as for `demand`."""
+        self.limits.check_count(len(inputs))
+        pictures = [given for given in inputs if isinstance(given, Picture)]
+        if len(pictures) < len(inputs):
+            index = next(n for n, given in enumerate(inputs) if not isinstance(given, Picture))
             raise Unprocessable(
-                f"{len(inputs)} inputs in one request; at most {self.max_inputs} are taken"
+                f"{options.name(index)} is a text, and the model reads pictures: send "
+                '{"image": …}, or choose a model of texts'
             )
-        pictures = []
-        for index, given in enumerate(inputs):
-            if not isinstance(given, Picture):
-                raise Unprocessable(
-                    f"{options.name(index)} is a text, and the model reads pictures: send "
-                    '{"image": …}, or choose a model of texts'
-                )
-            pictures.append(given)
         given_names = {"prompt_name": options.prompt_name, "task": options.task}
         if refused := [name for name, value in given_names.items() if value is not None]:
             raise Unprocessable(f"{refused[0]} is for texts: leave it out for pictures")

@@ -1,1 +1,0 @@
-"""Pictures of requests: decoding, preprocessing, and their place in the memory and time budgets."""
