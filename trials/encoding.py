@@ -22,7 +22,7 @@ _CONTEXT.set_forkserver_preload(
         "trials.encoding",
         "service.files.run",
         "service.files.parquet",
-        "service.models.engine_start",
+        "service.models.start",
     ]
 )
 HANG_SECONDS = 120.0

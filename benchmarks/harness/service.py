@@ -20,7 +20,7 @@ from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.models.limits import input_limits
+from service.models.start import input_limits
 from service.scheduler.call import ANYBODY
 from service.scheduler.lanes import BatchLimits
 from service.settings import Settings

@@ -113,11 +113,7 @@ def _logits(manifest: Manifest) -> int:
 def report(models: Mapping[str, Footprint], workers: int, torch_bytes: int = 0) -> Iterator[str]:
     """Yield a line for each model, and a line of the total for several models or workers.
 
-    Args:
-        models: footprint of each model, by name.
-        workers: number of processes, each serving all models.
-        torch_bytes: bytes of a worker's PyTorch process; 0 omits its line.
-
+    `torch_bytes` of a worker's PyTorch process have a line unless they are 0.
     """
     for name, size in models.items():
         yield (

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from model.artifact.manifest import VISION, Artifact, load_artifact, passed_uses, share_files
 from model.config.precision import Precision
-from model.errors import ArtifactError, VerificationError
+from model.errors import ArtifactError, CheckpointError, VerificationError
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.sources.files import HYBRID_HEADS, cache_key, is_static, may_be_hybrid
+from model.sources.headers import weight_count
 from model.sources.home import EXPORTS, expanded, make_cache
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, locate
@@ -23,14 +26,20 @@ from model.sources.overlay import (
     with_pooling,
 )
 from model.sources.recognition import check_recognised
-from service.artifacts.export_memory import check_memory, one_export
 from service.artifacts.repository import Source
 from service.settings import Settings, export_environment
 from service.settings.served import artifact_of, checkpoint_of, of_model
+from service.system import machine
 from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
 
 Progress = Callable[[str], None]
+GIBIBYTE = 2**30
+BASE_BYTES = 2**28
+"""Bytes of an exporting process without a checkpoint."""
+WEIGHT_BYTES = 8
+"""Bytes of a weight at the peak of an export, at least: two copies in float32. Measurements are in
+docs/checkpoints.md."""
 _GIVES: Mapping[PoolingSetting, str] = {"splade": "sparse vectors", "yes-no": "scores of pairs"}
 """Outputs of a checkpoint by its pooling; dense vectors otherwise."""
 
@@ -42,9 +51,7 @@ class NotExportedError(ArtifactError):
 def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Artifact:
     """Open the artifact to serve: the named folder, or the model's export from the cache.
 
-    Args:
-        settings: settings of the model or artifact, and of the precision.
-        progress: function called with a line at each step of an export.
+    `progress` is called with a line at each step of an export.
 
     Raises:
         ModelError: the artifact or checkpoint does not exist, or is damaged.
@@ -225,14 +232,7 @@ def _check_static(settings: Settings) -> None:
 
 
 def export_once(settings: Settings, checkpoint: Path, progress: Progress) -> Artifact:
-    """Return a checkpoint's export from the cache, exporting it first if necessary.
-
-    Args:
-        settings: settings of the cache, the model's name, the precision and the verifying device.
-        checkpoint: Hugging Face folder.
-        progress: function called with a line at each step.
-
-    """
+    """Return a checkpoint's export from the cache, exporting it first if necessary."""
     name, precision = display_name(checkpoint_of(settings)), settings.precision
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = _folder(settings, key)
@@ -289,3 +289,33 @@ def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
     if artifact.vision is not None:
         share_files(artifact.vision, [other / VISION for other in others])
     return artifact
+
+
+def check_memory(checkpoint: Path, name: str) -> None:
+    """Raise an error if the machine has less memory than the export of a checkpoint takes.
+
+    Weights are converted, exported and verified on the host, whatever device serves them.
+
+    Raises:
+        ConfigError: the config cannot be read.
+        CheckpointError: the export takes more memory than is available.
+
+    """
+    count = weight_count(checkpoint)
+    needed, available = BASE_BYTES + WEIGHT_BYTES * count, machine.available_memory()
+    if available is None or needed <= available:
+        return
+    raise CheckpointError(
+        f"{name} has about {count / 1e9:.1f} billion weights: its export takes at least "
+        f"{needed / GIBIBYTE:.1f} GiB of memory on the host, whatever the device, and "
+        f"{available / GIBIBYTE:.1f} GiB are available: run `headscope export` on a machine with "
+        "more, and serve the result with --artifact"
+    )
+
+
+@contextlib.contextmanager
+def one_export(cache: Path) -> Iterator[None]:
+    """Wait until no other process exports into a cache, so that `check_memory` holds for each."""
+    with (cache / "export.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -11,9 +11,7 @@ _CPU = "CPUExecutionProvider"
 def precision_note(precision: Precision, provider: str | None = None) -> str | None:
     """Return a note if the processor lacks fast instructions for a precision, else None.
 
-    Args:
-        precision: precision of an artifact.
-        provider: provider that computes the artifact; None if not known yet.
+    `provider` is None if it is not known yet.
 
     Raises:
         ModelError: the precision's runtime is not installed.

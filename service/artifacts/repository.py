@@ -94,11 +94,8 @@ class Repository:
     ) -> None:
         """Set the folder.
 
-        Args:
-            root: folder of the models; None has only the fixed ones.
-            fixed: models that the settings name; they hide models of the same name.
-            versions: default versions by the model's name, in place of the newest.
-
+        `root` is the folder of the models. Models of the settings, `fixed`, hide others of the same
+        name. `versions` are default versions in place of the newest.
         """
         self._versions = versions or {}
         self._root = root

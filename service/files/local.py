@@ -23,7 +23,7 @@ from service.files.text_arrays import ChunksPlan, FilePlan, VectorsPlan, plan_of
 from service.inference.tokenization.inputs import Picture
 from service.inference.tokenization.text import Text
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
-from service.models.limits import input_limits
+from service.models.start import input_limits
 from service.settings import Settings
 from service.system.distribution import require
 
@@ -46,7 +46,7 @@ from service.health.golden import GoldenCheck
 from service.inference.fingerprint import fingerprint_of
 from service.inference.outputs.spans import check_pooling
 from service.inference.timings import NO_WARNINGS, Warnings
-from service.models.engine_start import engine_factories, torch_hosts
+from service.models.start import engine_factories, torch_hosts
 from service.scheduler.outputs import check_outputs
 from service.system.distribution import version
 from service.system.resources import lower_priority, tokenize_in_the_calling_thread

@@ -14,14 +14,17 @@ from service.engines.contract import Engine
 from service.health.readiness import Peers, Readiness
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
-from service.models.engine_start import torch_hosts
-from service.models.limits import input_limits
-from service.models.loading import ModelLoader
-from service.models.memory import MemoryBudget
-from service.models.names import aliases_of, names_of
+from service.models.loading import MemoryBudget, ModelLoader
 from service.models.served import ServedModel
-from service.models.setup import Setup, pinned_sources, pinned_targets, repository_of
-from service.models.start import Shared, start_model
+from service.models.setup import (
+    Setup,
+    aliases_of,
+    names_of,
+    pinned_sources,
+    pinned_targets,
+    repository_of,
+)
+from service.models.start import Shared, input_limits, start_model, torch_hosts
 from service.models.state import ServiceState
 from service.models.table import Models
 from service.settings import Settings
@@ -89,13 +92,7 @@ def _started(
 ) -> list[ServedModel]:
     """Start models; if one cannot be started, close the others.
 
-    Args:
-        shared: dependencies that all models share.
-        budget: memory budget, which all together must not exceed.
-        opened: models whose artifacts are open.
-        pinned: models of the repository.
-        engines: engine of each opened model; empty for the engine of the settings.
-
+    `engines` has one for each opened model, or is empty for the engine of the settings.
     """
     served: list[ServedModel] = []
     with contextlib.ExitStack() as started:

@@ -26,10 +26,6 @@ _Mistakes = Iterator[tuple[tuple[str, ...], str]]
 def check_content(settings: Settings, content: Content) -> None:
     """Check the folders, models and aliases of a file.
 
-    Args:
-        settings: settings with the values of the file.
-        content: the file.
-
     Raises:
         ValueError: something is wrong; the message has the line and column of each mistake.
 

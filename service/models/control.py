@@ -30,9 +30,8 @@ from service.errors import (
     UnknownModel,
     Unprocessable,
 )
-from service.models.failures import FAILED, Failures
 from service.models.loading import ModelLoader
-from service.models.running_loads import Loaded, RunningLoads
+from service.models.running_loads import FAILED, Failures, Loaded, RunningLoads
 from service.models.served import ServedModel
 from service.models.setup import Setup
 from service.models.table import Models
@@ -44,14 +43,7 @@ class ModelControl:
     """Control of the models of one process, for use on its event loop."""
 
     def __init__(self, models: Models, loader: ModelLoader, setup: Setup) -> None:
-        """Set the control up; `running` starts it.
-
-        Args:
-            models: table of the loaded models.
-            loader: start and release of models.
-            setup: models that can be loaded.
-
-        """
+        """Set the control up; `running` starts it."""
         self.models = models
         self.loader = loader
         self.setup = setup
@@ -134,9 +126,7 @@ class ModelControl:
     async def obtain(self, missing: ModelNotLoaded, finish_by: float) -> None:
         """Load a model on demand in this process, or wait for a load of it that is running.
 
-        Args:
-            missing: error of the request that needs the model.
-            finish_by: `time.monotonic()` of the request's deadline.
+        `finish_by` is the `time.monotonic()` of the request's deadline.
 
         Raises:
             ModelNotLoaded: it is not loaded by the deadline, or cannot be loaded.

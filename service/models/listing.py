@@ -35,13 +35,7 @@ class VersionState:
 
 
 def versions(control: ModelControl, sources: Sequence[Source]) -> list[VersionState]:
-    """Return the state of all versions, sorted as the repository sorts them.
-
-    Args:
-        control: control of the loaded models.
-        sources: versions of the repository.
-
-    """
+    """Return the state of all versions, sorted as the repository sorts them."""
     models = control.models
     keys = [(source.name, source.version) for source in sources]
     loaded = {(model.name, model.version): model for model in models}

@@ -1,20 +1,29 @@
-"""Loads that are running: one for each model, which later requests for the same version join."""
+"""Loads of models: running ones, which later requests of the version join, and failed ones."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from service.artifacts.repository import Target
-from service.errors import ModelBusy
+from service.errors import Forbidden, InsufficientMemory, ModelBusy, ModelNotLoaded
 from service.models.loading import cancelled
 from service.models.served import ServedModel
+from service.telemetry.registry import Registry
 
+FAILED_SECONDS = 30.0
+"""Time for which requests do not repeat a failed load."""
+FULL_SECONDS = 5.0
+"""Time for which requests do not repeat a load that had too little memory or no export."""
+FAILED = "cannot be loaded: the service's log has the reason"
+"""Reason for callers without an admin key: the real one may contain paths of the service."""
 FIRST_LOAD_SECONDS = 5.0
 """Expected seconds of a load before one was measured."""
+_log = logging.getLogger("headscope")
 
 
 @dataclass(frozen=True)
@@ -89,12 +98,7 @@ class RunningLoads:
     ) -> Loaded:
         """Run a load, or join the same load that is running.
 
-        Args:
-            target: version to load.
-            outcome: use of the model after the load; a running load of the version for another use
-                ends first.
-            work: the load.
-
+        A running load of the version with another `outcome`, the use after it, ends first.
         """
         while (load := self._loads.get(target.name)) and load.target == target:
             if load.outcome == outcome:
@@ -117,3 +121,56 @@ class RunningLoads:
     async def cancel(self) -> None:
         """Cancel all loads, and wait for their end."""
         await cancelled(load.task for load in self._loads.values())
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Failed load of a version."""
+
+    reason: str
+    """Reason for admins."""
+    until: float
+    """`time.monotonic()` until which requests do not repeat the load."""
+    error: InsufficientMemory | Forbidden | None = None
+    """Error of the load if there was too little memory or no export."""
+
+
+class Failures:
+    """Last failed load of each version."""
+
+    def __init__(self, metrics: Registry) -> None:
+        self._metrics = metrics
+        self._failed: dict[Target, _Failure] = {}
+
+    def reason(self, target: Target) -> str:
+        """Return the reason of the last load of a version, for admins; empty if it succeeded."""
+        failure = self._failed.get(target)
+        return failure.reason if failure else ""
+
+    def record(self, targets: tuple[Target, Target], error: Exception) -> None:
+        """Log, count and keep the error of a load.
+
+        `targets` are the version as it was asked for, and as the repository has it.
+        """
+        _log.error("%s cannot be loaded: %s", targets[1], error)
+        kept = error if isinstance(error, InsufficientMemory | Forbidden) else None
+        reason = {InsufficientMemory: "memory", Forbidden: "refused"}.get(type(error), "invalid")
+        self._metrics.model_load_failures.labels(reason).inc()
+        until = time.monotonic() + (FULL_SECONDS if kept else FAILED_SECONDS)
+        self._failed.update(dict.fromkeys(targets, _Failure(str(error), until, kept)))
+
+    def forget(self, targets: tuple[Target, Target]) -> None:
+        """Forget the failures of a version that is loaded now."""
+        for target in targets:
+            self._failed.pop(target, None)
+
+    def check(self, target: Target) -> None:
+        """Raise the error of a load if it failed a short time ago."""
+        failure = self._failed.get(target)
+        if failure is None or (left := failure.until - time.monotonic()) <= 0:
+            return
+        if isinstance(failure.error, Forbidden):
+            raise Forbidden(failure.reason)
+        if failure.error:
+            raise failure.error.public_error()
+        raise ModelNotLoaded(str(target), FAILED, retry_after_seconds=max(1, round(left)))

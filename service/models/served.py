@@ -144,9 +144,7 @@ class ServedModel:
     def fingerprint_header(self, engine: str | None = None) -> tuple[bytes, bytes]:
         """Return the fingerprint header of an engine's replies, as the server sends it.
 
-        Args:
-            engine: name of the engine; the current one if None.
-
+        `engine` is the name of an engine; None for the current one.
         """
         engines = self.inference.engines
         name = engine or engines.stand_in

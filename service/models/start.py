@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
+from model.runtimes import cuda
+from model.runtimes.capabilities import HeadMaps, declared
+from model.runtimes.contract import Resources
+from model.runtimes.registry import check_device
 from service.artifacts.precision import precision_note
 from service.artifacts.repository import Source
 from service.engines.contract import Engine, Pooling
-from service.engines.measuring import blank_text
-from service.engines.torch import TorchHosts, check_installed
+from service.engines.fake import FakeEngine
+from service.engines.measuring import blank_text, maps_of, measured_batches, measured_cost, texts_of
+from service.engines.onnx import CUDA_CALLS, DeviceEngine, OnnxEngine
+from service.engines.replicas import Replicas
+from service.engines.torch import IDLE_SECONDS, TorchEngine, TorchHosts, check_installed
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness
@@ -22,18 +29,21 @@ from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenization.request_tokenizer import RequestTokenizer
 from service.inference.tokenization.text import Tower
-from service.inference.tokenization.tokenizer import TextTokenizer
-from service.models.engine_start import engine_factories, warmed
-from service.models.limits import batch_limits, input_limits
+from service.inference.tokenization.tokenizer import Limits, TextTokenizer
 from service.models.served import ServedModel
+from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 from service.settings.model_group import ModelTable
 from service.settings.served import of_model
 from service.system.distribution import require
+from service.system.resources import in_lower_priority
 from service.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from service.inference.pictures import RequestPictures
+CHARACTERS_PER_INPUT_TOKEN = 64
+CHARACTERS_PER_QUEUED_TOKEN = 2
+"""Maximum number of characters of a request per token of the queue's limit."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,7 @@ def start_model(
 ) -> ServedModel:
     """Start the engine of a model, and of its vision tower if it has one, and return the model.
 
-    Args:
-        source: name and version of the model.
-        artifact: artifact of the model.
-        shared: dependencies that all models share.
-        engine: engine that computes, but not for the vision tower; the engine of the settings if
-            None.
+    The engine is the settings' if None; a given one does not compute for the vision tower.
 
     Raises:
         ModelError: the artifact cannot be loaded, there is no such device, or the engine
@@ -184,3 +189,123 @@ def with_prompts(artifact: Artifact, table: ModelTable | None) -> Artifact:
     update = {"prompts": prompts, "default_prompt_name": default or None}
     changed = sentence.model_copy(update=update)
     return replace(artifact, manifest=artifact.manifest.model_copy(update={"sentence": changed}))
+
+
+def torch_hosts(settings: Settings) -> TorchHosts:
+    """Return the PyTorch process of all models; it never ends if it is the service's own engine."""
+    idle_seconds = None if settings.engine == "torch" else IDLE_SECONDS
+    return TorchHosts(settings.threads, idle_seconds)
+
+
+def devices_of(devices: str) -> Sequence[int]:
+    """Return the indices of the setting `devices`; at least 0, though it may be missing."""
+    if devices != "all":
+        return [int(device) for device in devices.split(",")]
+    return range(cuda.device_count() or 1)
+
+
+def engine_factories(
+    settings: Settings,
+    artifact: Artifact,
+    trial: Callable[[Engine], None],
+    hosts: TorchHosts,
+) -> dict[str, Callable[[], Engine]]:
+    """Return start functions by engine name; real engines pass a trial before they serve."""
+
+    def onnx() -> Engine:
+        threads, own = settings.threads, (settings.device_memory_bytes, settings.cuda_graphs)
+        if settings.devices is None:
+            device, device_id = settings.device, settings.device_id or 0
+            return OnnxEngine(artifact, device, threads, device_id, *own)
+        devices = devices_of(settings.devices)
+        if len(devices) == 1:
+            return OnnxEngine(artifact, "cuda", threads, devices[0], *own)
+        check_device(artifact.manifest.runtime, "cuda")
+
+        def start(device_id: int) -> Engine:
+            resources = Resources("cuda", threads or CUDA_CALLS, device_id, *own)
+            return DeviceEngine(artifact, settings.batch_timeout_seconds, resources)
+
+        return Replicas.start(devices, start, trial)
+
+    def torch() -> Engine:
+        return TorchEngine(artifact, settings.batch_timeout_seconds, hosts)
+
+    def tried(start: Callable[[], Engine]) -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            trial(engine)
+            undo.pop_all()
+        return engine
+
+    return {
+        "onnx": lambda: in_lower_priority(lambda: tried(onnx)),
+        "torch": lambda: in_lower_priority(lambda: tried(torch)),
+        "fake": lambda: FakeEngine(artifact.manifest.config),
+    }
+
+
+def warmed(
+    start: Callable[[], Engine], settings: Settings, idle: Callable[[], object], artifact: Artifact
+) -> Callable[[], Engine]:
+    """Return a function that starts an engine, warms it up and measures its first batches."""
+    longest = input_limits(settings, artifact).max_tokens
+    config = artifact.manifest.config
+
+    def started() -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+            engine.warm_up(batch_tokens, longest)
+            idle()
+            texts = texts_of(config)
+            engine.measured = measured_batches(engine, texts, batch_tokens, longest)
+            engine.cost = measured_cost(engine, texts, engine.measured, longest)
+            if HeadMaps in declared(artifact.manifest):
+                maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
+                engine.measured_maps = maps
+            undo.pop_all()
+        return engine
+
+    return started
+
+
+def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
+    """Return the limits of a queue and its batches."""
+    return BatchLimits(
+        batch_tokens,
+        settings.max_queue_tokens,
+        settings.max_queue_texts,
+        settings.queue_timeout_seconds,
+        settings.queue_target_seconds,
+        settings.batch_timeout_seconds,
+    )
+
+
+def input_limits(settings: Settings, artifact: Artifact) -> Limits:
+    """Return the limits of inputs: the settings, or the checkpoint's own; of pictures, their own.
+
+    Raises:
+        ValueError: `--max-length` exceeds the position table.
+
+    """
+    manifest, most = artifact.manifest, settings.max_client_batch_size
+    table = manifest.config.max_position_embeddings
+    if manifest.images:  # whose number of tokens is fixed
+        return Limits(table, settings.max_image_bytes, most)
+    tokens = settings.max_length or manifest.sentence.max_length
+    if tokens > table:
+        raise ValueError(
+            f"--max-length {tokens} is more than the position table's {table} of {manifest.model}"
+        )
+    together = settings.max_request_characters
+    if together is None:
+        together = CHARACTERS_PER_QUEUED_TOKEN * settings.max_queue_tokens
+    limits = Limits(
+        tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens, most, together
+    )
+    if (decoder := manifest.decoder) is None:
+        return limits
+    return replace(limits, max_target_tokens=decoder.layers.max_position_embeddings)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections import Counter
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +11,78 @@ from service.health.readiness import Peers, Readiness
 from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.models.control import ModelControl
-from service.models.gauges import ModelGauges
+from service.models.listing import versions
+from service.models.served import ServedModel
 from service.models.table import Models
+from service.scheduler.lanes import BatchLimits
 from service.settings import Settings
 from service.system.budget import ByteBudget
 from service.telemetry.metrics import Metrics
+
+
+class ModelGauges:
+    """Gauges of the models of a process."""
+
+    def __init__(self, metrics: Metrics, control: ModelControl) -> None:
+        self._metrics = metrics
+        self._control = control
+        self._names: set[str] = set()
+        """Names of the models in memory at the last refresh."""
+
+    def refresh(self) -> None:
+        """Update the gauges of the models in memory, and set the gauges of unloaded models to 0."""
+        by_name: dict[str, list[ServedModel]] = {}
+        size = 0
+        for model in self._control.loader.in_memory:
+            for tower in model.towers:
+                by_name.setdefault(tower.name, []).append(tower)
+            size += self._control.loader.budget.of(model.artifact, model.settings)
+        self._metrics.registry.models_bytes.set(size)
+        for name, loaded in by_name.items():
+            self._refresh(name, loaded)
+        for name in self._names.difference(by_name):
+            self._metrics.of_model(name).unloaded()
+        self._names = set(by_name)
+        served = [model for loaded in by_name.values() for model in loaded]
+        self._metrics.engines.set({_engine(model): 1 for model in served})
+        self._metrics.versions.set(self._versions())
+
+    def _refresh(self, name: str, loaded: Sequence[ServedModel]) -> None:
+        """Update the gauges of a name, of which several versions may be in memory."""
+        metrics = self._metrics.of_model(name)
+        tokens, texts = Counter[str](), Counter[str]()
+        for model in loaded:
+            tokens.update(model.queued_tokens)
+            texts.update(model.queued_texts)
+        for lane, count in tokens.items():
+            metrics.queued(lane, count, texts[lane])
+        engines = [model.inference.engines.default.engine for model in loaded]
+        metrics.on_devices([device for engine in engines for device in engine.devices])
+        limits = [model.inference.engines.limits for model in loaded]
+        metrics.limited(
+            sum(engine.concurrency for engine in engines),
+            BatchLimits(
+                max(limit.max_batch_tokens for limit in limits),
+                sum(limit.max_queue_tokens for limit in limits),
+                sum(limit.max_queue_texts for limit in limits),
+            ),
+            max(model.inference.limits.max_tokens for model in loaded),
+        )
+
+    def _versions(self) -> Counter[tuple[str, ...]]:
+        """Return the number of versions by name, version, fingerprint and state."""
+        counts = Counter[tuple[str, ...]]()
+        for one in versions(self._control, ()):
+            counts[one.name, one.version, one.fingerprint or "", one.state] += 1
+        for target in self._control.loads.targets:
+            counts[target.name, target.version or "", "", "loading"] += 1
+        return counts
+
+
+def _engine(model: ServedModel) -> tuple[str, ...]:
+    engine = model.inference.engines.default.engine
+    kernels = ",".join(engine.attention_kernels)
+    return engine.name, engine.provider, kernels, model.artifact.manifest.precision, model.name
 
 
 @dataclass

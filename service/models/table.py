@@ -28,11 +28,7 @@ class Models:
     ) -> None:
         """Initialise with the models that are loaded at the start.
 
-        Args:
-            models: loaded models, the default first.
-            aliases: target of each alias; see `aliases_of`.
-            order: names in the order in which they become the default; others follow.
-
+        The default is the first, or the first in `order`, which has names; others follow.
         """
         self._loaded = {(model.name, model.version): model for model in models}
         self._current = {model.name: model.version for model in models}
@@ -92,10 +88,8 @@ class Models:
     def put(self, model: ServedModel, *, current: bool = True) -> None:
         """Add a loaded model.
 
-        Args:
-            model: the model; it replaces a loaded one of the same name and version.
-            current: whether requests for its name get it from now on.
-
+        It replaces a loaded one of the same name and version. If `current`, requests for its name
+        get it from now on.
         """
         self._loaded[model.name, model.version] = model
         if current or model.name not in self._current:
@@ -150,8 +144,7 @@ class Models:
     def named(self, name: str | None) -> ServedModel:
         """Return the model of a name, or the default; a single model has every name.
 
-        Args:
-            name: name or alias of a model, or NAME@VERSION.
+        A name may be an alias, or NAME@VERSION.
 
         Raises:
             ModelNotLoaded: the model can be loaded on demand.
@@ -176,9 +169,7 @@ class Models:
     def supporting(self, name: str | None, check: Callable[[Inference], object]) -> ServedModel:
         """Return the model of a name; without a name the first that passes a check, or the default.
 
-        Args:
-            name: the request's name of the model.
-            check: raises `NoTaskHead` if a model does not support the request.
+        `check` raises `NoTaskHead` if a model does not support the request.
 
         Raises:
             ModelNotLoaded: the model can be loaded on demand.

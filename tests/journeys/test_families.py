@@ -69,7 +69,7 @@ def client(checkpoint: Path, exported: Callable[..., Artifact]) -> Iterator[http
 
     engine = OnnxEngine(artifact, "cpu")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("service.models.engine_start.TorchEngine", torch_engine)
+        patch.setattr("service.models.start.TorchEngine", torch_engine)
         with (
             listening(artifact, engine, request_timeout_seconds=600) as (_, port),
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client,

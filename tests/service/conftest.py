@@ -38,9 +38,7 @@ def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
 @pytest.fixture
 def started_torch(torch_engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let applications use the running PyTorch process, and leave it running."""
-    monkeypatch.setattr(
-        "service.models.engine_start.TorchEngine", lambda *_: StaysOpen(torch_engine)
-    )
+    monkeypatch.setattr("service.models.start.TorchEngine", lambda *_: StaysOpen(torch_engine))
 
 
 @pytest.fixture(scope="module")

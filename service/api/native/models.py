@@ -23,8 +23,8 @@ from service.api.wire.route import ApiExchange
 from service.artifacts.repository import VERSION_MARK, Target
 from service.errors import UnknownModel, Unprocessable
 from service.models.control import ModelControl
-from service.models.failures import FAILED
 from service.models.listing import VersionState, of_name, versions
+from service.models.running_loads import FAILED
 
 MOST_CHARACTERS = 512
 """Maximum length of the name of an alias or its model."""

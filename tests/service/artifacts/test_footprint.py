@@ -16,9 +16,8 @@ from model.artifact.manifest import DECODER_WEIGHTS, GOLDEN, WEIGHTS, Artifact, 
 from model.config.precision import Precision
 from model.errors import CheckpointError
 from model.export.exporter import Exported
-from service.artifacts.export_memory import GIBIBYTE, check_memory
 from service.artifacts.footprint import Footprint, footprint, report, shortage, torch_footprint
-from service.artifacts.opening import open_artifact
+from service.artifacts.opening import GIBIBYTE, check_memory, open_artifact
 from service.artifacts.precision import precision_note
 from service.artifacts.repository import Source
 from service.settings import Settings

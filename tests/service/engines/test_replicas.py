@@ -27,7 +27,7 @@ from service.engines.process import EngineProcess, Failure
 from service.engines.replicas import SUSPICIOUS_FAILURES, Replicas
 from service.errors import EngineFailed, EngineUnavailable
 from service.health.golden import GoldenCheck
-from service.models.engine_start import engine_factories, torch_hosts
+from service.models.start import engine_factories, torch_hosts
 from service.models.state import state_of
 from service.settings import Settings
 from tests.service.harness import (
@@ -362,7 +362,7 @@ def test_the_setting_starts_a_replica_on_each_device(
         assert options == ("cuda", 3, started, 2**30, True)
         return FakeEngine(CONFIG)
 
-    where = "service.models.engine_start"
+    where = "service.models.start"
     monkeypatch.setattr(f"{where}.cuda.device_count", lambda: count)
     monkeypatch.setattr(f"{where}.check_device", computes_on)
     monkeypatch.setattr(f"{where}.DeviceEngine", device_engine)

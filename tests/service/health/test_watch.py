@@ -136,7 +136,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
             raise OSError("not yet")
         return mortal._engine
 
-    monkeypatch.setattr("service.models.engine_start.OnnxEngine", start)
+    monkeypatch.setattr("service.models.start.OnnxEngine", start)
     monkeypatch.setattr("service.health.watch.FIRST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr("service.health.watch.MOST_PAUSE_SECONDS", 0.1)
     service = Service(artifact, mortal, fallback="torch")
@@ -239,7 +239,7 @@ async def test_readiness_knows_whether_pytorch_could_stand_in(
     def start(*_: Any) -> Engine:
         raise EngineUnavailable("somebody else's model.py was found first")
 
-    monkeypatch.setattr("service.models.engine_start.TorchEngine", start)
+    monkeypatch.setattr("service.models.start.TorchEngine", start)
     service = Service(artifact, mortal, fallback="torch")
     readiness = state_of(service.app).models.default.readiness
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:

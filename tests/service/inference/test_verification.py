@@ -164,7 +164,7 @@ async def test_a_decoder_is_compared_with_each_text_as_its_own_target(
     bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = RuntimeEngine("torch", load_runtime(bart_artifact, name="pytorch"), 1)
-    monkeypatch.setattr("service.models.engine_start.TorchEngine", lambda *_: StaysOpen(reference))
+    monkeypatch.setattr("service.models.start.TorchEngine", lambda *_: StaysOpen(reference))
     engine = Bent(OnnxEngine(bart_artifact, "cpu", threads=1))
     async with serving(bart_artifact, engine) as client:
         report = (await client.post("/verify", json={"inputs": ["w1 w2 w3", "", "w9"]})).json()

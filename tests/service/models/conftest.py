@@ -38,7 +38,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return the gate of all engines, which is open."""
     HeldEngine.gate = threading.Event()
     HeldEngine.gate.set()
-    monkeypatch.setattr("service.models.engine_start.FakeEngine", HeldEngine)
+    monkeypatch.setattr("service.models.start.FakeEngine", HeldEngine)
     return HeldEngine.gate
 
 

@@ -80,7 +80,7 @@ async def test_the_least_recently_used_makes_room(
     size = footprint(load_artifact(repository / "b"), Settings()).total
     resident = itertools.count(0, size)  # the process grows by what was predicted
     monkeypatch.setattr("service.models.loading.resident_bytes", lambda: next(resident))
-    monkeypatch.setattr("service.models.failures.FULL_SECONDS", 0)
+    monkeypatch.setattr("service.models.running_loads.FULL_SECONDS", 0)
     async with serving_repository(repository, memory_budget=int(1.2 * size)) as client:
         for name in ("a", "b", "a"):
             assert (await encode(client, name)).status_code == 200

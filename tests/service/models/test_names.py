@@ -15,8 +15,8 @@ from service.cli import main
 from service.errors import EngineUnavailable
 from service.models.build import build_state
 from service.models.config_checks import check_content
-from service.models.limits import input_limits
-from service.models.names import aliases_of, check_names, names_of, unique_names
+from service.models.setup import aliases_of, check_names, names_of, unique_names
+from service.models.start import input_limits
 from service.models.state import state_of
 from service.settings import Settings
 from service.settings.model_group import ModelTable
@@ -220,7 +220,7 @@ def test_the_engine_gets_the_device_of_the_table(
         started.append(options)
         raise EngineUnavailable("no device")
 
-    monkeypatch.setattr("service.models.engine_start.OnnxEngine", engine)
+    monkeypatch.setattr("service.models.start.OnnxEngine", engine)
     own = {"device": "cuda", "threads": 3, "device_id": 1}
     own |= {"device_memory_bytes": 2**30, "cuda_graphs": True}
     table = ModelTable.model_validate({"artifact": tiny_artifact.folder} | own)

@@ -83,7 +83,7 @@ def test_the_first_request_is_forecast_by_what_was_measured_at_start(
     def slow(config: EncoderConfig) -> FakeEngine:
         return FakeEngine(config, token_seconds=0.0001)
 
-    monkeypatch.setattr("service.models.engine_start.FakeEngine", slow)
+    monkeypatch.setattr("service.models.start.FakeEngine", slow)
     (model,) = state_of(create_app(FAKE, [artifact])).models
     scheduler = model.inference.engines.default
     assert scheduler.seconds_alone("attention", 512) > 0.05
@@ -104,7 +104,7 @@ def test_batches_are_measured_while_the_process_is_idle(
             events.append("batch")
             return super().run(tasks)
 
-    monkeypatch.setattr("service.models.engine_start.FakeEngine", Recorded)
+    monkeypatch.setattr("service.models.start.FakeEngine", Recorded)
     state = build_state(FAKE, [artifact], idle=lambda: events.append("idle"))
     assert (events[0], events.count("idle"), events[-1]) == ("idle", 1, "batch")
     state.models.default.inference.close()
@@ -187,7 +187,7 @@ def test_one_that_cannot_start_ends_those_that_have(
             return found
         raise EngineUnavailable("no such device")
 
-    monkeypatch.setattr("service.models.engine_start.OnnxEngine", start)
+    monkeypatch.setattr("service.models.start.OnnxEngine", start)
     with pytest.raises(EngineUnavailable, match="no such device"):
         create_app(Settings(), [variant(artifact, name, 8) for name in "ab"])
     assert engine.closed
