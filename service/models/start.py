@@ -41,6 +41,7 @@ from service.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from service.inference.pictures import RequestPictures
+
 CHARACTERS_PER_INPUT_TOKEN = 64
 CHARACTERS_PER_QUEUED_TOKEN = 2
 """Maximum number of characters of a request per token of the queue's limit."""
