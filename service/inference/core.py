@@ -161,10 +161,10 @@ class Inference:
             texts = self.request_tokenizer.at_once(inputs, options, caller)
         else:
             texts = await self.reader.tokenize(inputs, options, caller, beside)
+            caller.correct_estimate(sum(text.size for text in texts))
         for text in texts if self.tower else ():
             text.tower = self.tower
         lengths = [text.size for text in texts]
-        caller.correct_estimate(sum(lengths))
         lacking = len(texts) if self.reader.lacks_prompt(options) else 0
         warnings = Warnings.of(texts, lacking)
         self.engines.observer.tokenized(lengths, warnings.counts())

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from service.engines.contract import Engine, Output, Task, TextTask
-from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
+from service.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable, ServiceError
 from service.scheduler.call import RefusalReason
 from service.scheduler.lanes import BatchLimits, Lane, LaneName
 from service.scheduler.outputs import check_outputs
@@ -109,6 +109,8 @@ class Dispatcher:
         """Number of failed batches, or parts, since the last computed one."""
         self.crash = ""
         """Name of the exception that ended a batch unexpectedly."""
+        self.closed = ""
+        """Reason why all requests are refused; empty while the dispatcher is open."""
         self.idle = engine.concurrency
         """Number of idle workers for any batch."""
         self._spare = engine.spare_calls
@@ -125,14 +127,21 @@ class Dispatcher:
         """`served` of the lane last computed, at which an empty lane restarts without credit."""
 
     def push(self, lane: Lane, work: Work[object], *, maps: bool = False) -> None:
-        """Queue tasks, and start idle workers. The caller holds the lock."""
+        """Queue tasks, and start idle workers. The caller holds the lock.
+
+        Raises:
+            EngineUnavailable: the dispatcher is closed.
+
+        """
+        if self.closed:
+            raise EngineUnavailable(self.closed, retry_after_seconds=5)
         if not lane.texts and not lane.maps.order:
             lane.served = max(lane.served, self._virtual_time)
         lane.push(work, maps=maps)
         while self.idle and (batch := self._take()):
             self.idle -= 1
             self._start(batch)
-        while self._spare and (batch := self._take_short()):
+        while self._spare and (batch := self._take(spare=True)):
             self._spare -= 1
             self._start(batch)
 
@@ -150,11 +159,18 @@ class Dispatcher:
         with self.lock:
             return [batch for batch in self._running if batch.began < latest]
 
-    def close(self) -> bool:
-        """End the workers after their batches; return whether all have ended.
+    def close(self, why: str) -> bool:
+        """Fail waiting and later work, and end the workers; return whether all have ended.
 
-        Wait at most `CLOSE_SECONDS`, and not at all if a batch is overdue.
+        Wait at most `CLOSE_SECONDS` for running batches, and not at all if one is overdue.
         """
+        with self.lock:
+            self.closed = why
+            waiting = [work for lane in self.lanes.values() for work in lane.clear()]
+        for work in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+                stopped = EngineUnavailable(why, retry_after_seconds=5)
+                work.future.get_loop().call_soon_threadsafe(work.fail, stopped)
         ends = time.monotonic() + (0 if self.overdue() else CLOSE_SECONDS)
         for _ in self._threads:
             self._begun.put(None)
@@ -171,31 +187,27 @@ class Dispatcher:
             self._threads.append(thread)
             thread.start()
 
-    def _take(self) -> Batch | None:
-        """Take a batch from the lane furthest below its share. The caller holds the lock."""
-        while waiting := [lane for lane in self.lanes.values() if lane.texts or lane.maps.order]:
+    def _take(self, *, spare: bool = False) -> Batch | None:
+        """Take a batch from the lane furthest below its share. The caller holds the lock.
+
+        A `spare` call takes a short batch, if all running ones are long.
+        """
+        tokens = [batch.tokens for batch in self._running] if spare else ()
+        if spare and (len(tokens) < self._engine.concurrency or min(tokens) < LONG_TOKENS):
+            return None
+        while waiting := [
+            lane
+            for lane in self.lanes.values()
+            if (lane.texts or lane.maps.order) and not (spare and lane.first_tokens > SHORT_TOKENS)
+        ]:
             lane = min(waiting, key=attrgetter("served"))
             self._virtual_time = max(self._virtual_time, lane.served)
-            if slots := lane.next_batch(self._limits.max_batch_tokens):
-                return self._begin(lane, slots)
+            most = SHORT_TOKENS if spare else self._limits.max_batch_tokens
+            if slots := lane.next_batch(most, beside=spare):
+                batch = Batch(lane, slots, spare=spare)
+                self._running.add(batch)
+                return batch
         return None
-
-    def _take_short(self) -> Batch | None:
-        """Take a short batch if all running ones are long. The caller holds the lock."""
-        tokens = [batch.tokens for batch in self._running]
-        if len(tokens) < self._engine.concurrency or min(tokens) < LONG_TOKENS:
-            return None
-        for lane in self.lanes.values():
-            short = lane.texts and not lane.maps.order and lane.window(1)[0].tokens <= SHORT_TOKENS
-            if short and (slots := lane.next_batch(SHORT_TOKENS, beside=True)):
-                return self._begin(lane, slots, spare=True)
-        return None
-
-    def _begin(self, lane: Lane, slots: Slots, *, spare: bool = False) -> Batch:
-        """Return taken tasks as a running batch. The caller holds the lock."""
-        batch = Batch(lane, slots, spare=spare)
-        self._running.add(batch)
-        return batch
 
     def _serve(self) -> None:
         """Compute batches until the dispatcher is closed. Runs in a worker's thread."""
@@ -211,7 +223,7 @@ class Dispatcher:
             with self.lock:
                 self._running.remove(batch)
                 batch.lane.served += (time.monotonic() - batch.began) / batch.lane.share
-                following = self._take_short() if batch.spare else self._take()
+                following = self._take(spare=batch.spare)
                 if not following:
                     self._spare += batch.spare
                     self.idle += not batch.spare

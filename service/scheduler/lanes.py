@@ -166,8 +166,8 @@ class Lane(FairQueue):
             before_last += self.estimates.before(call.client, tokens)
         total = wait if before_last == before else self.wait(before_last, idle=idle)
         total += self.text_pace.predict(last_batch)
-        if left < math.inf:
-            end = total * self.margin.factor + demand.tokenizing_seconds
+        end = total * self.margin.factor + demand.tokenizing_seconds
+        if end > left or (call.pending and left < math.inf):
             self._check_deadline(call, end, left, now)
         return total
 

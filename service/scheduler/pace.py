@@ -93,32 +93,31 @@ class Pace:
         return y0 + (y1 - y0) * (min(tokens, 2 * points[-1][0]) - x0) / (x1 - x0)
 
 
-@dataclass
 class Margin:
     """Ratio of actual to predicted seconds of requests: its mean, and its mean deviation.
 
     The bound is that of TCP's retransmission timer (RFC 6298), with two deviations.
     """
 
-    mean: float = 1.0
-    deviation: float = 0.0
+    def __init__(self) -> None:
+        self.factor = 1.0
+        """Factor ≥ 1 by which predictions are multiplied, so that most requests end in time."""
+        self._set(1.0, 0.0)
 
     def account(self, predicted: float, seconds: float) -> None:
         """Record the predicted and the actual seconds of a request."""
         if predicted >= SHORTEST_PREDICTION:
-            error = min(seconds / predicted, LARGEST_RATIO) - self.mean
-            self.deviation += WEIGHT * (abs(error) - self.deviation)
-            self.mean += WEIGHT * error
+            error = min(seconds / predicted, LARGEST_RATIO) - self._mean
+            deviation = self._deviation + WEIGHT * (abs(error) - self._deviation)
+            self._set(self._mean + WEIGHT * error, deviation)
 
     def relax(self) -> None:
         """Move the ratio towards 1 after a refusal, as no request comes to correct it."""
-        self.deviation *= 1 - RELAXING
-        self.mean += RELAXING * (1 - self.mean)
+        self._set(self._mean + RELAXING * (1 - self._mean), self._deviation * (1 - RELAXING))
 
-    @property
-    def factor(self) -> float:
-        """Factor ≥ 1 by which predictions are multiplied, so that most requests end in time."""
-        return max(1.0, self.mean + 2 * self.deviation)
+    def _set(self, mean: float, deviation: float) -> None:
+        self._mean, self._deviation = mean, deviation
+        self.factor = max(1.0, mean + 2 * deviation)
 
 
 class Congestion:

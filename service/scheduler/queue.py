@@ -16,6 +16,7 @@ import asyncio
 import copy
 import heapq
 import itertools
+import math
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
@@ -153,6 +154,11 @@ class FairQueue:
     def queued_texts(self) -> int:
         """Number of waiting tasks."""
         return self.texts + len(self.maps.order)
+
+    @property
+    def first_tokens(self) -> float:
+        """Tokens of the first text in fair order; infinite if maps go before it."""
+        return math.inf if self.maps.order else self.window(1)[0].tokens
 
     def push(self, work: Work[object], *, maps: bool = False) -> None:
         """Queue all tasks of some work, as maps of computed texts or in fair order."""

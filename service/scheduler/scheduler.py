@@ -7,7 +7,6 @@ from texts that wait: see `dispatch`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -48,8 +47,6 @@ class Scheduler:
         self.lanes = self._dispatcher.lanes
         self._limits = limits
         self._observer = observer
-        self._closed = ""
-        """Reason why all requests are refused; empty while the scheduler is open."""
         self._open: dict[Work[object], Lane] = {}
         """Work that is not answered."""
         self._sweep_at = math.inf
@@ -147,38 +144,34 @@ class Scheduler:
         elif call.estimate and not maps:
             call.estimate.keep(work.tokens)
         with self._dispatcher.lock:
-            if self._closed:
-                raise self._stopped()
             if not resumed:
                 demand = Demand(len(tasks), work.tokens, admitted=call.kept(work.tokens))
                 work.predicted_seconds = self._admit(lane, call, demand)
             self._dispatcher.push(lane, work, maps=maps)
+        self._open[work] = lane
+        if work.due < self._sweep_at:
+            self._sweep_later(work.due)
         if call.pending and not resumed:
             lane.pending.add(call, call.pending)
-        slots = await self._computed(lane, work)
+        try:
+            await work.future
+        finally:
+            slots = self._ended(lane, work)
         if not resumed:
             self._observer.waited(name, min([slot.queue_seconds for slot in slots]))
         elif call.pending:
             call.pending.keep(work.tokens)
         return slots
 
-    async def _computed(self, lane: Lane, work: Work[Value]) -> list[Slot[Value]]:
-        """Return the computed tasks of queued work."""
-        self._open[work] = lane
-        if work.due < self._sweep_at:
-            self._sweep_later(work.due)
-        try:
-            await work.future
-        except EngineTimeout:  # account for the seconds so far, though it needed more
+    def _ended(self, lane: Lane, work: Work[Value]) -> list[Slot[Value]]:
+        """Forget work that was computed, failed or cancelled, and return its tasks."""
+        del self._open[work]
+        if work.waiting:
+            for _ in range(self._dispatcher.withdraw(lane, work)):
+                self._observer.dropped(lane.name)
+        if work.begun and not work.future.cancelled():  # a deadline's seconds count, though too few
             lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
-            raise
-        finally:
-            del self._open[work]
-            if work.waiting:
-                for _ in range(self._dispatcher.withdraw(lane, work)):
-                    self._observer.dropped(lane.name)
-            slots, work.slots = work.slots, []  # a cycle of references
-        lane.margin.account(work.predicted_seconds, time.monotonic() - work.queued_at)
+        slots, work.slots = work.slots, []  # a cycle of references
         return slots
 
     def seconds_alone(self, lane_name: LaneName, tokens: int, map_tokens: int = 0) -> float:
@@ -202,13 +195,7 @@ class Scheduler:
 
         Return whether all batches have finished. A hanging call keeps its engine and its thread.
         """
-        with self._dispatcher.lock:
-            self._closed = why
-            waiting = [work for lane in self.lanes.values() for work in lane.clear()]
-        for work in waiting:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-                work.future.get_loop().call_soon_threadsafe(work.fail, self._stopped())
-        finished = self._dispatcher.close()
+        finished = self._dispatcher.close(why)
         if finished:
             self.engine.close()
         return finished
@@ -243,20 +230,14 @@ class Scheduler:
         """Return the predicted seconds of a request that is admitted. The caller holds the lock.
 
         Raises:
-            EngineUnavailable: the scheduler is closed.
             Unprocessable, Overloaded: the request is refused.
 
         """
-        if self._closed:
-            raise self._stopped()
         try:
             return lane.admit(call, demand, idle=self._dispatcher.idle > 0)
         except Overloaded as refusal:
             self._observer.refused(lane.name, reason_of(refusal))
             raise
-
-    def _stopped(self) -> EngineUnavailable:
-        return EngineUnavailable(self._closed, retry_after_seconds=5)
 
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"

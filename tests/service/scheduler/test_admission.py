@@ -189,7 +189,7 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins(
         assert no.value.status == 429
         fits = ask(batcher, "encode", *[30] * 3, call=soon)
         await until(lambda: engine.batches)
-        lane.margin.mean = 2.0  # ratio of the requests' time to the prediction
+        lane.margin.factor = 2.0  # ratio of the requests' time to the prediction
         with pytest.raises(Overloaded, match=r"would take about"):
             await ask(batcher, "encode", 55, call=soon)
         assert recorder.refusals == [("encode", "deadline")] * 2

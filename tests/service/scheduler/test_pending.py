@@ -130,7 +130,7 @@ async def test_a_deadline_that_ended_a_request_makes_forecasts_longer(clock: Fak
         clock.now += 0.5
         with pytest.raises(EngineTimeout):
             await late
-        assert lane.margin.mean > 1
+        assert lane.margin.factor > 1
         engine.let_through()
 
 
@@ -181,7 +181,7 @@ async def test_a_request_alone_needs_time_for_what_it_promises_and_for_its_reply
         assert recorder.refusals == [("attention", "deadline")]
         work = await promise(scheduler, clock, needed - 10, writing=writing)
         assert (work.tokens, work.needed) == (max(201, needed - 10) - 1, needed - 11)
-        assert scheduler.lanes["attention"].margin.mean < 1.1, "the queue's time was as predicted"
+        assert scheduler.lanes["attention"].margin.factor < 1.1, "the queue's time was as predicted"
 
 
 async def test_late_batches_of_small_requests_do_not_lengthen_promised_work(
@@ -189,8 +189,8 @@ async def test_late_batches_of_small_requests_do_not_lengthen_promised_work(
 ) -> None:
     """The pace has what the batches took; the margin is the error of waits in the queue."""
     with batching(Engine(clock)) as (scheduler, _):
-        scheduler.lanes["attention"].margin.mean = 3.0
         for _ in range(2):
+            scheduler.lanes["attention"].margin.factor = 3.0
             await promise(scheduler, clock)
 
 
